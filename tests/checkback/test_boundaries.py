@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_a_group_may_say_its_own_times_and_take_them_back(any_shop: Shop) -> Non
 
 
 @pytest.mark.parametrize("changes", [{"intervall": 5}, {"interval": timedelta(0) - timedelta(1)}, {"max_checks": 0}])
-def test_a_setting_that_is_none_is_refused(moody_shop: Shop, changes: dict[str, object]) -> None:
+def test_a_setting_that_is_none_is_refused(moody_shop: Shop, changes: dict[str, Any]) -> None:
     moody_shop.producer()
     with pytest.raises(ConfigError):
         moody_shop.broker.set_checks("shop", **changes)

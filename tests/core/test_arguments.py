@@ -144,8 +144,8 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a future's option": (lambda s: s.plain.submit(NEWS, b"x", foo=1), "a message has no 'foo'"),
     "a block's option": (in_block(lambda tx, _: tx.send(ORDERS, b"x", foo=1)), "a message has no 'foo'"),
     "a half's options": (lambda s: s.producer.prepare(ORDERS, b"x", foo=1, bar=2), "no 'bar', 'foo'"),
-    "an option of a text": (lambda s: Message.text(NEWS, "x", foo=1), "a message has no 'foo'"),
-    "an option of a value": (lambda s: Message.json(NEWS, 1, body=b"x"), "a message has no 'body'"),
+    "an option of a text": (lambda s: Message.text(NEWS, "x", foo=1), "a message has no 'foo'"),  # type: ignore[call-arg]
+    "an option of a value": (lambda s: Message.json(NEWS, 1, body=b"x"), "a message has no 'body'"),  # type: ignore[call-arg]
     "immunity where there is none": (lambda s: s.producer.prepare_now(ORDERS, b"x", immunity=9), "no 'immunity'"),
     "hooks that are 5": (lambda s: s.broker.producer("g", end_hooks=5), "end_hooks is int; give a list of functions"),
     "no hooks at all": (lambda s: s.broker.producer("g", end_hooks=None), "end_hooks is NoneType; give a list"),

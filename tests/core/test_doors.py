@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, Unpack
 
 import pytest
 
@@ -11,7 +12,7 @@ import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Message
 from txsaga.broker import JoiningProducer
-from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG
+from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG, MessageOptions
 from txsaga.errors import ConfigError, InvalidMessage, TopicTypeMismatch, TxSagaError
 
 Many = Callable[..., object]
@@ -78,13 +79,13 @@ def test_an_ordered_topic_wants_an_ordering_key_whatever_the_way(shop: Shop) -> 
     shop.broker.create_topic("ordered", "fifo")
     producer = shop.producer()
 
-    def in_a_block(**options: object) -> None:
+    def in_a_block(**options: Unpack[MessageOptions]) -> None:
         with producer.transaction() as tx:
             tx.send("ordered", b"1", **options)
 
-    def late(**options: object) -> None:
+    def late(**options: Any) -> None:
         with producer.transaction() as tx:
-            tx.later("ordered", **options)  # type: ignore[arg-type]  # an ordering key or none
+            tx.later("ordered", **options)
             raise InterruptedError
 
     ways: list[Many] = [
@@ -164,13 +165,13 @@ BAD_MESSAGES: dict[str, tuple[dict[str, object], str]] = {
 @pytest.mark.req("RMQ-33")
 @pytest.mark.parametrize(("options", "says_why"), BAD_MESSAGES.values(), ids=BAD_MESSAGES)
 def test_an_option_of_the_wrong_kind_is_told_in_our_words(
-    moody_shop: Shop, options: dict[str, object], says_why: str
+    moody_shop: Shop, options: dict[str, Any], says_why: str
 ) -> None:
     producer = moody_shop.producer()
     ways: list[Callable[[], object]] = [
         lambda: producer.send(NEWS, b"x", **options),
-        lambda: producer.prepare(ORDERS, b"x", **options),  # type: ignore[arg-type]  # no immunity among them
-        lambda: producer.send_in_transaction(order(**options), says(COMMIT)),  # type: ignore[arg-type]
+        lambda: producer.prepare(ORDERS, b"x", **options),
+        lambda: producer.send_in_transaction(order(**options), says(COMMIT)),
     ]
     for way in ways:
         with pytest.raises(InvalidMessage, match=says_why):

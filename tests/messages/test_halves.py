@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pendulum
 import pytest
@@ -112,7 +113,7 @@ def test_a_committed_message_is_linked_to_its_half_and_keeps_its_time(shop: Shop
 def test_the_delay_of_a_half_is_dropped_with_a_warning(
     shop: Shop, caplog: pytest.LogCaptureFixture, setting: str
 ) -> None:
-    times = {"delay": timedelta(days=3), "deliver_at": pendulum.now("UTC").add(days=3)}
+    times: dict[str, Any] = {"delay": timedelta(days=3), "deliver_at": pendulum.now("UTC").add(days=3)}
     message = order("late", **{setting: times[setting]}, key="42", tag="red", headers={"a": "b"})
     seen: list[Message] = []
 

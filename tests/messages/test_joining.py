@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -337,7 +338,7 @@ def test_a_send_that_is_refused_leaves_the_callers_transaction_as_it_was(
     bank: JoiningProducer,
     engine: Engine,
     topic: str,
-    options: dict[str, object],
+    options: dict[str, Any],
     refusal: type[TxSagaError],
 ) -> None:
     with engine.begin() as connection:

@@ -17,6 +17,7 @@ from tests.scene.shop import NEWS, ORDERS, Shop, closing, says
 from txsaga import COMMIT, Message, TopicType
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.facts import Fact
+from txsaga.core.message import MessageOptions
 from txsaga.errors import DecidedOtherwise, EndRefused, InvalidMessage, UnknownTransaction
 from txsaga.messages.scheduler import Scheduler
 from txsaga.testing import FakeClock
@@ -69,8 +70,15 @@ def test_a_delayed_message_comes_when_it_is_due(later_shop: Shop, way: str) -> N
 
 
 def test_a_delayed_message_arrives_as_it_was_sent(later_shop: Shop) -> None:
-    options = {"key": "k", "tag": "t", "headers": {"a": "b"}, "ordering_key": "o", "unique_key": "u"}
-    receipt = later_shop.broker.producer("plain").send(LATER, b"1", delay=SOON, **options)
+    options: MessageOptions = {
+        "delay": SOON,
+        "key": "k",
+        "tag": "t",
+        "headers": {"a": "b"},
+        "ordering_key": "o",
+        "unique_key": "u",
+    }
+    receipt = later_shop.broker.producer("plain").send(LATER, b"1", **options)
     later_shop.later(OVER)
     assert come(later_shop) == ["1"]
     (message,) = later_shop.read(LATER)
@@ -134,7 +142,7 @@ def test_only_a_plain_send_to_a_topic_for_later_takes_a_delay(later_shop: Shop) 
     producer = later_shop.producer()
     for topic in (NEWS, LATER):
         with pytest.raises(InvalidMessage, match="delay"):
-            producer.send(topic, b"1", **({"delay": SOON} if topic == NEWS else {}))
+            producer.send(topic, b"1", delay=SOON if topic == NEWS else None)
     with pytest.raises(InvalidMessage, match="delayed messages only"):
         producer.send_many(LATER, [b"1"])
     later_shop.later(OVER)

@@ -120,9 +120,9 @@ BAD: dict[str, tuple[Message, str]] = {
     "a body of text": (Message(ORDERS, "text"), "the body is str, not bytes"),  # type: ignore[arg-type]
     "an oversize key": (order(key="k" * (MAX_KEY + 1)), "the key has 1,025 bytes"),
     "an oversize tag": (order(tag="t" * (MAX_TAG + 1)), "the tag has 256 bytes"),
-    "a key that is no text": (order(key=42), "the key is int"),
+    "a key that is no text": (order(key=42), "the key is int"),  # type: ignore[arg-type]
     "oversize headers": (order(headers={"a": "x" * MAX_HEADERS}), r"the headers \w+ 32,769 bytes"),
-    "a header that is no text": (order(headers={"a": 1}), "header 'a' is not text"),
+    "a header that is no text": (order(headers={"a": 1}), "header 'a' is not text"),  # type: ignore[dict-item]
     "a delay that is too long": (order(delay=timedelta(days=41)), "delay is 41 days"),
 }
 

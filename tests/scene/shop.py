@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
+from typing import Unpack
 
 from tests.contracts.timing import Later
 from txsaga import COMMIT, Delivered, Message
@@ -13,6 +14,7 @@ from txsaga.broker import Broker, JoiningProducer
 from txsaga.checkback.profile import CheckProfile
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
+from txsaga.core.message import MessageOptions
 from txsaga.core.records import HalfView, TxView
 from txsaga.core.store import Store
 from txsaga.testing.checking import check_once
@@ -28,7 +30,7 @@ def says(state: LocalState | None) -> Answer:
     return lambda *_: state
 
 
-def order(text: str = "a chair", **options: object) -> Message:
+def order(text: str = "a chair", **options: Unpack[MessageOptions]) -> Message:
     """Make a message to the topic of orders."""
     return Message.text(ORDERS, text, **options)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Unpack
 
 import pytest
 
 from tests.scene.shop import NEWS, Shop
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.dead_letter import DeadLetter
+from txsaga.core.message import MessageOptions
 
 GROUP = "billing"
 
 
-def wrote(shop: Shop, *texts: str, **options: object) -> None:
+def wrote(shop: Shop, *texts: str, **options: Unpack[MessageOptions]) -> None:
     """Send plain messages, and give them their offsets."""
     for text in texts:
         shop.broker.producer("desk").send(NEWS, text.encode(), **options)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 from txsaga.consume.delivery import Consumed, Consuming, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -153,7 +153,7 @@ class AsyncBlock(Generic[B]):
         if cancelled is not None:
             raise cancelled
 
-    async def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message: it is published by COMMIT, and by nothing else."""
         await self._alone(partial(self._block.send, topic, body, **options))
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import TypedDict
 
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.errors import ConfigError, InvalidMessage
@@ -55,6 +56,17 @@ class CheckProfile:
     def asking(self) -> timedelta:
         """For how long checks go on when every answer is UNKNOWN."""
         return self.interval * self.max_checks
+
+
+class CheckOptions(TypedDict, total=False):
+    """What a producer group may say otherwise than the profile; None takes it back."""
+
+    interval: timedelta | None
+    min_age: timedelta | None
+    max_checks: int | None
+    total_limit: timedelta | None
+    reply_timeout: timedelta | None
+    on_exhausted: Exhausted | str | None
 
 
 NAMES = tuple(each.name for each in fields(CheckProfile))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from txsaga.checkback.profile import Exhausted
+from txsaga.checkback.profile import CheckOptions, Exhausted
 from txsaga.cli.options import span_of, whole
 
 SHORTEST = timedelta(seconds=0.1)
@@ -66,7 +67,13 @@ def said(
     total_limit: timedelta | None,
     reply_timeout: timedelta | None,
     on_exhausted: Exhausted | None,
-) -> dict[str, object]:
+) -> CheckOptions:
     """Return what was said, by the names that a profile has."""
     values = (check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
-    return {setting.field: value for setting, value in zip(Setting, values, strict=True) if value is not None}
+    given = {setting.field: value for setting, value in zip(Setting, values, strict=True) if value is not None}
+    return cast(CheckOptions, given)  # the fields are those of a profile
+
+
+def taking_back(changes: CheckOptions, reset: Iterable[Setting]) -> CheckOptions:
+    """Return changes that leave some settings to the engine again."""
+    return cast(CheckOptions, {**changes, **{setting.field: None for setting in reset}})

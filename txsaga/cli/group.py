@@ -93,7 +93,7 @@ def create(
 
 @app.command()
 @takes_policy
-def alter(context: typer.Context, name: Name, **changes: object) -> None:
+def alter(context: typer.Context, name: Name, **changes: Any) -> None:
     """Change what a group does with messages that fail, or when it expires; its members follow within seconds."""
     options = options_of(context)
     with opened(options) as broker:

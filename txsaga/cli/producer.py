@@ -16,6 +16,7 @@ from txsaga.cli.check_options import (
     Setting,
     TotalLimit,
     said,
+    taking_back,
 )
 from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
@@ -80,7 +81,7 @@ def alter(
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
     options = options_of(context)
     with opened(options) as broker:
-        group = broker.set_checks(name, **changes, **{setting.field: None for setting in reset or ()})
+        group = broker.set_checks(name, **taking_back(changes, reset or ()))
         _show(broker, group, as_json=options.json)
 
 

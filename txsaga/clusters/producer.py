@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from txsaga.clusters.copies import as_copy
 from txsaga.clusters.members import AWAY, Members
 from txsaga.clusters.selection import Selection
 from txsaga.clusters.transaction import ClusterTransaction
 from txsaga.core.kernel import Kernel
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Receipt
 from txsaga.core.validation import validate_key
 from txsaga.errors import ConfigError, OutcomeUnknown, PinRefused, TxSagaError
@@ -49,7 +49,12 @@ class ClusterProducer:
         self._producers: dict[str, Producer] = {}
 
     def send(
-        self, topic: str | Message, body: bytes | None = None, *, nodes: Sequence[str] | None = None, **options: object
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        nodes: Sequence[str] | None = None,
+        **options: Unpack[MessageOptions],
     ) -> PlacedSend:
         """Send a plain message to whom the policy chooses, or to a node list; return where it lies."""
         message = as_message(topic, body, options)

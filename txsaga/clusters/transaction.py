@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Thread
-from typing import NoReturn, Protocol, Self, cast
+from typing import NoReturn, Protocol, Self, Unpack, cast
 
 from txsaga.clusters.copies import as_copy
 from txsaga.clusters.members import AWAY, Members
@@ -28,7 +28,7 @@ from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Group
 from txsaga.errors import (
     ClusterError,
@@ -65,7 +65,7 @@ class Handle(Protocol):
 
     used: bool
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message to the branch."""
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
@@ -133,7 +133,7 @@ class ClusterTransaction(Coordinated):
             "asyncio.to_thread"
         )
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message to the transaction, on the brokers that were chosen for it."""
         message = as_message(topic, body, options)
         self._require_open("send")

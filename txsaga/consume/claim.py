@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.arguments import check_kind
@@ -39,6 +39,17 @@ class Style(StrEnum):
     def named(self) -> str:
         """Say it in a sentence."""
         return "read as a stream" if self is Style.STREAM else "worked off message by message"
+
+
+class PolicyChanges(TypedDict, total=False):
+    """What of a policy may be altered."""
+
+    max_attempts: int | None
+    backout: str | None
+    dead_letters: bool
+    first_retry: timedelta
+    longest_retry: timedelta
+    expires: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from txsaga.consume.claim import ConsumerGroup, Policy, Style
+from txsaga.consume.claim import ConsumerGroup, Policy, PolicyChanges, Style
 from txsaga.consume.dead_letter import DeadLetter
 from txsaga.consume.start import Start, first_offset
 from txsaga.core import facts
@@ -44,13 +44,13 @@ def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
     return group
 
 
-def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> ConsumerGroup:
+def alter_group(kernel: Kernel, name: str, changes: PolicyChanges) -> ConsumerGroup:
     """Change parts of a group's policy."""
     check_text(name, "the consumer group", NAME)
     known = kernel.store.groups.find(name)
     if known is None:
         raise UnknownGroup(name)
-    policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
+    policy = replace(known.policy, **changes)
     _require_backout(kernel, policy)
     if not changes:
         return _warned(known)

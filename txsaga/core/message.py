@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from typing import TypedDict, Unpack
 
 from txsaga.core.identity import HalfId
 from txsaga.errors import InvalidMessage
@@ -20,6 +21,19 @@ MAX_KEY = 1024
 MAX_TAG = 255
 MAX_HEADERS = 32 * 1024
 MAX_DELAY = timedelta(days=40)
+
+
+class MessageOptions(TypedDict, total=False):
+    """What a message may have besides its topic and its body."""
+
+    key: str | None
+    tag: str | None
+    headers: Mapping[str, str] | None
+    ordering_key: str | None
+    persistent: bool
+    deliver_at: datetime | None
+    delay: timedelta | None
+    unique_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ class Message:
     unique_key: str | None = None
 
     @classmethod
-    def text(cls, topic: str, text: str, **options: object) -> Message:
+    def text(cls, topic: str, text: str, **options: Unpack[MessageOptions]) -> Message:
         """Make a message from text, as UTF-8."""
         if not isinstance(text, str):
             raise InvalidMessage(f"the text is {type(text).__name__}, not str; bytes are a body as they are")
@@ -49,7 +63,7 @@ class Message:
         return made_of(topic, body, options)
 
     @classmethod
-    def json(cls, topic: str, value: object, **options: object) -> Message:
+    def json(cls, topic: str, value: object, **options: Unpack[MessageOptions]) -> Message:
         """Make a message from a JSON value."""
         try:
             body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

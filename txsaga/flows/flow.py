@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, consume
 from txsaga.core import facts
@@ -25,7 +25,7 @@ from txsaga.core.arguments import check_duration, check_kind, check_text, list_o
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Group, TxRecord
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
@@ -176,7 +176,7 @@ class Flow:
         self._require_enrolled(resource, lane=True)
         return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message in the step that is open; it counts when the step is done."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("sends"))

@@ -29,7 +29,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -53,8 +53,8 @@ from txsaga.flows.saga_code import Doing, name_of
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_owner import SagaOwner
 from txsaga.flows.saga_post_commit import Later, PostCommit
-from txsaga.flows.saga_step import RequestedStep, StepRunner, asked, patience
-from txsaga.flows.saga_values import ClaimedSaga, Undo
+from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked, patience
+from txsaga.flows.saga_values import ClaimedSaga, StepTimes, Undo
 from txsaga.flows.step import Left
 from txsaga.messages.message_buffer import FLUSH, INCOMPLETE, MessageBuffer
 from txsaga.messages.stored_block import BlockStage
@@ -104,7 +104,7 @@ class Parallel:
         self._failed = Event()
         self._running: list[Future[object]] = []
 
-    def step(self, do: Any, **options: Any) -> Future[object]:  # as `Saga.step` takes them
+    def step(self, do: Doing, **options: Unpack[StepOptions]) -> Future[object]:
         """Begin a step beside the others; the future is done when it is."""
         asked = self._asked(do, **options)
         future = self._pool.submit(self._one, self._number(), asked)
@@ -188,7 +188,7 @@ class Saga(MessageBuffer):
         on: str | None = None,
         name: str | None = None,
         input: Mapping[str, object] | None = None,
-        **times: Any,  # retries, timeout, pause
+        **times: Unpack[StepTimes],
     ) -> Any:  # what the step returns
         """Do a step now, and return what it returns; behind the point of no return, do it once COMMIT stands.
 
@@ -221,7 +221,7 @@ class Saga(MessageBuffer):
         on: str | None = None,
         name: str | None = None,
         input: Mapping[str, object] | None = None,
-        **times: Any,  # retries, timeout, pause
+        **times: Unpack[StepTimes],
     ) -> Any:  # what the try returns
         """Try: reserve something that is confirmed behind COMMIT, and cancelled behind ROLLBACK.
 

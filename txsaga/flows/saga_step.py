@@ -32,7 +32,7 @@ from txsaga.flows.ports import Start
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_code import Doing, action_of, check_times, checked_retries, kind_of, name_of, undoing
 from txsaga.flows.saga_owner import SagaOwner
-from txsaga.flows.saga_values import FIRST_PAUSE, Action, Undo
+from txsaga.flows.saga_values import FIRST_PAUSE, Action, StepTimes, Undo
 from txsaga.flows.step import Left, StepKind
 
 NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
@@ -140,6 +140,15 @@ def _is_sure_no(action: Action, error: BaseException) -> bool:
 
 
 INPUT = "give a mapping of names to JSON values"
+
+
+class StepOptions(StepTimes, total=False):
+    """What is said of a step by name."""
+
+    compensate: Doing | Undo | None
+    on: str | None
+    name: str | None
+    input: Mapping[str, object] | None
 
 
 def asked(

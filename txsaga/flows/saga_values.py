@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypedDict
 
 from txsaga.core.decision import Decision
 from txsaga.core.stored_json import as_json
@@ -20,6 +20,14 @@ from txsaga.flows.step import StepKind
 RETRIES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 """Seconds before the second try, and at most between two."""
+
+
+class StepTimes(TypedDict, total=False):
+    """How often a step is tried, for how many seconds, and how long it rests before the second try."""
+
+    retries: int
+    timeout: float | None
+    pause: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

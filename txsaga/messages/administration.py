@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Unpack
 
-from txsaga.checkback.profile import kept
-from txsaga.consume.claim import ConsumerGroup, Policy
+from txsaga.checkback.profile import CheckOptions, kept
+from txsaga.consume.claim import ConsumerGroup, Policy, PolicyChanges
 from txsaga.consume.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
 from txsaga.consume.start import Start
 from txsaga.core import facts
@@ -24,7 +25,7 @@ from txsaga.errors import ConfigError
 from txsaga.inspect.overview import Position
 from txsaga.messages.replay import ReplayResult, Replays
 
-CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
+CHANGEABLE = PolicyChanges.__optional_keys__
 
 
 class Administration(OfBroker):
@@ -88,7 +89,7 @@ class Administration(OfBroker):
         with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
             self._kernel.store.registry.join_cluster(name)
 
-    def set_checks(self, group: str, **changes: object) -> Group:
+    def set_checks(self, group: str, **changes: Unpack[CheckOptions]) -> Group:
         """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
         check_text(group, "the producer group", "give its name")
         said, registry = kept(changes), self._kernel.store.registry
@@ -127,7 +128,7 @@ class Administration(OfBroker):
         )
         return create_group(self._kernel, name, policy)
 
-    def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
+    def alter_group(self, name: str, **changes: Unpack[PolicyChanges]) -> ConsumerGroup:
         """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""
         unknown = changes.keys() - CHANGEABLE
         if unknown:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Protocol, Unpack, overload
 
 from txsaga.core.fibers import Loops
 from txsaga.core.kernel import Kernel
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
 from txsaga.messages.producer import Producer, ProducerSettings
@@ -29,7 +29,7 @@ class AsyncJoined:
     def __init__(self, opened: Callable[[], Joined], in_loop: Loops) -> None:
         self._opened, self._in_loop = opened, in_loop
 
-    async def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
         """Add a message; it becomes visible with the caller's commit."""
         return await self._in_loop(lambda: self._opened().send(topic, body, **options))
 
@@ -43,7 +43,7 @@ class AsyncJoined:
 class Joined(Protocol):
     """Sends inside the caller's own transaction in the home database."""
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
         """Add a message; it becomes visible with the caller's commit."""
 
     def send_many(

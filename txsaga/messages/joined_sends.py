@@ -8,7 +8,7 @@ connection must lead to the very store; on any other database the message would 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, Unpack
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -21,7 +21,7 @@ from txsaga.core.fibers import current_fiber
 from txsaga.core.identity import StoreId
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
@@ -63,7 +63,7 @@ class JoinedSends:
         self._info: dict[Any, Any] = connection.info
         self._statement = _send(namespace, self._require_home(namespace), group)
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
         """Add a message to the caller's transaction; return its number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), SendKind.JOIN)
         stored = lay_out_one(message)

@@ -12,13 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import add
+from typing import Unpack
 
 from txsaga.core.arguments import check_function
 from txsaga.core.chunk import MAX_BYTES, pieces
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
@@ -145,7 +146,7 @@ class MessageBuffer(ABC):
         self._outbox = Outbox(kernel.topics, SendKind.HALF)
         self._listeners: list[Callable[[Decision], None]] = []
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message: it is published by COMMIT, and by nothing else."""
         message = as_message(topic, body, options)
         self._require_open("send")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Unpack
 
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.profile import LONGEST, checked
@@ -19,7 +20,7 @@ from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message
+from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import DecisionOutcome, Due, End, Group, Half, Receipt, Row
 from txsaga.core.topic import SendKind, check_name
 from txsaga.core.validation import validate_key, validate_life, validate_receipt
@@ -82,11 +83,13 @@ class Producer(OfBroker):
         endings.know(name, self.group.id)
         self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> Receipt:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> Receipt:
         """Send a plain message; durable and on its way when this returns."""
         return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
 
-    def submit(self, topic: str | Message, body: bytes | None = None, **options: object) -> BatchFuture[Receipt]:
+    def submit(
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]
+    ) -> BatchFuture[Receipt]:
         """Send a plain message; the future is done when it is durable."""
         return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
 
@@ -110,7 +113,12 @@ class Producer(OfBroker):
         return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
 
     def prepare(
-        self, topic: str | Message, body: bytes | None = None, *, immunity: int | None = None, **options: object
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        immunity: int | None = None,
+        **options: Unpack[MessageOptions],
     ) -> BatchFuture[Receipt]:
         """Store a half message; the future is done when it is durable and invisible."""
         return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))
@@ -119,7 +127,7 @@ class Producer(OfBroker):
         """Decide a half; the future tells what stands."""
         return self._kernel.decides.submit(self._end(receipt, decision))
 
-    def prepare_now(self, topic: str, body: bytes, **options: object) -> Receipt:
+    def prepare_now(self, topic: str, body: bytes, **options: Unpack[MessageOptions]) -> Receipt:
         """Store a half message in this thread."""
         return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
 

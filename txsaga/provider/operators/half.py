@@ -71,9 +71,9 @@ class HalfMessagePrepare(BaseOperator):
             known = find_result(context, ANY)
             if isinstance(known, dict) and _standing(broker, known["txid"]) is None:
                 return known
-            said = {"key": self.key, "tag": self.tag, "headers": self.headers}
-            options = {name: value for name, value in said.items() if value is not None}
-            receipt = producer_of(broker, group).prepare_now(self.topic, body_of(self.body), **options)
+            receipt = producer_of(broker, group).prepare_now(
+                self.topic, body_of(self.body), key=self.key, tag=self.tag, headers=self.headers
+            )
             made: dict[str, object] = {
                 "txid": receipt.txid,
                 "id": broker.identity.transaction(receipt.txid),

@@ -57,10 +57,9 @@ class LocalTransaction(BaseOperator):
             producer = producer_of(broker, self.group or group_of(ti.dag_id))
             name = own_key_of(ti)
             statements = [self.sql] if isinstance(self.sql, str) else list(self.sql)
-            said = {} if self.key is None else {"key": self.key}
             try:
                 with producer.transaction(key=name) as transaction:
-                    transaction.send(self.topic, body_of(self.body), **said)
+                    transaction.send(self.topic, body_of(self.body), key=self.key)
                     with transaction.local(stored_name(self.connection)) as connection:
                         done_now(connection, statements, self.parameters, self.rows)
             except AlreadyCommitted as done:

@@ -20,6 +20,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
+from txsaga.core.message import MessageOptions
 from txsaga.errors import AlreadyCommitted, ConfigError
 from txsaga.flows.declaration import Output, TransactionMode
 from txsaga.provider.ambient import AMBIENT, producer_of
@@ -82,8 +83,8 @@ class Publish(StepOperator):
             ti = context["ti"]
             broker, group = AMBIENT.broker(self.store), self.group or group_of(ti.dag_id)
             if self.publish_mode is PublishMode.PLAIN:
-                said = self._options() | self._later()
-                return broker.producer(group + PLAIN).send(self.topic, body_of(self.body), **said).txid
+                plain = broker.producer(group + PLAIN)
+                return plain.send(self.topic, body_of(self.body), **self._options()).txid
             key = own_key_of(ti)
             try:
                 with producer_of(broker, group).transaction(key=key) as transaction:
@@ -111,13 +112,9 @@ class Publish(StepOperator):
     def _moment(self) -> str:
         return f"deliver_at of task {self.task_id!r}"
 
-    def _later(self) -> dict[str, object]:
-        said = {"deliver_at": moment_of(self.deliver_at, self._moment), "delay": self.delay}
-        return {name: value for name, value in said.items() if value is not None}
-
-    def _options(self) -> dict[str, object]:
-        said = {"key": self.key, "tag": self.tag, "headers": self.headers}
-        return {name: value for name, value in said.items() if value is not None}
+    def _options(self) -> MessageOptions:
+        later = moment_of(self.deliver_at, self._moment)
+        return {"key": self.key, "tag": self.tag, "headers": self.headers, "deliver_at": later, "delay": self.delay}
 
 
 def body_of(body: object) -> bytes:
