@@ -7,15 +7,12 @@ A process that stops anywhere here leaves a staging table that nobody reads; `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from itertools import count
 from typing import Any, NamedTuple, Protocol, cast
 
-import psycopg
-import pyarrow as pa
 from sqlalchemy import URL, Engine, text
 
 from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
@@ -25,12 +22,11 @@ from txsaga.lake.jdbc import jdbc_address
 from txsaga.lake.table import Effect
 from txsaga.messages.ledger_store import PostgresLedger
 from txsaga.messages.ports import Ledger
-from txsaga.store.connection import transaction
 from txsaga.store.connection import transaction as begun
 from txsaga.store.partitions import is_dropped
 from txsaga.store.store import PostgresStore
 
-WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.home_rows_store"}
+WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.arrow_rows"}
 """What writes rows of another library's kind into a table, by the package that they come from."""
 
 
@@ -137,33 +133,3 @@ class PostgresHomeRows:
         words = {"reWriteBatchedInserts": "true", "stringtype": "unspecified"}
         jdbc = {"url": jdbc_address(url, words), "user": url.username or "", "password": url.password or ""}
         return Access(jdbc, self._store.engine)
-
-
-PIECE = 10_000
-
-
-def columns(rows: Any) -> list[str]:
-    """Return the columns of an Arrow table, batch or reader."""
-    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        raise ConfigError(f"{type(rows).__name__} has no rows; give an Arrow table, batch or reader")
-    return list(rows.schema.names)
-
-
-def write(rows: Any, staging: str, number: str, access: Access) -> None:
-    """Write rows, and a number for each, into a table that is there."""
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in [*rows.schema.names, number])
-    numbers = count()
-    with transaction(access.engine) as connection:
-        connection.begin()  # a COPY by the driver alone begins nothing that SQLAlchemy would commit
-        raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
-        with raw.cursor() as cursor, cursor.copy(f"COPY {staging} ({names}) FROM STDIN".encode()) as copy:
-            for batch in pieces(rows):
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    copy.write_row((*row, next(numbers)))
-
-
-def pieces(rows: Any) -> Iterator[pa.RecordBatch]:
-    """Cut rows into pieces that are small as Python's values too."""
-    given = rows.to_batches() if isinstance(rows, pa.Table) else rows
-    for batch in [given] if isinstance(given, pa.RecordBatch) else given:
-        yield from (batch.slice(start, PIECE) for start in range(0, batch.num_rows, PIECE))

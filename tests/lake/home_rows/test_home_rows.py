@@ -16,8 +16,7 @@ from tests.store.logins import logins
 from txsaga.checkback.profile import CheckProfile
 from txsaga.core.decision import LocalState
 from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, StoreError
-from txsaga.lake import home_rows_store as arrow_rows
-from txsaga.lake import staging_tables
+from txsaga.lake import arrow_rows, staging_tables
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.store.right import Right
 from txsaga.store.schema import SPAN

@@ -22,11 +22,11 @@ from txsaga.airflow_host.processes import PartRecord
 PROGRAM = textwrap.dedent("""
     import subprocess, sys, time
     from txsaga.airflow_host.home import AirflowHome
-    from txsaga.airflow_host.parts import Part
+    from txsaga.airflow_host.parts import AirflowPart
     from txsaga.provider.host.supervisor import Supervisor
 
     def run(part):
-        if part is Part.SCHEDULER:  # with a worker in a group of its own, as Airflow's tasks are
+        if part is AirflowPart.SCHEDULER:  # with a worker in a group of its own, as Airflow's tasks are
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], process_group=0)
         time.sleep(60)
         return 0
