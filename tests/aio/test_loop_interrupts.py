@@ -11,11 +11,10 @@ from typing import Any
 
 from txsaga.aio.in_loop import in_loop
 from txsaga.core import batcher as batchers
-from txsaga.core import batcher as loop_batches
 from txsaga.core.batcher import Batcher
 from txsaga.core.fibers import pause
 
-LINES_OF = {batchers.__file__, loop_batches.__file__}
+LINES_OF = {batchers.__file__}
 LEAST = 150
 """Lines that calls of four tasks come by; fewer would mean that nothing is traced."""
 

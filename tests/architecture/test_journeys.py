@@ -16,7 +16,7 @@ MARKS = {
     "a saga of one SQL step": (400, 54),
     "one tick of the dispatcher": (12, 5),
 }
-"""Calls and files; a tenth more than was counted, as threads meet now and then."""
+"""Calls and files; a tenth more than was counted, because threads share work."""
 
 
 @pytest.mark.postgres

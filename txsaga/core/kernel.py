@@ -29,8 +29,7 @@ from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
 from txsaga.flows.outcome_writer import BranchWriting, OutcomeWriter
-from txsaga.flows.ports import Answer as StepAnswer
-from txsaga.flows.ports import Answer as Word
+from txsaga.flows.ports import Answer as CallAnswer
 from txsaga.flows.ports import Call, Followers, StepCall
 from txsaga.flows.saga_writer import SagaWriting
 from txsaga.flows.txid_pool import TxidPool
@@ -117,11 +116,11 @@ class Kernel:
         self.decides: Batcher[End, DecisionOutcome] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         write = BranchWriting(store.branches, announce)
-        self.branches: Batcher[Call, Word] = Batcher("branches", write, in_loops=store.waits_in_loops)
+        self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write, in_loops=store.waits_in_loops)
         self._services: dict[Callable[[Kernel], Service], Service] = {}
         self.notes = OutcomeWriter(write)
         self.numbers = TxidPool(store.branches.numbers)
-        self.steps: Batcher[StepCall, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
+        self.steps: Batcher[StepCall, CallAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
         self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
         self._wake: Callable[[], None] = lambda: None

@@ -16,8 +16,7 @@ from txsaga.config import RESOURCE
 from txsaga.core.decision import Decision
 from txsaga.core.records import EvidenceOutcome
 from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing
-from txsaga.evidence import begin_with_evidence as first_row
-from txsaga.evidence import statements
+from txsaga.evidence import begin_with_evidence, statements
 from txsaga.evidence.driver_errors import edge, is_absent, is_blocked, reached
 from txsaga.evidence.local_transaction import Announce, committing, in_its_process, mark_work
 from txsaga.evidence.location import Whereabouts, resource_name
@@ -176,7 +175,7 @@ class SqlEvidence:
 
 def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
     try:
-        if not first_row.begun_with(connection, table, key):
+        if not begin_with_evidence.begun_with(connection, table, key):
             begin_now(connection)
             statements.write_now(connection, table, key, Decision.COMMIT)
     except IntegrityError as error:

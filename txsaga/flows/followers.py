@@ -22,10 +22,6 @@ from txsaga.errors import HostFailed, RightsMissing, UnknownTopic
 from txsaga.flows.follow_up import TOPIC, FollowUp
 from txsaga.flows.ports import Followers
 
-"""Where flows say it; of type `transaction`."""
-"""Clocks differ: events are looked through from so long before they may have been made."""
-
-
 logger = logging.getLogger("txsaga")
 PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))
 """A run may live for days behind its decision: a message that waits for it is never given up."""

@@ -34,7 +34,6 @@ from txsaga.errors import (
 )
 from txsaga.flows import branch_statements
 from txsaga.flows import step_statements as sql
-from txsaga.flows import step_statements as step_values
 from txsaga.flows.branch_values import standing_of
 from txsaga.flows.branch_values import words as words_of
 from txsaga.flows.fencing import Owned, superseded
@@ -86,16 +85,16 @@ class PostgresSteps:
         noted = [*marks, *(mark for each in others for mark in each.marks)]
         begun = [*records, *(RecordStep(each.word.life, each.begun) for each in words if each.begun)]
         kept = [True] * len(numbered) + [False] * len(late)
-        known = step_values.opens([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
+        known = sql.opens([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
         rest = {
             "known": None if known is None else Statement(self._open, known),
             "locked": Statement(self._lock, [int8_array(sorted(w.word.life.txid for w in words))]) if words else None,
-            "records": Statement(self._record, step_values.records(begun)) if begun else None,
-            "marks": Statement(self._mark, step_values.marks(noted)) if noted else None,
+            "records": Statement(self._record, sql.records(begun)) if begun else None,
+            "marks": Statement(self._mark, sql.marks(noted)) if noted else None,
             "told": Statement(self._resolve, words_of([each.word for each in words])) if words else None,
-            "settled": Statement(self._settle, step_values.settles(words)) if words else None,
-            "rests": Statement(self._rest, step_values.rests(rests)) if rests else None,
-            "closes": Statement(self._close, step_values.closes(closes)) if closes else None,
+            "settled": Statement(self._settle, sql.settles(words)) if words else None,
+            "rests": Statement(self._rest, sql.rests(rests)) if rests else None,
+            "closes": Statement(self._close, sql.closes(closes)) if closes else None,
         }
         asked = {name: statement for name, statement in rest.items() if statement is not None}
         found = self._exchanged(begins, list(asked.values()))
@@ -153,7 +152,7 @@ class PostgresSteps:
 
     def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Statement]) -> list[Rows]:
         tickets = [random.getrandbits(63) for _ in begins]  # they tell begins apart, and guard nothing
-        first = [Statement(self._open, step_values.opens(begins, tickets))] if begins else []
+        first = [Statement(self._open, sql.opens(begins, tickets))] if begins else []
         with self._lines.taken() as line:
             patiently(line.connection, PATIENCE)
             for _ in range(RESENDS):
@@ -170,7 +169,7 @@ class PostgresSteps:
         raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
     def _found(self, line: PipelineConnection, begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Rows:
-        (rows,) = line.exchange([Statement(self._opened, step_values.lost(begins, tickets))])
+        (rows,) = line.exchange([Statement(self._opened, sql.lost(begins, tickets))])
         return rows
 
     def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
@@ -200,7 +199,7 @@ class PostgresSteps:
         """Add the steps of a begin to what was there: it is its own, its answer lost, or somebody was first."""
         if begin.steps:
             record = RecordStep(life, begin.steps)
-            (rows,) = self._exchanged([], [Statement(self._record, step_values.records([record]))])
+            (rows,) = self._exchanged([], [Statement(self._record, sql.records([record]))])
             if rows:
                 return life
         standing = self._stands([life.txid]).get(life.txid)

@@ -20,7 +20,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from great_expectations.expectations.registry import get_expectation_impl
 
-from txsaga.gate import judging as reading
 from txsaga.gate.suites import columns_of, needs_all_columns
 
 MOST = 20_000_000
@@ -117,7 +116,7 @@ def _judged(question: Mapping[str, Any]) -> dict[str, Any]:
     for each in expectations:
         get_expectation_impl(each["type"])  # a suite drops what it does not know, without a word
     begun = time.monotonic()
-    with reading.frame(question) as read:
+    with frame(question) as read:
         took = round(time.monotonic() - begun, 3)
         batch = _batch(read)
         results = _results(batch, expectations)
@@ -135,7 +134,7 @@ def _missing(expectations: Sequence[Mapping[str, Any]], there: Sequence[str]) ->
     return next((column for column in named if column not in there), None)
 
 
-def _batch(read: reading.Read) -> Any:
+def _batch(read: Read) -> Any:
     context: Any = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     sources = context.data_sources

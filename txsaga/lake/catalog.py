@@ -38,6 +38,3 @@ class HomeCatalog(SqlCatalog):
         asked = select(*place, c.metadata_location).where(tuple_(*place).in_([tuple(name) for name in names]), kind)
         with translating(), self.engine.connect() as connection:
             return {TableName(*row[:3]): row[3] for row in connection.execute(asked)}
-
-
-"""They mean the same there."""

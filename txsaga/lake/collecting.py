@@ -27,7 +27,6 @@ from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.errors import PointerMoved, UnknownTable, UnknownTransaction, WarehouseAway
 from txsaga.flows.ballot import Polled
-from txsaga.lake import collecting as objects
 from txsaga.lake.branch_names import transaction_of
 from txsaga.lake.branches import TableBranches
 from txsaga.lake.storage import Storage, local
@@ -151,8 +150,8 @@ def staged(storage: Storage, place: str) -> Iterator[Leftover]:
         yield from _named(sorted(map(str, folders)), sorted(map(str, files)))
     else:
         data = f"{place}/data/_txsaga/"
-        stems = {"/".join(each.removeprefix(data).split("/")[:2]) for each in objects.below(storage, data)}
-        yield from _named([data + stem for stem in sorted(stems)], objects.below(storage, f"{place}/metadata"))
+        stems = {"/".join(each.removeprefix(data).split("/")[:2]) for each in below(storage, data)}
+        yield from _named([data + stem for stem in sorted(stems)], below(storage, f"{place}/metadata"))
 
 
 def _is_unpublished(place: str, ledger: Ledger, txid: int) -> bool:
@@ -180,7 +179,7 @@ def _name(location: str) -> str:
 def _remove(storage: Storage, place: str) -> None:
     path = local(place)
     if path is None:
-        for each in objects.below(storage, place) or [place]:
+        for each in below(storage, place) or [place]:
             storage.remove(each)
     elif path.is_dir():
         shutil.rmtree(path, ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 
 from txsaga.errors import TableMoved
-from txsaga.lake import differences, manifests
+from txsaga.lake import manifests
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.overwriting import REMEDY, Replaced
 from txsaga.lake.storage import Storage
@@ -94,7 +94,7 @@ def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapsh
             f"{REMEDY}"
         )
     base, head = ends(metadata, write)
-    ours, theirs = differences.between(storage, base, head), differences.between(storage, base, now)
+    ours, theirs = between(storage, base, head), between(storage, base, now)
     _require_apart(write, ours, theirs)
     return _carried(write, ours) if ours.deletes else _copied(storage, write, ours, now)
 

@@ -25,7 +25,6 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 
-from txsaga.lake import manifests
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.storage import Storage
 
@@ -209,7 +208,7 @@ def merged(
     io, paths = storage.io(metadata.location), {each.manifest_path for each in chosen}
     entries = [entry for each in chosen for entry in each.fetch_manifest_entry(io, discard_deleted=True)]
     spec = chosen[0].partition_spec_id
-    one = manifests.rewritten(storage, metadata.parsed, spec, name(), snapshot, entries)
+    one = rewritten(storage, metadata.parsed, spec, name(), snapshot, entries)
     return [one, *(each for each in there if each.manifest_path not in paths)]
 
 

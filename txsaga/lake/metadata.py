@@ -222,6 +222,3 @@ def require_version(name: object, version: int | str) -> None:
     upgrade = "upgrade it: ALTER TABLE … SET TBLPROPERTIES ('format-version'='2')"
     remedy = upgrade if str(version) == "1" else "write it by Spark on a branch, or create it with version 2"
     raise FormatRefused(f"table {name} has format version {version}, and only 2 can be staged; {remedy}")
-
-
-"""The key under which a snapshot names its transaction: a second witness while the snapshot lives."""

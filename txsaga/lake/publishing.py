@@ -19,7 +19,6 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from txsaga.core.clock import Clock
 from txsaga.errors import TableMoved
 from txsaga.lake import manifests, summaries
-from txsaga.lake import manifests as merging
 from txsaga.lake.differences import rebased
 from txsaga.lake.metadata import Draft, Metadata
 from txsaga.lake.overwriting import REMEDY, Replaced, replaced
@@ -162,7 +161,7 @@ class Publisher:
             return swaps.written[-1]
 
         if write.mode is WriteMode.APPEND:
-            return merging.merged(self._storage, metadata, there, write.snapshot, fresh), Replaced()
+            return manifests.merged(self._storage, metadata, there, write.snapshot, fresh), Replaced()
         gone = self._gone(write, metadata, before)
         kept = []
         for manifest in there:

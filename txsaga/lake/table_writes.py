@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from weakref import WeakMethod
 
 from txsaga.core import facts
@@ -42,11 +42,6 @@ from txsaga.lake.table import (
 )
 from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
-
-if TYPE_CHECKING:
-    from txsaga.lake.gates import Gate
-    from txsaga.lake.ports import BranchWriter, TablePlace
-    from txsaga.lake.table import BranchStart, TableName, TableWrite
 
 
 class HomeTable:

@@ -53,7 +53,6 @@ from txsaga.flows.flows_store import PostgresFlowLedger
 from txsaga.flows.ports import BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import PostgresTables
-from txsaga.messages import ledger_store as replays
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
 from txsaga.store import schema
 from txsaga.store.connection import transaction, translating
@@ -247,7 +246,7 @@ class PostgresLedger(PostgresTables):
 
     def copy(self, txid: int, life: TxRecord) -> int:
         """Add what counts of another transaction's halves."""
-        sql = text(replays.COPY.format(s=self._schema))
+        sql = text(COPY.format(s=self._schema))
         values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
         with translating():
             return int(self._connection.execute(sql, values).scalar_one())
@@ -255,13 +254,13 @@ class PostgresLedger(PostgresTables):
     def tie(self, txid: int, replay: int) -> bool:
         """Tie a transaction to the one that replays it: the key of `effect` makes it the only one."""
         with translating():
-            rows = self._connection.execute(text(replays.TIE.format(s=self._schema)), {"old": txid, "new": replay})
+            rows = self._connection.execute(text(TIE.format(s=self._schema)), {"old": txid, "new": replay})
             return len(rows.all()) == 2
 
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
         with translating():
-            sql = text(replays.REPLAY_OF.format(s=self._schema))
+            sql = text(REPLAY_OF.format(s=self._schema))
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 

@@ -59,6 +59,3 @@ class Reservations(Protocol):
 
     def drop(self, branch: BranchId) -> None:
         """Forget a reservation."""
-
-
-"""Seconds for an answer that was lost; recovery has more."""

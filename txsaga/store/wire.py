@@ -22,12 +22,6 @@ from txsaga.core.fibers import current_fiber
 from txsaga.evidence.libpq import SpinWait, flush
 from txsaga.store.values import Value
 
-"""Seconds for which one looks again and again."""
-"""What a look in vain costs; one that is worth it pays back 1."""
-"""Where so much is owed most answers are slow: the disk is, or the server is far away."""
-"""Answers for which nobody looks out then."""
-
-
 Rows = Sequence[tuple[Any, ...]]
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 

@@ -62,7 +62,7 @@ class StorePoll:
         ):
             asked = [wait for wait in waits if wait.kind is kind]
             if asked:
-                found |= _each(answered, asked)
+                found |= each_answered(answered, asked)
         return found
 
     def _decided(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
@@ -180,7 +180,7 @@ class StorePoll:
         return number
 
 
-def _each(
+def each_answered(
     answered: Callable[[Collection[Wait]], dict[Wait, WaitAnswer]], waits: Collection[Wait]
 ) -> dict[Wait, WaitAnswer]:
     """Answer many waits together; where that fails, one by one, so that one which can't be answered ends alone."""
@@ -194,6 +194,8 @@ def _each(
         for wait in waits:
             try:
                 found |= answered([wait])
+            except AWAY:
+                raise
             except Exception as alone:  # noqa: BLE001  # told below, or the store's fault
                 failed[wait] = alone
         if len(failed) == len(waits) and isinstance(together, TxSagaError):

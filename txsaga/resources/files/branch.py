@@ -22,7 +22,6 @@ from txsaga.core.decision import Decision
 from txsaga.core.timeboxed_calls import sent
 from txsaga.errors import CommunicationFailed, ProtocolError, ResourceManagerFailed, TransientFailure, XaError
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.files import branch as placing
 from txsaga.resources.files import layout as manifest
 from txsaga.resources.files.disk import make_folder, remove, remove_folder, sync_folder, write_whole
 from txsaga.resources.files.layout import Layout, ManifestEntry, folders_of, written
@@ -162,16 +161,16 @@ class FolderBranch:
         if not self._prepared:
             self.handle.close()
             with suppress(OSError):  # recovery removes it once the transaction is decided
-                placing.roll_back(self._layout, self._branch)
+                roll_back(self._layout, self._branch)
         os.close(self._session)
 
     def _voted(self) -> Vote:
         try:
             entries = self.handle.entries()
             if not entries:
-                placing.roll_back(self._layout, self._branch)
+                roll_back(self._layout, self._branch)
                 return Vote.READ_ONLY
-            placing.reserve(self._layout, self._branch, [each.target for each in entries])
+            reserve(self._layout, self._branch, [each.target for each in entries])
             self.handle.require_places()
             staging = self._layout.staging(self._branch)
             for folder in (staging, staging.parent, self._layout.own):
@@ -189,7 +188,7 @@ class FolderBranch:
 
 def ended(layout: Layout, branch: BranchId, decision: Decision) -> Finish:
     """Do what was decided; a folder that can't be reached keeps what it holds."""
-    end = placing.commit if decision is Decision.COMMIT else placing.roll_back
+    end = commit if decision is Decision.COMMIT else roll_back
     try:
         return end(layout, branch)
     except OSError as error:
