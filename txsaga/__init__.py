@@ -1,7 +1,7 @@
 """
-txsaga: all-or-nothing message flows. Messages, tables and rows become visible by one durable decision.
+txsaga: all-or-nothing message flows. One durable decision makes messages, tables and rows visible.
 
-Importing this loads no driver: what needs one is loaded with its first use.
+Importing this package loads no driver: modules that need one are loaded on first use.
 """
 
 import typing as _typing
@@ -106,14 +106,14 @@ _MODULES = {
 
 
 def __dir__() -> list[str]:
-    """List the public names, those that are not loaded yet as well."""
+    """List the public names, including those not loaded yet."""
     return __all__
 
 
-if not _typing.TYPE_CHECKING:  # a type checker knows the names above, and refuses any other
+if not _typing.TYPE_CHECKING:  # a type checker knows the names above and rejects any other
 
     def __getattr__(name: str) -> object:
-        """Load a name with its first use."""
+        """Load a name on first use."""
         from importlib import import_module
 
         if name not in _MODULES:

@@ -81,7 +81,7 @@ class Broker(Administration):
         super().__init__(kernel)
         self._home, self._on_close = home, on_close
         self._answers, self._check_threads = answering, check_threads
-        if heartbeat:  # without it what is open here is as good as dead, as a test may want it
+        if heartbeat:  # without it open work here counts as abandoned; some tests want that
             kernel.running.on_work = self._live
         self._run_roles = roles and Right.ENGINE in kernel.store.rights
         if roles and not self._run_roles:
@@ -91,7 +91,7 @@ class Broker(Administration):
             )
         self._loop: Loop | None = None
         self._own: Loop | None = None
-        self._streams: set[Stream] = set()  # kept: their leases are given back
+        self._streams: set[Stream] = set()  # kept so that `close` releases their leases
         self._consumers = weakref.WeakSet[Consumer]()
         self._saga_groups: dict[str, Group] = {}
         self._starting = Lock()
@@ -104,23 +104,23 @@ class Broker(Administration):
 
     @property
     def kernel(self) -> Kernel:
-        """The parts, for command lines and hosts."""
+        """The internal parts, for command lines and hosts."""
         return self._parts
 
     def vote(
         self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
     ) -> bool:
-        """Cast a vote on an open transaction, from any process; False when this voter has voted: the first stands."""
+        """Cast a vote on an open transaction, from any process; False if the voter already voted (the first counts)."""
         check_txid(txid)
         return vote(self._kernel, txid, ballot, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
 
     def ballots(self, txid: int) -> Sequence[Polled]:
-        """Return the ballots of a transaction with their votes."""
+        """Return the ballots of a transaction and their votes."""
         check_txid(txid)
         return ballots(self._kernel, txid)
 
     def flow(self, id: int | str) -> Flow:
-        """Join a flow by its number, or by its id."""
+        """Join a flow by its number or id."""
         txid = self.identity.own(id) if isinstance(id, str) else id
         check_txid(txid, "id", "give the number of a flow, or its id")
         return Flow(self._kernel, FlowOpening(self._kernel).join_by_number(txid))
@@ -131,10 +131,9 @@ class Broker(Administration):
         self._home.register(name, engine)
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:
-        """Register a folder, functions, a service or a participant of your own, for `producer.coordinated(name)`.
+        """Register a folder, functions, a service or your own participant, for `producer.coordinated(name)`.
 
-        Databases that are registered need no more than that. A participant of your own takes the place of the one
-        before it.
+        Registered databases do not need this. Your own participant replaces the previous one of that name.
         """
         kernel = self._kernel
         self._home.enlist(name, participant)
@@ -149,7 +148,7 @@ class Broker(Administration):
         end_hooks: Iterable[EndHook] = (),
         end_timeout: float = END_TIMEOUT,
     ) -> JoiningProducer:
-        """Return the producer of a group; one without checker is for plain sends."""
+        """Return the producer of a group; without a checker it is for plain sends only."""
         hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
         settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
@@ -158,9 +157,9 @@ class Broker(Administration):
         return producer
 
     def saga(self, group: str, *, key: str | None = None, run: str | None = None) -> Saga:
-        """Open a saga of a producer group: steps that commit one by one, and are undone where it fails.
+        """Open a saga of a producer group: steps commit one by one, and are undone if it fails.
 
-        With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
+        With a key it happens once, however often it is tried. `run` names the flow it belongs to.
         """
         self._start()
         registry = self._kernel.store.registry
@@ -172,13 +171,13 @@ class Broker(Administration):
         return Saga(self._kernel, self._saga_groups[group], key=key, run=run)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:
-        """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
+        """Have check-back in this process call a handler for each transaction of a group that is out of checks."""
         check_function(handler, "handler", "give a function that takes a question")
         self._look_for(group, "calls its handler")
         self._kernel.handlers[group] = handler
 
     def answer_for(self, group: str, checker: Checker) -> None:
-        """Answer for a producer group whose producers may be gone, as one more member of it."""
+        """Answer checks for a producer group whose producers may be gone, as an additional member."""
         self._look_for(group, "asks its checker")
         self.producer(group, checker=checker)
 
@@ -188,7 +187,7 @@ class Broker(Administration):
             logger.warning("there is no producer group %r in this store yet: nothing %s", group, does)
 
     def ask_runs(self, runs: Runs) -> None:
-        """Have check-back here ask a host about the flows that transactions belong to, before anything else."""
+        """Have check-back in this process first ask a host about the flow a transaction belongs to."""
         self._kernel.runs = runs
 
     def stream(
@@ -219,7 +218,7 @@ class Broker(Administration):
         tag: str | None = None,
         member: str | None = None,
     ) -> Consumer:
-        """Work a group's messages off one by one, beside any number of other members."""
+        """Process a group's messages one by one, alongside any number of other members."""
         self._start()
         consumer = Consumer(
             self._kernel,
@@ -238,7 +237,7 @@ class Broker(Administration):
 
     @contextmanager
     def cut(self, *, tables: Iterable[str] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
-        """Read topics, tables and home rows of one moment: all topics, unless some are named."""
+        """Open a snapshot of topics, tables and home rows; it has all topics unless some are named."""
         with ExitStack() as opened:
             named = names_of(self._kernel, tables)
             with self._kernel.announce.around(facts.Ticking, about="cut"):
@@ -246,7 +245,7 @@ class Broker(Administration):
             yield chosen(self._kernel, cut, named, topics)
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:
-        """Return the roles of this store, to be run by a loop or one by one."""
+        """Return the roles of this store, to run in a loop or one by one."""
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
@@ -256,18 +255,18 @@ class Broker(Administration):
         return [Dispatcher(kernel), *settling, PartitionRole(kernel), Scheduler(kernel), Budgets(kernel), *telling]
 
     def own_roles(self) -> list[Role]:
-        """Return what every process does for itself: renew its leases, answer for its producer groups."""
+        """Return the roles every process runs for itself: renew its leases, answer for its producer groups."""
         return [Heartbeat(self._kernel), AnswerRole(self._kernel, self._check_threads)]
 
     def close(self) -> None:
-        """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
+        """Release the leases of streams, stop the roles, finish queued calls and release every connection."""
         if self._parts.closed:
             return
         readers: list[Stream | Consumer] = [*self._streams, *self._consumers]
         for reader in readers:
-            with suppress(StoreError):  # what it holds runs out by itself
+            with suppress(StoreError):  # its leases expire on their own
                 reader.close()
-        self._parts.when_decided(lambda: None)  # what is still decided starts no roles again
+        self._parts.when_decided(lambda: None)  # a late decision must not restart the roles
         self._parts.running.on_work = None
         for loop in (self._loop, self._own):
             if loop is not None:
@@ -286,7 +285,7 @@ class Broker(Administration):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the broker."""
         self.close()
 
     def _start_anew(self) -> None:
@@ -294,13 +293,13 @@ class Broker(Administration):
         self._starting = Lock()
         self._streams.clear()
         self._consumers.clear()
-        self._parts.member = self._home.new_member()  # what the parent leads and answers stays the parent's
+        self._parts.member = self._home.new_member()  # the parent keeps its leases and memberships
         self._parts.running.start_anew()
-        self._parts.notes.start_anew()  # its lock may be held by a thread that only the parent has
-        self._own = None  # once something is worked on here, it is held and answered for here
+        self._parts.notes.start_anew()  # a thread that exists only in the parent may hold its lock
+        self._own = None  # the first work in this child starts its own loop
         if self._loop is not None:
             self._loop = None
-            self._parts.when_decided(self._start)  # roles run here once something is decided here
+            self._parts.when_decided(self._start)  # the first decision in this child starts its roles
 
     def _member(self, name: str | None) -> str:
         if name is None:
@@ -309,7 +308,7 @@ class Broker(Administration):
         return name
 
     def _resign(self) -> None:
-        """Say that this process answers for nobody any more."""
+        """Remove this process from the producer groups it answers for."""
         kinds = [checkers_of(group) for group in self._parts.checkers.by_id]
         if kinds:
             with self._parts.announce.around(facts.Enlisting, about=self._parts.member):
@@ -322,14 +321,14 @@ class Broker(Administration):
             self._own.wake(Heartbeat.name)
 
     def _live(self) -> None:
-        """Hold what is worked on here, and answer for its groups, from now on."""
+        """Start renewing leases on this process's work and answering for its groups."""
         if self._own is not None:
             return
         with self._starting:
             if self._own is None and not self._parts.closed:
                 answering = [AnswerRole(self._parts, self._check_threads)] if self._answers else []
                 own = Loop([Heartbeat(self._parts, enlists=self._answers), *answering], self._home.jitter)
-                own.start()  # where that fails, the next one tries again
+                own.start()  # if this fails, the next call tries again
                 self._own = own
 
     def _start(self) -> None:

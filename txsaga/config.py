@@ -1,8 +1,8 @@
 """
 Settings, read once from a mapping and checked on construction; nothing reads the environment at import.
 
-Each setting is declared here once, with its name and its reader. A value that can't be right is refused in one line
-that names the setting and says what to write, whichever part of the program needs it.
+Each setting is declared once, here, with its name and its reader. An invalid value is refused in one line that names
+the setting and says what to write, whichever part of the program needs it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from txsaga.errors import ConfigError
 
 T = TypeVar("T")
 STORAGES = ("s3", "s3a", "s3n", "oss", "gs", "file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "hf")
-"""The kinds of storage that tables can lie in."""
+"""The URI schemes of storage that can hold tables."""
 RESOURCE = "TXSAGA_RESOURCE_"
 _NAMES_OF_FACTS = frozenset(fact.__name__ for fact in facts.ALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Variable(Generic[T]):
-    """A variable of the environment; a name that ends with _ stands for all that begin with it."""
+    """An environment variable; a name that ends with _ covers all variables that begin with it."""
 
     name: str
     read: Callable[[str, str], T]
-    """Return the value of a variable and its text, or raise `ConfigError`."""
+    """Parse the text of the named variable, or raise `ConfigError`."""
 
     def of(self, env: Mapping[str, str]) -> T | None:
-        """Return its value; None where it is not set, or empty."""
+        """Return its value; None if it is unset or empty."""
         text = env.get(self.name)
         return self.read(self.name, text) if text else None
 
     def each(self, env: Mapping[str, str]) -> dict[str, T]:
-        """Return the values of all whose names begin with this one, by the rest in lower case."""
+        """Return the values of all variables with this prefix, by the rest of the name in lower case."""
         found = {name: text for name, text in env.items() if name.startswith(self.name)}
         return {name.removeprefix(self.name).lower(): self.read(name, text) for name, text in found.items()}
 
@@ -80,7 +80,7 @@ def _flag(name: str, text: str) -> bool:
 
 
 def _folder(name: str, text: str) -> Path:
-    """Read a folder that every process must find, wherever it runs."""
+    """Read a folder that every process must find, whatever its working directory."""
     path = Path(text)
     if not path.is_absolute():
         raise _refused(name, text, "an absolute path: processes with other working directories would use another one")
@@ -95,7 +95,7 @@ def _file(name: str, text: str) -> Path:
 
 
 def _warehouse(name: str, text: str) -> str:
-    """Read where tables lie; that is stored with each of them, so it must hold no key."""
+    """Read where tables are stored; the location is saved with each table, so it must contain no credentials."""
     scheme, found, rest = text.partition("://")
     place = rest.partition("/")[0]
     if found and ("?" in rest or ":" in place.rpartition("@")[0]):
@@ -109,7 +109,7 @@ def _airflow(name: str, text: str) -> str:
     try:
         url = urlsplit(text)
         wrong = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
-        wrong = wrong or "@" in f"{url.path}{url.query}{url.fragment}"  # then it is in a password as it is
+        wrong = wrong or "@" in f"{url.path}{url.query}{url.fragment}"  # an unescaped @ in a password
     except ValueError:
         wrong = True
     if wrong:
@@ -150,7 +150,7 @@ PG_USER = Variable("TXSAGA_PG_USER", _text)
 KILL = Variable("TXSAGA_KILL", _kill_point)
 FACTS = Variable("TXSAGA_FACTS", _file)
 READ_ELSEWHERE: tuple[Variable[Any], ...] = (SPARK_MASTER, AIRFLOW_HOME, PG_HOME, KILL, FACTS)
-"""They are checked with the others, so that nobody comes upon a mistake in the middle of its work."""
+"""Used elsewhere, but checked with the others, so that a mistake shows up at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
-        """Read the settings of an environment, and check those that others read."""
+        """Read the settings from an environment, and check those used elsewhere."""
         for each in READ_ELSEWHERE:
             each.of(env)
         return cls(

@@ -1,9 +1,9 @@
 """
-A block within an event loop: the block of threads, of which only the task waits.
+A block within an event loop: a block of threads that suspends only its task.
 
-It holds no rules of its own: what a block may do, and what becomes of it, the block of threads says. What goes to the
-store besides a block's end does so in a thread. A task that is cancelled hears first what became of what it handed
-over. If the process dies, check-back settles the block as any other.
+It has no rules of its own: the block of threads defines what a block may do, and what becomes of it. Calls to the store
+other than the block's end run in a thread. A cancelled task first gets the outcome of what it handed over. If the
+process dies, check-back settles the block like any other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AsyncContext(Generic[T]):
         self._entered = False
 
     async def __aenter__(self) -> T:
-        """Enter it; one whose task was cancelled meanwhile is left again."""
+        """Enter it; if the task was cancelled meanwhile, leave it again."""
         try:
             return await self.alone(self._enter)
         except asyncio.CancelledError as cancelled:
@@ -48,7 +48,7 @@ class AsyncContext(Generic[T]):
         return self._in_loop(partial(self._block.__exit__, kind, error, trace))
 
     async def alone(self, work: Callable[[], U]) -> U:
-        """Do some work of the block's, behind what other tasks do of it."""
+        """Run some work of the block, after that of other tasks."""
         await self._one.acquire()
         try:
             return await self._in_loop(work)
@@ -62,17 +62,17 @@ class AsyncContext(Generic[T]):
 
 
 class ShieldedContext(AsyncContext[T]):
-    """One whose end works with connections that would heed a cancellation half-way."""
+    """A context whose exit uses connections that would react to a cancellation half-way."""
 
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[Any, Any, bool | None]:
-        """Leave it, to the end."""
+        """Leave it, uninterrupted."""
         return self._in_loop(partial(self._block.__exit__, kind, error, trace), unbroken=True)
 
 
 class Block(Consuming, Protocol):
-    """A block of threads that gathers messages."""
+    """A block of threads that collects messages."""
 
     decision: Decision | None
 
@@ -102,20 +102,20 @@ class Block(Consuming, Protocol):
 
     @property
     def consume(self) -> Callable[..., None]:
-        """Bind what was received."""
+        """Bind received messages to the decision."""
 
 
 B = TypeVar("B", bound=Block)
 
 
 class AsyncBlock(Generic[B]):
-    """One block, within an event loop."""
+    """A block within an event loop."""
 
     crossing: type[AsyncContext[Any]] = AsyncContext
 
     def __init__(self, block: B, in_loop: Loops) -> None:
         self._block, self._in_loop = block, in_loop
-        self._one = asyncio.Lock()  # one task at a time: what is stored meanwhile is not added to
+        self._one = asyncio.Lock()  # one task at a time: nothing is added while messages are stored
         self._across = self.crossing(block, in_loop, self._one)
 
     @property
@@ -130,7 +130,7 @@ class AsyncBlock(Generic[B]):
 
     @property
     def decision(self) -> Decision | None:
-        """What was decided, once it is known here."""
+        """The decision, once it is known here."""
         return self._block.decision
 
     async def enter(self) -> None:
@@ -140,7 +140,7 @@ class AsyncBlock(Generic[B]):
     async def leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let it decide, behind whatever other tasks have begun of it; a task that is cancelled leaves it too."""
+        """Let the block decide, after the work that other tasks have begun in it; a cancelled task leaves it, too."""
         cancelled = await self._taken()
         try:
             await self._across.__aexit__(kind, error, trace)
@@ -154,7 +154,7 @@ class AsyncBlock(Generic[B]):
             raise cancelled
 
     async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Add a message: it is published by COMMIT, and by nothing else."""
+        """Add a message: only COMMIT publishes it."""
         await self._alone(partial(self._block.send, topic, body, **options))
 
     async def send_many(
@@ -175,16 +175,16 @@ class AsyncBlock(Generic[B]):
     async def consume(self, consumed: Consumed, batch: Batch) -> None: ...
 
     async def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
+        """Let this transaction's decision remove a message from its group, or move a stream's cursor past a chunk."""
         taken: Callable[[], None] = partial(self._block.consume, consumed, batch)
         await self._alone(lambda: run_blocking(taken))
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
+        """Call a listener with the decision."""
         self._block.when_decided(listener)
 
     async def _taken(self) -> asyncio.CancelledError | None:
-        """Wait for the other tasks; tell of a cancellation that came meanwhile."""
+        """Wait for the other tasks; return a cancellation that came meanwhile."""
         cancelled = None
         while True:
             try:

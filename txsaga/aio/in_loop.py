@@ -1,4 +1,4 @@
-"""Work within an event loop, where what that takes is installed; if it is not, whoever needs it is told so."""
+"""Work within an event loop, if greenlet is installed; otherwise the caller gets an error with the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def in_loop(work: Callable[[], T], *, unbroken: bool = False) -> Coroutine[Any, Any, T]:
-    """Do some work to its end, waiting as a task does."""
+    """Run some work to its end, suspending only the task."""
     return _stacks()(work, unbroken=unbroken)
 
 

@@ -1,9 +1,9 @@
 """
-Waiting within an event loop until a socket can be read: the loop is told of all of them once, not of each wait.
+Waiting within an event loop until a socket is readable: all sockets share one registration with the loop.
 
-The kernel keeps the set of sockets, and asking it for one more answer is a single call; telling the loop of a socket
-and taking it back again costs five times as much. Where the system has no such sets, the loop is told each time. If a
-wait is dropped, what comes for it wakes nobody.
+The kernel keeps the set of sockets, and waiting for one more answer is a single call; adding a socket to the loop and
+removing it costs five times as much. Systems without epoll do that for each wait. If a wait is abandoned, its answer
+wakes no task.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
 
 
 def is_readable(socket: int, patience: float = math.inf) -> Awaitable[bool]:
-    """Wait so many seconds, from now on; False when nothing came."""
+    """Wait up to `patience` seconds from now; False if nothing came."""
     loop = asyncio.get_running_loop()
     return readable_by(loop, socket, loop.time() + patience)
 
 
 def readable_by(loop: AbstractEventLoop, socket: int, until: float) -> Awaitable[bool]:
-    """Wait up to a time of the loop's; False when nothing came."""
+    """Wait until a time of the loop's clock; False if nothing came."""
     if not ONCE:
         return _told_each_time(loop, socket, until)
     kept = _sets.get(loop)
@@ -37,25 +37,25 @@ def readable_by(loop: AbstractEventLoop, socket: int, until: float) -> Awaitable
 
 
 class _Sockets:
-    """The sockets that are waited for in one loop, which keeps it till it is closed."""
+    """The sockets waited for in one loop, which keeps this object until it is closed."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._set = select.epoll()
         self._waiting: dict[int, tuple[Future[bool], float]] = {}
-        self._due = math.inf  # one look for all: most answers come long before their time is up
+        self._due = math.inf  # one timer for all: most answers come long before their time is up
         loop.add_reader(self._set.fileno(), self._tell)
 
     def told(self, loop: AbstractEventLoop, socket: int, until: float) -> Future[bool]:
-        """Return what is told once the socket can be read or its time is up.
+        """Return a future that is set once the socket is readable or its time is up.
 
-        A wait that is dropped stays till then, or till its number is waited for again.
+        An abandoned wait stays until then, or until its file number is waited for again.
         """
         try:
             self._set.modify(socket, ONCE)
-        except FileNotFoundError:  # a new one, or one whose number was another's
+        except FileNotFoundError:  # a new socket, or a reused number
             self._set.register(socket, ONCE)
         told: Future[bool] = loop.create_future()
-        if socket in self._waiting:  # the number was another's, or two wait: the first is told no more
+        if socket in self._waiting:  # a reused number, or two tasks wait: the first gets False
             _tell(self._waiting[socket][0], False)
         self._waiting[socket] = told, until
         if until < self._due:
@@ -69,14 +69,14 @@ class _Sockets:
 
     def _look_at(self, loop: AbstractEventLoop, when: float) -> None:
         self._due = when
-        loop.call_at(when, self._in_time, loop, when)  # not kept: it holds the loop, and this
+        loop.call_at(when, self._in_time, loop, when)  # not stored: it refers to the loop, and to this object
 
     def _in_time(self, loop: AbstractEventLoop, when: float) -> None:
-        """Tell who has waited long enough, and look again when the next has; a look that was put forward is void."""
+        """End the waits whose time is up, and set the timer for the next; a timer that was replaced does nothing."""
         if when != self._due:
             return
-        self._tell()  # what is there has come in time, even if a loop that stood still looks at it only now
-        self._due, now = math.inf, max(when, loop.time())  # a loop may be a breath early
+        self._tell()  # what is readable came in time, even if a blocked loop sees it only now
+        self._due, now = math.inf, max(when, loop.time())  # a loop may be slightly early
         for socket in [each for each, (_, until) in self._waiting.items() if until <= now]:
             _tell(self._waiting.pop(socket)[0], False)
         soonest = min([until for _, until in self._waiting.values()], default=math.inf)

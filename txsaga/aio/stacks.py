@@ -1,9 +1,8 @@
 """
-Stacks of their own within an event loop: the greenlets by which SQLAlchemy's asynchronous engines work.
+Fibers within an event loop: greenlets as SQLAlchemy's asynchronous engines use them.
 
-Whatever runs on one may use such an engine as if it were an ordinary one. A stack whose work is done is kept for the
-next: making one costs ten times as much as changing to it. Without them a block in a loop would have to be written a
-second time.
+Code that runs on one may use such an engine like an ordinary one. An idle stack is kept for reuse: creating one costs
+ten times as much as switching to it. Without them, every block would have to be written a second time for loops.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from txsaga.core.fibers import Fiber, on
 T = TypeVar("T")
 
 KEPT = 256
-"""Stacks of a thread that wait for work."""
+"""Idle stacks that a thread keeps."""
 
 
 class Done:
-    """What came of a work. It is taken out once: a stack that waits must not keep alive what its last work held."""
+    """The result of some work. It is taken out once: an idle stack must not keep alive what its last work held."""
 
     __slots__ = ("error", "value")
 
@@ -34,14 +33,14 @@ class Done:
         self.value, self.error = value, error
 
     def take(self) -> tuple[Any, BaseException | None]:
-        """Take it out."""
+        """Take the result out."""
         taken = self.value, self.error
         self.value = self.error = None
         return taken
 
 
 class Stack(greenlet):
-    """One stack, on which one work is done behind the other."""
+    """One stack, which runs one work after the other."""
 
     __sqlalchemy_greenlet_provider__ = True
 
@@ -59,7 +58,7 @@ _idle = _IdleStacks()
 
 
 async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
-    """Do some work to its end, waiting as a task does; a cancellation that it did not see comes behind it."""
+    """Run some work to its end, suspending only the task; a cancellation it did not see is raised afterwards."""
     aside, stacks, here = Fiber(await_only, unbroken), _idle.stacks, getcurrent()
     stack = stacks.pop() if stacks else Stack()
     stack.parent, stack.gr_context = here, here.gr_context
@@ -67,7 +66,7 @@ async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
     while not isinstance(answer, Done):
         try:
             value = await (_whole(answer, aside) if unbroken and not hasattr(answer, "cancelled") else answer)
-        except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
+        except BaseException:  # noqa: BLE001  # raised in the work, which goes on from there
             answer = on(aside, stack.throw, *sys.exc_info())
         else:
             answer = on(aside, stack.switch, value)
@@ -82,12 +81,12 @@ async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
         if error is not None:
             raise error
     finally:
-        del cancelled, error  # they know this very frame
+        del cancelled, error  # they refer to this frame
     return value  # type: ignore[no-any-return]
 
 
 async def _whole(foreign: Awaitable[T], aside: Fiber) -> T:
-    """Let what would heed a cancellation come to its end: whatever does not tell whether it was withdrawn.
+    """Wait to the end for an awaitable that would react to a cancellation and can't report it.
 
     A loop that is being closed cancels it all the same.
     """
@@ -100,7 +99,7 @@ async def _whole(foreign: Awaitable[T], aside: Fiber) -> T:
     try:
         return doing.result()
     finally:
-        del doing  # its error knows this very frame
+        del doing  # its error refers to this frame
 
 
 def _do_each() -> None:
@@ -110,8 +109,8 @@ def _do_each() -> None:
         try:
             done = Done(work())
         except GreenletExit:
-            raise  # nobody is left who would take the answer
-        except BaseException as error:  # noqa: BLE001  # raised where the work was asked for
+            raise  # no caller is left to take the answer
+        except BaseException as error:  # noqa: BLE001  # raised where the work was requested
             done = Done(None, error)
         del work
 

@@ -1,5 +1,5 @@
 """
-Airflow on one machine, from outside: its home, its processes, what it answers by REST.
+Airflow on one machine, from outside: its home, its processes, its REST answers.
 
-Nothing here imports Airflow: the command line stays quick, and `txsaga engine` needs no Airflow beside it.
+Nothing here imports Airflow: the command line stays quick, and `txsaga engine` works without Airflow installed.
 """

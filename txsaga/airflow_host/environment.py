@@ -1,10 +1,10 @@
 """
 The environment that every part of an Airflow gets from us.
 
-What a user has set by AIRFLOW__… of their own wins, save what the parts must agree on: address, database, keys.
-Measured: the scheduler's idle sleep is the largest part of a task's latency; a worker's heartbeat below 5 s gives
-its slot back sooner; what a killed scheduler had queued would wait five minutes until the next one looks for it; 32
-workers, the default, are forked at once and cost a gigabyte.
+A user's own AIRFLOW__… settings win, except for what the parts must agree on: address, database, keys. Measured: the
+scheduler's idle sleep is the largest part of a task's latency; a worker's heartbeat below 5 s frees its slot sooner;
+what a killed scheduler had queued would wait five minutes for the next scan; 32 workers, the default, are forked at
+once and cost a gigabyte.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from txsaga.airflow_host.home import LOGIN, AirflowHome, Keys
 from txsaga.config import AIRFLOW_NAME, RESOURCE
 
 MARK = "TXSAGA_HOST"
-"""In the environment of every process of one host, with its home: so none is ever lost."""
+"""Set in every process of one host, with the path of its home: so no process is ever lost."""
 
 STORE_OF_HOST = "TXSAGA_HOST_STORE"
 EMBEDDED = "embedded"
-"""The store is the one of the embedded server, whose address may change when that is started again."""
+"""The store is in the embedded server, whose address may change when it is started again."""
 
 CONNECTION = "AIRFLOW_CONN_"
 STORE = f"{CONNECTION}TXSAGA_DEFAULT"
@@ -44,13 +44,13 @@ DEFAULTS: Mapping[str, str] = {
     "LOGGING__LOGGING_LEVEL": "INFO",
     "USAGE_DATA_COLLECTION__ENABLED": "False",
 }
-"""What one machine wants; anybody may say otherwise."""
+"""Defaults for one machine; the user may override each."""
 
 
 def environment(
     home: AirflowHome, keys: Keys, *, metadata: str, store: str | None, pg_home: Path, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of the parts; without the URL of a store theirs is the embedded one."""
+    """Return the environment of the parts; without a store URL they use the embedded one."""
     defaults = {f"AIRFLOW__{name}": value for name, value in DEFAULTS.items()}
     agreed = {
         "CORE__EXECUTOR": "LocalExecutor",
@@ -86,7 +86,7 @@ def environment(
 
 
 def _connections(given: Mapping[str, str]) -> dict[str, str]:
-    """Name the store and the resources to Airflow, so that a task and the engine mean the same database."""
+    """Return Airflow connections of the store and the resources: tasks and the engine use the same databases."""
     named: dict[str, dict[str, object]] = {STORE: {"conn_type": "txsaga"}}
     for name, url in given.items():
         if name.startswith(RESOURCE) and url:

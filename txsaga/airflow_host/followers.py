@@ -1,10 +1,10 @@
 """
-The DAGs of an Airflow that follow flows: told of a commit by an event of each asset.
+The DAGs of an Airflow that follow flows: a commit triggers them by an event of each asset.
 
-The last task of a flow makes its events as any task does, with its success. Only when the run is over is what is
-missing made by REST: so an event is there once, whoever decided. If the process dies between an event and its word
-that all is told, the events are looked through again and nothing is made twice. An answer that is none of Airflow's
-is silence: whoever took a proxy's for its word would lose events.
+The last task of a flow creates its events as any task does, with its success. Only when the run is over are missing
+events created by REST: so each event exists once, whichever process decided. If this process dies between creating an
+event and recording that all exist, the events are searched again and none is created twice. An answer that is not
+Airflow's counts as silence: trusting a proxy's answer would lose events.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class AirflowFollowers:
         self._strangers = Strangers(name, LEFT)
 
     def tell(self, committed: FollowUp, since: datetime) -> bool:
-        """Make the events that are missing once the run is over."""
+        """Create the missing events once the run is over."""
         run = run_of(committed.run)
         if run is None or run in self._strangers:
-            return True  # another host's, which has a group of its own
-        over = self._runs.state(committed.run) is RunState.OVER  # before the look: who ends meanwhile is seen by it
+            return True  # of another host, which has a group of its own
+        over = self._runs.state(committed.run) is RunState.OVER  # read first: the search then sees all its events
         found = {each: self._asset(each) for each in committed.assets}
         unknown = [each for each, asset in found.items() if asset is None]
         missing = [each for each in found.values() if each is not None and not self._is_told(each, committed.id, since)]
@@ -53,7 +53,7 @@ class AirflowFollowers:
         return True
 
     def _asset(self, named: AssetName) -> int | None:
-        """Return the number of an asset; none where no DAG has it any more."""
+        """Return the number of an asset; None if no DAG has it any more."""
         asked = {"uri_pattern": named.uri} if named.name is None else {"name_pattern": named.name}
         for found in self._pages("assets", "assets", {name: text for name, text in asked.items() if text}):
             if named.name in (None, found["name"]) and named.uri in (None, found["uri"]):
@@ -85,7 +85,7 @@ class AirflowFollowers:
 
 
 def airflow_at(url: str, name: str | None) -> tuple[AirflowRuns, AirflowFollowers]:
-    """Return the runs of an Airflow and who follows them, by the name that was given or one made of the address."""
+    """Return the runs and followers of an Airflow, by the given name or one derived from the address."""
     airflow, known = Airflow(url), airflow_name(name, url)
     runs = AirflowRuns(airflow, name=known)
     return runs, AirflowFollowers(airflow, runs, name=known)

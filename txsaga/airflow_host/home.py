@@ -1,9 +1,9 @@
 """
-The folder of an Airflow that is started here: its keys, its port, its logs, what its supervisor writes down.
+The folder of an Airflow that is started here: its keys, its port, its logs, its supervisor's record.
 
-Keys and login are made once and kept, so that a second start knows the sessions of the first. The folder holds
-secrets and is nobody else's. What is damaged is named and never mended by guessing: new keys would make stored
-connections unreadable.
+Keys and login are created once and kept, so that a second start accepts the sessions of the first. The folder holds
+secrets and is readable by its owner alone. Damage is reported and never repaired by guessing: new keys would make
+stored connections unreadable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Keys:
 
     @classmethod
     def new(cls, dags: Path) -> Keys:
-        """Make up keys."""
+        """Return new keys."""
         return cls(
             port=FIRST_PORT,
             dags=str(dags),
@@ -56,7 +56,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowHome:
-    """The places in that folder."""
+    """The paths in that folder."""
 
     root: Path
 
@@ -72,27 +72,27 @@ class AirflowHome:
 
     @property
     def keys_file(self) -> Path:
-        """What is kept from start to start."""
+        """The keys, kept from start to start."""
         return self.root / "keys.json"
 
     @property
     def record_file(self) -> Path:
-        """What the supervisor writes down."""
+        """The supervisor's record."""
         return self.root / "running.json"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever starts or stops."""
+        """Held while a process starts or stops it."""
         return self.root / "lock"
 
     @property
     def logs(self) -> Path:
-        """One file for each part."""
+        """The folder of the parts' log files."""
         return self.root / "parts"
 
     @property
     def passwords(self) -> Path:
-        """Where Airflow's simple login looks."""
+        """The file that Airflow's simple login reads."""
         return self.root / "passwords.json"
 
     def log_of(self, part: str) -> Path:
@@ -100,7 +100,7 @@ class AirflowHome:
         return self.logs / f"{part}.log"
 
     def create(self) -> None:
-        """Make the folder, for its owner alone; one that holds other things is left as it is."""
+        """Create the folder, for its owner alone; one that holds other things is left as it is."""
         self._require_own()
         try:
             for folder in (self.root, self.logs, self.root / "dags", self.root / "plugins"):
@@ -128,7 +128,7 @@ class AirflowHome:
             )
 
     def keys(self) -> Keys | None:
-        """Read the keys; None where none were made."""
+        """Return the keys; None if there are none yet."""
         try:
             text = self.keys_file.read_text("utf-8")
         except FileNotFoundError:
@@ -144,20 +144,20 @@ class AirflowHome:
             ) from damage
 
     def keep(self, keys: Keys) -> Keys:
-        """Write the keys, and the login where Airflow looks for it."""
+        """Write the keys, and the login where Airflow reads it."""
         self.write(self.keys_file, asdict(keys))
         self.write(self.passwords, {LOGIN: keys.password})
         return keys
 
     def prepared(self, *, port: int | None = None, dags: Path | None = None) -> Keys:
-        """Return the keys, made now if need be, with what was asked for."""
+        """Return the keys, created if necessary, with the given port and DAGs."""
         self.create()
         keys = self.keys() or Keys.new(self.root / "dags")
         keys = replace(keys, port=port or keys.port, name=keys.name or _new_name())
         return self.keep(keys if dags is None else replace(keys, dags=str(dags.absolute())))
 
     def write(self, path: Path, document: object) -> None:
-        """Replace a file in one step; nobody else reads it."""
+        """Replace a file atomically; only its owner can read it."""
         fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
         fresh.touch(0o600)
         fresh.write_text(json.dumps(document, indent=1), "utf-8")

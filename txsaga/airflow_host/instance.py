@@ -1,8 +1,8 @@
 """
-The name of an Airflow, by which several of them share a store: in the keys of transactions, and in the names of runs.
+The name of an Airflow, by which several share a store: part of the keys of transactions and of the names of runs.
 
-Two runs of two Airflows may have the same DAG and run id. Without names the one would join the transaction of the
-other, and an engine would ask the wrong Airflow what became of a run. Whoever gives none is named by the address.
+Two runs of two Airflows may have the same DAG and run id. Without names one would join the transaction of the other,
+and an engine would ask the wrong Airflow about a run. An Airflow without a set name is named by its address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIX = "airflow"
 
 
 class RunOf(NamedTuple):
-    """A run of an Airflow; one without a name belongs to whichever is asked."""
+    """A run of an Airflow; one without a name belongs to any Airflow that is asked."""
 
     airflow: str
     dag: str
@@ -27,14 +27,14 @@ class RunOf(NamedTuple):
 
 
 class Strangers:
-    """Runs of other Airflows than the one that is known here; each of those is told of once."""
+    """Runs of other Airflows than this one; each of those Airflows is logged once."""
 
     def __init__(self, name: str, told: str) -> None:
-        self._name, self._line = name, told  # with places for their Airflow and for this one
+        self._name, self._line = name, told  # a format with the other Airflow and this one
         self._told: set[str] = set()
 
     def __contains__(self, run: RunOf) -> bool:
-        """Tell whether only an engine of another Airflow knows of a run."""
+        """Return whether only an engine of another Airflow knows a run."""
         if run.airflow in ("", self._name):
             return False
         if run.airflow not in self._told:
@@ -45,7 +45,7 @@ class Strangers:
 
 
 def airflow_name(given: str | None, address: str | None) -> str:
-    """Return the name that was given, or one made of the address; none without both."""
+    """Return the given name, or one derived from the address; empty without both."""
     if given:
         return AIRFLOW_NAME.read(AIRFLOW_NAME.name, given)
     parts = urlsplit(address or "")
@@ -61,7 +61,7 @@ def run_name(dag: str, run: str, airflow: str = "") -> str:
 
 
 def run_of(name: str) -> RunOf | None:
-    """Read such a name; None for a run of another host. Ids of DAGs hold no slash."""
+    """Parse such a name; None for a run of another host. Ids of DAGs contain no slash."""
     host, colon, rest = name.partition(":")
     prefix, _, airflow = host.partition("@")
     dag, slash, run = rest.partition("/")

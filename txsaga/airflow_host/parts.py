@@ -1,7 +1,7 @@
 """
-The parts that make an Airflow with txsaga in it, and the commands that run them.
+The parts that make up an Airflow with txsaga, and the commands that run them.
 
-The supervisor and `docker-compose.yml` run the same: there is no other list.
+The supervisor and `docker-compose.yml` run the same parts: there is no other list.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 UNSERVED = ("--skip-serve-logs",)
-"""All parts share a folder of logs: a server of them would listen on every address of the machine."""
+"""All parts share a folder of logs: a log server would listen on every address of the machine."""
 
 
 class AirflowPart(StrEnum):
@@ -23,16 +23,16 @@ class AirflowPart(StrEnum):
 
     @property
     def is_airflow(self) -> bool:
-        """Tell whether it is one of Airflow's own."""
+        """Return whether it is one of Airflow's own."""
         return self is not AirflowPart.ENGINE
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What runs it, as words of a shell."""
+        """Its command, as a list of arguments."""
         if not self.is_airflow:
             return ("txsaga", "engine")
         return ("airflow", self.value, *(UNSERVED if self in (AirflowPart.SCHEDULER, AirflowPart.TRIGGERER) else ()))
 
 
 SHARED_LOG = "supervisor"
-"""The log of what is no part."""
+"""The log of everything else."""

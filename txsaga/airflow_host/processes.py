@@ -1,8 +1,8 @@
 """
 Finds the processes of a host by the mark in their environment, and ends them by their ids.
 
-Also what has left its parent is found: a worker whose scheduler was killed, a task whose worker was. Only
-processes with the mark are touched. Linux only: elsewhere nothing is found beyond what the record names.
+Orphans are found too: a worker whose scheduler was killed, a task whose worker was. Only processes with the mark are
+touched. Linux only: elsewhere only the recorded processes are known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Process:
 
 
 def processes(home: AirflowHome) -> Iterator[Process]:
-    """Yield the living processes of a home, this one left out."""
+    """Yield the living processes of a home, except this one."""
     mark = f"{MARK}={home.root}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -37,13 +37,13 @@ def processes(home: AirflowHome) -> Iterator[Process]:
                 continue
             state, session = _state_and_session((folder / "stat").read_text(errors="replace"))
         except OSError:
-            continue  # gone while we looked, or another account's
+            continue  # it ended meanwhile, or belongs to another account
         if state != "Z" and int(folder.name) != os.getpid():
             yield Process(pid=int(folder.name), session=session)
 
 
 def end(home: AirflowHome, *, patience: float = 8.0, session: int | None = None) -> int:
-    """Ask them to stop, then kill what is left; one session of them or all. Return how many there were."""
+    """Ask the processes to stop, then kill those left; of one session or of all. Return how many there were."""
     found = _of(home, session)
     for process in found:
         tell(process.pid, signal.SIGTERM)
@@ -63,7 +63,7 @@ def tell(pid: int, number: signal.Signals) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state, _ = _state_and_session(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
     except OSError:
@@ -82,7 +82,7 @@ def _state_and_session(stat: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPart:
-    """One part, as it was started last."""
+    """One part, as it was last started."""
 
     pid: int
     since: float
@@ -100,7 +100,7 @@ class PartRecord:
 
     @classmethod
     def read(cls, home: AirflowHome) -> PartRecord | None:
-        """Read what the last supervisor wrote; None where there is nothing that can be read."""
+        """Return what the last supervisor wrote; None if there is nothing readable."""
         try:
             found = json.loads(home.record_file.read_text("utf-8"))
             parts = {name: RunningPart(**part) for name, part in found.pop("parts").items()}
@@ -109,5 +109,5 @@ class PartRecord:
             return None
 
     def write(self, home: AirflowHome) -> None:
-        """Replace what stands there."""
+        """Replace the record file."""
         home.write(home.record_file, asdict(self))

@@ -1,8 +1,8 @@
 """
-What Airflow answers by REST: its health, and what became of its runs.
+What Airflow answers by REST: its health, and the states of its runs.
 
-A token is got by the login in the URL and kept until it is refused. Nothing here waits for long: whoever asks has
-other things to do, and an answer that does not come is an answer too.
+A token is obtained with the login in the URL and kept until it is refused. Nothing here waits for long: the caller has
+other things to do, and a missing answer is an answer too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from txsaga.errors import HostFailed
 
 PATIENCE = 5.0
 REFUSED = (401, 403)
-"""A token may have run out."""
+"""A token may have expired."""
 NOT_FOUND = 404
 GONE = "The DagRun with dag_id: `{dag}` and run_id: `{run}` was not found"
-"""What Airflow answers where a run, or its DAG, is not there."""
+"""Airflow's answer where a run, or its DAG, does not exist."""
 
 _NOTHING = object()
-"""There is no such thing, and Airflow says so."""
+"""Airflow answered that there is no such thing."""
 
 
 class Airflow:
@@ -32,7 +32,7 @@ class Airflow:
 
     def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
         parts = urlsplit(AIRFLOW_URL.read(AIRFLOW_URL.name, url))
-        assert parts.hostname is not None  # else it had been refused
+        assert parts.hostname is not None  # an address without a host was refused
         self._login = {"username": parts.username or "", "password": parts.password or ""}
         place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.address = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
@@ -41,12 +41,12 @@ class Airflow:
         self._opener = build_opener(ProxyHandler({})) if here else build_opener()
 
     def health(self) -> dict[str, Any]:
-        """Return what each part says of itself."""
+        """Return the reported health of each part."""
         found = self._open("GET", "/api/v2/monitor/health")
         return found if isinstance(found, dict) else {}
 
     def warm_up(self, patience: float) -> None:
-        """Have the interface for tasks built now; else the first task waits for it."""
+        """Have the interface for tasks built now; otherwise the first task waits for it."""
         before, self._patience = self._patience, patience
         try:
             self._open("GET", "/execution/health")
@@ -54,7 +54,7 @@ class Airflow:
             self._patience = before
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # JSON
-        """Call the interface with the login; None where there is no such thing."""
+        """Call the interface with the login; return None where there is no such thing."""
         found = self._asked(method, path, body, gone=None)
         return None if found is _NOTHING else found
 
@@ -73,7 +73,7 @@ class Airflow:
         return None
 
     def run(self, dag: str, run: str) -> dict[str, Any] | None:
-        """Return a run; None where Airflow itself says that there is none, which no 404 of a proxy's is."""
+        """Return a run; None only if Airflow itself answers that there is none, not on a proxy's 404."""
         path = f"dags/{quote(dag, safe='')}/dagRuns/{quote(run, safe='')}"
         found = self._asked("GET", path, None, gone=GONE.format(dag=dag, run=run))
         if found is _NOTHING:
@@ -112,7 +112,7 @@ class Airflow:
 
 
 def _detail(answer: HTTPError) -> object:
-    """Return what an answer says of itself; nothing where it is none of Airflow's."""
+    """Return the detail of an answer; None if the answer is not Airflow's."""
     try:
         told = json.loads(answer.read() or b"null")
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """
 Starts, watches and stops the Airflow of one home.
 
-It starts one process, the supervisor, which lives on by itself; whatever else runs is the supervisor's. Who dies
-while it starts leaves processes with the mark of the home: the next start ends them first.
+It starts one process, the supervisor, which keeps running on its own; all other processes are the supervisor's. A start
+that dies half-way leaves processes with the mark of the home: the next start ends them first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, HostFailed
 
 METADATA = "airflow"
-"""The database of Airflow's own."""
+"""Airflow's own database."""
 STORE = "txsaga"
-"""The database of the store, where it is the embedded one."""
+"""The database of the store, if that is the embedded one."""
 SUPERVISOR = "txsaga.provider.host"
 PORTS = range(8080, 8180)
 HEARTBEATS = {
@@ -51,7 +51,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStatus:
-    """How one part is."""
+    """The state of one part."""
 
     part: AirflowPart
     pid: int | None
@@ -75,7 +75,7 @@ class Host:
         env: Mapping[str, str],
         tell: Tell,
     ) -> Keys:
-        """Return when every part is healthy, whoever started it."""
+        """Start Airflow unless it runs; return when every part is healthy."""
         _check(dags)
         self.home.create()
         with self._alone():
@@ -100,13 +100,13 @@ class Host:
         return there
 
     def supervisor(self) -> PartRecord | None:
-        """Return what a living supervisor wrote down."""
+        """Return the record of a living supervisor."""
         record = PartRecord.read(self.home)
         alive = record is not None and any(found.pid == record.pid for found in processes.processes(self.home))
         return record if alive else None
 
     def status(self) -> list[PartStatus]:
-        """Tell of each part whether it runs and is heard of."""
+        """Return for each part whether it runs and sends heartbeats."""
         record, keys = self.supervisor(), self.home.keys()
         heard = self._heard(keys) if record and keys else {}
         found = []
@@ -123,9 +123,9 @@ class Host:
         return found
 
     def settings(self, store: str | None, keys: Keys, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of the parts; the database of Airflow's own is made and runs.
+        """Return the environment of the parts; create and start Airflow's own database.
 
-        The embedded store is named by its address too: a task that had to find it would need a tenth of a second.
+        The embedded store is passed as an address too: a task that had to find it would need a tenth of a second.
         """
         server = self._server.ensure().database(METADATA)
         metadata = server.url(METADATA, driver=None)
@@ -168,7 +168,7 @@ class Host:
                 start_new_session=True,
             )  # fmt: skip
         PartRecord(pid=supervisor.pid, started=wall_clock().timestamp(), doing="importing Airflow").write(self.home)
-        supervisor.returncode = 0  # it lives on; nobody is to wait for it here
+        supervisor.returncode = 0  # it keeps running; this process won't wait for it
         return keys
 
     def _until_ready(self, keys: Keys, deadline: float, tell: Tell) -> None:
@@ -201,7 +201,7 @@ class Host:
                 time.sleep(PAUSE)
 
     def _silent(self, keys: Keys, record: PartRecord) -> list[AirflowPart]:
-        """Return the parts of which nobody heard since they were started."""
+        """Return the parts without a heartbeat since they were started."""
         heard = self._heard(keys)
         if AirflowPart.API_SERVER not in heard:
             return [AirflowPart.API_SERVER]
@@ -228,7 +228,7 @@ class Host:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let nobody else start or stop this home meanwhile."""
+        """Keep other processes from starting or stopping this home."""
         descriptor = os.open(self.home.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
 """
-What became of the runs of an Airflow, asked before their transactions are judged (R5).
+The states of an Airflow's runs, requested before their transactions are judged (R5).
 
-Who can't answer is never taken for over: a run that is only slow must not be rolled back. So while Airflow is
-silent it is not asked for each of a thousand transactions. A run that nobody knows any more is over: it was deleted. No
-answer of Airflow's ever commits anything.
+A run whose Airflow does not answer never counts as over: a run that is only slow must not be rolled back. While Airflow
+is silent, it is not asked again for each of a thousand transactions. A run that Airflow no longer knows is over: it was
+deleted. No answer of Airflow ever commits anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txsaga.errors import HostFailed
 
 logger = logging.getLogger("txsaga")
 SILENCE = 10.0
-"""Seconds in which one that did not answer is not asked again."""
+"""Seconds without further requests after a missing answer."""
 FRESH = 2.0
 ENDED = frozenset({"success", "failed"})
 
@@ -36,7 +36,7 @@ class AirflowRuns:
         self._known: dict[str, tuple[float, RunState]] = {}
 
     def state(self, run: str) -> RunState:
-        """Say what became of a run; runs of other hosts can't be asked about here."""
+        """Return the state of a run; runs of other hosts are unreachable here."""
         named = run_of(run)
         if named is None or named in self._strangers or self._clock() < self._silent_until:
             return RunState.UNREACHABLE

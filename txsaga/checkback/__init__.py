@@ -1,6 +1,6 @@
 """
-Check-back: transactions that nobody decided are found, checked and settled.
+Check-back: undecided transactions are found, checked and settled.
 
 A round lists what is due, asks the evidence first and then the members of the producer group, and writes the decision
-or puts the transaction off. What nobody can answer is parked for an operator.
+or puts the transaction off. A transaction that nothing can settle is parked for an operator.
 """

@@ -1,18 +1,18 @@
 """
-Answering: the questions that check-back puts to this member, and what its checkers say.
+Answering: check-back's questions to this member, and the answers of its checkers.
 
-Checkers run in threads of their own, as many as the user says. One that has not returned when its time is over counts
-as UNKNOWN; its thread is left to it and replaced, and what it says later is an end all the same. While it hangs,
-another question about its transaction is given back and does not count. When as many checkers of one group hang as
-there are threads, this member no longer answers for that group until fewer hang: it logs an error and leaves the group,
-so others are asked. Checkers that began just before may hang too, so fewer than twice as many hang in one group. All
-threads together are never more than `threads` × (1 + 2 × groups whose checkers hang).
+Checkers run in their own threads, as many as the user sets. A checker that has not returned in time counts as UNKNOWN;
+its thread is left to it and replaced, and a later answer is still processed as an end. While it hangs, another question
+about its transaction is given back and does not count. When as many checkers of one group hang as there are threads,
+this member no longer answers for that group until fewer hang: it logs an error and leaves the group, so other members
+are asked. Checkers that began just before may hang too, so fewer than twice as many hang in one group. All threads
+together are never more than `threads` × (1 + 2 × groups whose checkers hang).
 
-An answer is processed like any end: the decision is written first, through the batches that every end goes through, and
-then the question is taken away. If this dies in between, the decision stands, and a round takes the question away when
-its time is over or this member's lease is. The time for an answer runs from when a question is taken up, so no more are
-taken up than begin soon. What waits here for a thread until half of its time is over is given back and does not count:
-no checker has seen it.
+An answer is processed like any end: the decision is written first, in the batches of all ends, and then the question is
+removed. If this process dies in between, the decision is final, and a round removes the question when its time or this
+member's lease is over. The time for an answer runs from when a question is taken up, so no more are taken up than can
+begin soon. A question that waits here for a thread until half of its time is over is given back and does not count: no
+checker has seen it.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ MOST = 2_000
 SOON = 0.5
 """Seconds that a question may wait here for a thread, while more are taken up."""
 FASTEST = 8
-"""So many times as much room at a time: a wait grows with it, and is still not long."""
+"""The window grows at most by this factor at once: waits grow with it, and stay short."""
 
 
 class QuestionState(Enum):
-    """How far a question is."""
+    """The progress of a question."""
 
     WAITS = auto()  # for a thread
-    ASKED = auto()  # a checker is at it
-    HANGS = auto()  # that has not returned in time, and its thread is replaced
+    ASKED = auto()  # a checker runs
+    HANGS = auto()  # the checker has not returned in time, and its thread is replaced
     RETURNED = auto()
-    CAME_LATE = auto()  # it returned when its thread was replaced
+    CAME_LATE = auto()  # it returned after its thread was replaced
 
 
 class PendingQuestion:
-    """A question that was taken up: it waits for a thread, or a checker is at it."""
+    """A question that was taken up: it waits for a thread, or a checker runs."""
 
     def __init__(self, asked: OpenQuestion, at: float) -> None:
         self._lock = threading.Lock()
@@ -82,16 +82,16 @@ class PendingQuestion:
 
     @property
     def replaced(self) -> bool:
-        """Whether another thread is in the place of the one that its checker had."""
+        """Whether another thread replaced the one of its checker."""
         return self._state is QuestionState.CAME_LATE
 
     def renew(self, asked: OpenQuestion, at: float) -> None:
-        """Note that it was put again."""
+        """Record that it was asked again."""
         self.asked, self.at = asked, at
         self.until = at + asked.patience.total_seconds() / 2
 
     def begin(self) -> bool:
-        """Let a checker be at it; False when it is too late for that."""
+        """Start its checker; False when it is too late for that."""
         with self._lock:
             now = time.monotonic()
             if now >= self.until:
@@ -100,7 +100,7 @@ class PendingQuestion:
             return True
 
     def give_back(self, *, at_once: bool) -> bool:
-        """Tell whether it is given back: no checker began in time, or the one of an earlier question hangs."""
+        """Return whether it is given back: no checker began in time, or the checker of an earlier question hangs."""
         with self._lock:
             late = time.monotonic() >= self.until  # from then on none begins
             return (
@@ -108,7 +108,7 @@ class PendingQuestion:
             )
 
     def leave(self) -> bool:
-        """Wait no longer for its checker; False while its time runs, and once it is left or returned."""
+        """Stop waiting for its checker; False while its time runs, and once it hangs or has returned."""
         with self._lock:
             over = time.monotonic() - self.at >= self.asked.patience.total_seconds()
             if self._state is not QuestionState.ASKED or not over:
@@ -117,7 +117,7 @@ class PendingQuestion:
             return True
 
     def end(self) -> None:
-        """Note that its checker returned."""
+        """Record that its checker returned."""
         with self._lock:
             late = self._state in (QuestionState.HANGS, QuestionState.CAME_LATE)
             self._state = QuestionState.CAME_LATE if late else QuestionState.RETURNED
@@ -128,10 +128,10 @@ class AdmissionWindow:
 
     def __init__(self, threads: int) -> None:
         self._threads = self.places = threads
-        self.waited = 0.0  # what the last question waited for its thread
+        self.waited = 0.0  # how long the last question waited for its thread
 
     def learn(self, answered: int, late: int) -> None:
-        """Grow by what was answered, as far as checkers are quick; shrink where what was taken up waits."""
+        """Grow by the number of answers, while checkers are quick; shrink when questions waited too long."""
         if late or self.waited >= SOON:
             self.places = max(self.places // 2, self._threads)
         else:
@@ -149,7 +149,7 @@ STILL = "still hangs in this member"
 
 
 class AnswerRole:
-    """Takes up questions, has them answered, and takes them away."""
+    """Takes up questions, has them answered, and removes them."""
 
     name = "answering"
     pace = Pace(0.05, 0.5)
@@ -158,14 +158,14 @@ class AnswerRole:
         self._kernel, self._threads = kernel, threads
         self._questions: SimpleQueue[PendingQuestion] = SimpleQueue()
         self._answers: SimpleQueue[QuestionAnswer] = SimpleQueue()
-        self._mine: dict[int, PendingQuestion] = {}  # once each
+        self._mine: dict[int, PendingQuestion] = {}  # one per transaction
         self._hanging: dict[int, PendingQuestion] = {}  # their checkers did not return in time, and have not since
         self._started = 0
         self._room = AdmissionWindow(threads)
         self._look_at, self._wait = 0.0, self.pace.pause
 
     def run_once(self) -> int:
-        """Take up what is asked and take away what is answered; return how many were either, or are with a checker."""
+        """Take up new questions and remove answered ones; return how many were either, or are with a checker."""
         if not self._kernel.checkers.by_id:
             return 0
         taken = self._take_up()
@@ -173,7 +173,7 @@ class AnswerRole:
 
     def _take_up(self) -> int:
         free = self._room.places - len(self._mine)
-        at = time.monotonic()  # before the store's time for them begins
+        at = time.monotonic()  # before the store starts their time
         if free <= 0 or (self._mine and at < self._look_at):
             return 0
         with self._kernel.announce.around(facts.Hearing):
@@ -183,12 +183,12 @@ class AnswerRole:
         if taken:
             self._start_threads()
         self._wait = self.pace.pause if taken else min(2 * self._wait, self.pace.rest)
-        self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
+        self._look_at = at if len(taken) == free else at + self._wait  # there were no more than that
         return len(taken)
 
     def _wait_for_thread(self, asked: OpenQuestion, at: float) -> None:
         txid = asked.doubt.txid
-        known = self._mine.get(txid) or self._hanging.get(txid)  # it is not called twice at the same time
+        known = self._mine.get(txid) or self._hanging.get(txid)  # one checker per transaction at a time
         if known is None:
             known = PendingQuestion(asked, at)
             self._questions.put(known)
@@ -211,7 +211,7 @@ class AnswerRole:
             self._hanging.pop(answer.txid, None)
         left = self._left()
         self._leave_groups()
-        self._start_threads()  # they find the groups left, and begin no more of their checkers
+        self._start_threads()  # they see which groups were left, and start none of their checkers
         back = self._given_back()
         answers += left + back
         if answers:
@@ -221,7 +221,7 @@ class AnswerRole:
         return len(answers)
 
     def _left(self) -> list[QuestionAnswer]:
-        """Wait no longer for checkers whose time is over; their threads are to be replaced."""
+        """Stop waiting for checkers whose time is over; their threads are to be replaced."""
         left = [taken for taken in self._mine.values() if taken.leave()]
         for taken in left:
             self._hanging[taken.txid] = self._mine.pop(taken.txid)
@@ -230,7 +230,7 @@ class AnswerRole:
         return [QuestionAnswer(taken.txid, LocalState.UNKNOWN, self._hangs(taken)) for taken in left]
 
     def _given_back(self) -> list[QuestionAnswer]:
-        """Give back what no thread was free for, and what is asked again while its checker hangs."""
+        """Give back questions without a free thread, and repeated ones whose checker hangs."""
         hanging = self._kernel.checkers.hanging
         back = [taken for taken in self._mine.values() if taken.give_back(at_once=taken.group in hanging)]
         for taken in back:
@@ -243,7 +243,7 @@ class AnswerRole:
         ]
 
     def _leave_groups(self) -> None:
-        """Stop answering for groups of which too many checkers hang, until fewer do."""
+        """Stop answering for groups with too many hanging checkers, until fewer hang."""
         counts = Counter(taken.group for taken in self._hanging.values())
         hanging = frozenset(group for group, count in counts.items() if count >= self._threads)
         checkers = self._kernel.checkers
@@ -287,12 +287,12 @@ class AnswerRole:
             txid = taken.txid
             try:
                 self._answer(taken)
-            except BaseException as failure:  # the thread stays: the next question would have none
+            except BaseException as failure:  # keep the thread: the next question needs it
                 taken.end()
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
             if taken.replaced:
-                return  # another thread is in the place of this one
+                return  # another thread has replaced this one
 
     def _say(self, txid: int, state: LocalState | None, why: str) -> None:
         self._answers.put(QuestionAnswer(txid, state, why))
@@ -324,7 +324,7 @@ class AnswerRole:
         try:
             try:
                 standing = self._kernel.settler.written(case, decision, by, verdict)
-            except InDoubt as first:  # it is out of checks since, or somebody opened it again
+            except InDoubt as first:  # it ran out of checks meanwhile, or was resumed
                 try:
                     standing = self._kernel.settler.written(case, decision, replace(by, found=TxState.PARKED), verdict)
                 except InDoubt:
@@ -337,7 +337,7 @@ class AnswerRole:
 
 
 def _stands(done: Future[DecisionOutcome], why: str) -> tuple[LocalState, str]:
-    """Say what an end came to: whatever stands, the transaction is decided."""
+    """Return the result of an end: with any decision, the transaction is decided."""
     error = done.exception()
     if error is None:
         return LocalState[done.result().decision.name], why

@@ -1,17 +1,17 @@
 """
-Settling one transaction by hand: a person decides what nothing else could, with a reason that is kept.
+Settling one transaction by hand: an operator decides what nothing else could, with a reason that is kept.
 
-A person may not contradict what can be known, unless the decision is forced:
+An operator may not contradict what can be known, unless the decision is forced:
 
-    no resource recorded, or still open     the person's word counts (R1: nobody commits what is open)
-    the evidence says the other             refused
+    no resource recorded, or still open     the operator decides (R1: an open transaction can't be committed)
+    the evidence shows the other            refused
     no row, COMMIT wanted                   refused: the local work has not committed
     no row, ROLLBACK wanted                 the rollback barrier is written first
-    nobody can answer, work still running   refused: in doubt
+    nothing can answer, work still running  refused: in doubt
     it voted yes for another store          refused: that store decides
 
-Forced, a refusal is passed over; the barrier is still written where it can be. What was judged holds only for the
-state that was judged: when the owner closes meanwhile, it is judged anew. The decision and its audit row are one step.
+With force, a refusal is ignored; the barrier is still written where possible. A verdict holds only for the state that
+was judged: when the owner closes meanwhile, it is judged again. The decision and its audit row are one step.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, NotParked, Tra
 from txsaga.messages.decide import DecidedBy
 
 MOVES = 3
-"""How often an owner may move a transaction while a person decides it: it closes once, and is parked once."""
+"""How often an owner may move a transaction while an operator decides it: it closes once, and is parked once."""
 
 
 class ByHand:
-    """Decides single transactions for a person who gives a reason."""
+    """Decides single transactions for an operator who gives a reason."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._store = kernel, kernel.store
 
     def decide(self, txid: int, decision: Decision, *, who: str, why: str, force: bool = False) -> DecisionOutcome:
-        """Decide a transaction; `DecidedOtherwise` when the other decision stands."""
+        """Decide a transaction; `DecidedOtherwise` when the other decision is final."""
         require_reason(why)
         doubt = self._known(txid)
         by = DecidedBy(who=who, why=why, from_check=True, forced=force)
@@ -75,7 +75,7 @@ class ByHand:
         return standing
 
     def resume(self, txid: int, *, who: str, why: str) -> None:
-        """Have a parked transaction asked about again, from the first check on; that decides nothing."""
+        """Have a parked transaction checked again, from the first check on; this decides nothing."""
         require_reason(why)
         self._known(txid)
         with self._kernel.announce.around(facts.Resuming, txid), self._store.ledgers.open() as ledger:
@@ -83,7 +83,7 @@ class ByHand:
             if (stands := ledger.standing(txid)) is not None:
                 raise DecidedOtherwise(txid, stands.name)
             if life is not None and life.state is TxState.PARKED:
-                ledger.move(txid, TxEvent.RESUME)  # before it is listed: a later step of its owner takes it off again
+                ledger.move(txid, TxEvent.RESUME)  # before it is listed: a later step of its owner removes it again
             if not ledger.resume(txid):
                 raise NotParked(txid)
             ledger.record(txid, "RESUMED", who=who, why=why)
@@ -96,7 +96,7 @@ class ByHand:
             return self._decide_plain(txid, decision, by)
 
     def _decide_plain(self, txid: int, decision: Decision, by: DecidedBy) -> DecisionOutcome:
-        """Write the decision of a plain half and who made it in one step."""
+        """Write the decision of a plain half message and its author in one step."""
         with self._store.ledgers.open() as ledger:
             won = ledger.write_op(txid, decision, from_check=True, keyed=False)
             if won:
@@ -107,7 +107,7 @@ class ByHand:
 
 
 def require_reason(why: str) -> None:
-    """Refuse what is done by hand without a reason."""
+    """Refuse a decision by hand without a reason."""
     if not why.strip():
         raise ConfigError("say why: what is done by hand is kept with its reason")
 

@@ -1,7 +1,7 @@
 """
-The checkers of this process: what its producers answer for, by group.
+The checkers of this process, by the producer group that each answers for.
 
-A checker is the user's code: whatever it raises is UNKNOWN, and nothing is guessed.
+A checker is the user's code: any exception is UNKNOWN, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ class Question:
 
     @cached_property
     def halves(self) -> tuple[HalfView, ...]:
-        """Its halves, with the topic and queue where each is to go."""
+        """Its half messages, with the topic and queue that each is sent to."""
         return self.case.halves
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
-        """Its messages as they were sent; they are read when somebody looks."""
+        """Its messages as they were sent; they are read on first access."""
         return self.case.messages
 
 
 def question_about(case: DoubtContext, key: str | None) -> Question:
-    """Write the question about a case."""
+    """Return the question about a case."""
     doubt = case.doubt
     return Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
 
 
 def ask(checker: Checker, question: Question) -> tuple[LocalState, str]:
-    """Ask a checker; return its answer, and why. What it raises is UNKNOWN, unless it is to end the process."""
+    """Ask a checker; return its answer, and why. An exception is UNKNOWN, unless it is to end the process."""
     try:
         returned = checker(question)
-    except ChunkDamaged as damage:  # the messages of the question: no checker can mend them
+    except ChunkDamaged as damage:  # the messages of the question: no checker can repair them
         return LocalState.UNKNOWN, str(damage)
     except Exception as failure:  # noqa: BLE001  # the user's code
         return LocalState.UNKNOWN, _raised(failure)
@@ -67,7 +67,7 @@ def _raised(failure: BaseException) -> str:
 
 
 class Checkers:
-    """Who answers for which group here."""
+    """The checkers of this process, by group."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, str] = {}
@@ -75,7 +75,7 @@ class Checkers:
         self.hanging: frozenset[int] = frozenset()  # groups that it does not answer for, since their checkers hang
 
     def __bool__(self) -> bool:
-        """Tell whether this process answers for anybody."""
+        """Return whether this process answers for any group."""
         return bool(self._by_name)
 
     def register(self, group: Group, checker: Checker) -> None:
@@ -84,17 +84,17 @@ class Checkers:
         self.by_id[group.id] = group.name
 
     def forget(self, group: str) -> None:
-        """No longer answer for a group, and stay its member."""
+        """No longer answer for a group, but stay its member."""
         self._by_name.pop(group, None)
 
     def name_of(self, group: str) -> str:
-        """Name the checker of a group by the place of its code."""
+        """Return a name for a group's checker: the place of its code."""
         checker: object = self._by_name.get(group)
         called = getattr(checker, "__qualname__", type(checker).__qualname__)  # a partial has no name of its own
         return f"{checker.__module__}.{called}"
 
     def knows(self, group: str) -> bool:
-        """Tell whether a group has a checker here."""
+        """Return whether a group has a checker here."""
         return group in self._by_name
 
     def say(self, case: DoubtContext, key: str | None) -> tuple[LocalState, str]:

@@ -1,7 +1,7 @@
 """
-One transaction in doubt while it is settled: what lies stored of it, read when somebody needs it.
+One transaction in doubt while it is settled: its stored data, read on demand.
 
-It holds no rules. Each thing is read at most once per check, however many ask.
+It holds no rules. Each thing is read at most once per check, however often it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txsaga.messages.end_request import EndRequest
 
 
 class Seen(NamedTuple):
-    """What was read of its evidence together with that of others, or why it could not be."""
+    """Evidence read together with that of others, or why it could not be read."""
 
     resource: int
     outcome: EvidenceOutcome | None = None
@@ -28,12 +28,12 @@ class Seen(NamedTuple):
 
     @property
     def committed(self) -> bool:
-        """Tell whether the local work is there."""
+        """Whether the local work is committed."""
         return self.outcome is not None and self.outcome.committed
 
 
 class DoubtContext:
-    """A doubt with its group and its halves; who knows the name of the group gives it."""
+    """A doubt with its group and its half messages; callers that know the group's name pass it."""
 
     seen: Seen | None = None
 
@@ -53,7 +53,7 @@ class DoubtContext:
 
     @cached_property
     def halves(self) -> tuple[HalfView, ...]:
-        """Its halves as they lie."""
+        """Its stored half messages."""
         return tuple(self._store.halves.views(self.doubt.txid))
 
     @cached_property
@@ -83,7 +83,7 @@ class DoubtContext:
         return self.halves[0].id if self.halves else self.id
 
     def request(self, state: LocalState, remark: str, *, from_check: bool = False) -> EndRequest:
-        """Write the end request of a transaction that is ended by its number; its first half stands for it."""
+        """Return the end request of a transaction ended by its number; its first half message represents it."""
         return EndRequest(
             message_id=self.message_id,
             transaction_id=self.id,

@@ -1,7 +1,7 @@
 """
-The list of doubts on PostgreSQL: who is due, what came of a check, and decisions of check-back with their audit rows.
+The list of doubts on PostgreSQL: due transactions, results of checks, and check-back's decisions with audit rows.
 
-Many are settled in one statement. If its answer is lost, what it decided stands and the rest is due again: the next
+Many are settled in one statement. If its answer is lost, its decisions are final and the others are due again: the next
 round finds out.
 """
 
@@ -29,11 +29,11 @@ from txsaga.store.wire import Call
 logger = logging.getLogger("txsaga")
 
 REMARKS = 20
-"""Remarks of one doubt; older ones go."""
+"""Remarks per doubt; older ones are dropped."""
 
 
 def with_remark(doubt: str, remark: str) -> str:
-    """Write the remarks of a doubt with one more; one that does not count replaces its equal, and pushes none out."""
+    """Return the SQL of a doubt's remarks with one more; an uncounted one replaces its equal, and pushes none out."""
     who, answer, why = remark.split(", ")
     new = f"jsonb_build_object('who', {who}, 'answer', {answer}, 'why', left({why}, 500))"
     return (
@@ -43,7 +43,7 @@ def with_remark(doubt: str, remark: str) -> str:
     )
 
 
-# The time is asked for once: an index can't be searched for what changes from row to row.
+# The time is read once: an index can't be searched for a value that changes from row to row.
 WAITING = """
 SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp()))
     OR EXISTS (SELECT FROM {s}.question WHERE until <= (SELECT clock_timestamp())
@@ -66,10 +66,10 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
                  ORDER BY t.id DESC LIMIT 1)
              > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
 
-# What has offsets was committed, even if somebody deleted its decision: a person sees to it, or check-back would roll
-# back what readers have seen. The log has no index by transaction. It is read from where the oldest of them was stored
-# on, a place that is found by halving, since times rise with offsets; but for the newest messages only: a round has a
-# bound.
+# Messages with offsets were committed, even if their decision was deleted: an operator must handle them, or check-back
+# would roll back what readers have seen. The log has no index by transaction. It is read from where the oldest of them
+# was stored, a place found by binary search, since times rise with offsets; but only for the newest messages: a round
+# has a bound.
 PARK_DISPATCHED = """
 WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
  h AS MATERIALIZED (
@@ -93,10 +93,10 @@ UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found
  WHERE d.txid = found.txid AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = d.txid)
 RETURNING d.txid"""
 RECENT = 4_000_000
-"""Messages that are looked through, shared by the queues: some two seconds, and a round leads for ten."""
+"""Messages to search, shared by the queues: that takes some two seconds, and a round's lease is ten."""
 DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
 
-# Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
+# Only plain half messages: a keyed transaction is decided with its home effects, by its ledger alone (R2).
 SETTLE = """
 WITH x AS MATERIALIZED (
     SELECT * FROM unnest(%(txids)s::int8[], %(decisions)s::int2[], %(whys)s::text[]) AS x(txid, decision, why)),
@@ -141,8 +141,8 @@ SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM
  GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
-# A row that somebody else has locked is left to the next heartbeat: it keeps no other from being held. When the work is
-# over, what it was held for is over too, but not what its group says of the least age.
+# A row locked by another session is left to the next heartbeat: it does not keep others from being held. When the work
+# is over, the hold is over too, but not the minimum age that its group sets.
 HOLD = """
 WITH x AS MATERIALIZED (
 SELECT x.txid, x.pgroup, x.keyed FROM {held} AS x(txid, pgroup, keyed)
@@ -162,7 +162,7 @@ SELECT x.txid, x.pgroup, x.keyed, greatest(
   FROM x WHERE (SELECT d.txid FROM {s}.doubt d WHERE d.txid = x.txid) IS NULL ORDER BY x.txid
     ON CONFLICT (txid) DO NOTHING"""
 HELD = "unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[])"
-# Whoever does not own the namespace is not asked whose they are, and holds nothing for longer than its heartbeat does.
+# A login that does not own the namespace does not name the groups, and can't hold for longer than a heartbeat does.
 OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS txid) n
    JOIN LATERAL (SELECT pgroup, true AS keyed FROM {s}.tx WHERE tx.txid = n.txid
                  UNION ALL (SELECT pgroup, false FROM {s}.half WHERE half.txid = n.txid AND NOT half.keyed LIMIT 1)
@@ -172,7 +172,7 @@ CALL_HOLD = "SELECT {s}.hold(%(txids)s::int8[], %(lease)s::float8)"
 
 
 def holding(s: str, theirs: str) -> str:
-    """Write what holds the transactions of a login's own; `theirs` tells whether others' are its too."""
+    """Return the statement that holds a login's own transactions; the SQL condition `theirs` may add other groups'."""
     capped = f"least(greatest($2, 0), {LEASE.total_seconds()})"
     return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s, theirs=theirs)).strip()
 
@@ -182,7 +182,7 @@ SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp(
    AND checks = 0 AND remarks = '[]'"""
 
 
-# The same times as those of a sweep.
+# The same times as in a sweep.
 RESTS = """
 SELECT FROM (
     (SELECT pgroup, touched AS born, CASE state WHEN 'active' THEN lease END AS least FROM {s}.tx WHERE txid = %(txid)s)
@@ -203,7 +203,7 @@ class PostgresDoubts:
         self._hold = HOLD.replace("{held}", HELD) if owner else CALL_HOLD
 
     def waiting(self, age: timedelta) -> bool:
-        """Tell whether a round would find anything."""
+        """Return whether a round would find anything."""
         first, second = LOOKS
         parameters = {"age": age.total_seconds(), "behind": max(age, SECOND_LOOK).total_seconds()}
         ((found,),) = self._run(
@@ -212,13 +212,13 @@ class PostgresDoubts:
         return bool(found)
 
     def sweep(self, age: timedelta) -> int:
-        """Put old halves without a decision on the list."""
+        """Put old half messages without a decision on the list."""
         with transaction(self._engine) as connection:
-            connection.exec_driver_sql(UNCOMPILED).close()  # it looks as if no number had a decision
+            connection.exec_driver_sql(UNCOMPILED).close()  # it is planned as if no number had a decision
             return sweep(connection, self._hot, self._schema, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
-        """Return doubts that are due, but for those whose messages were dispatched."""
+        """Return doubts that are due, except those whose messages were dispatched."""
         asked = Call(self._hot.doubts, [int8(limit)])
         with self._lines.taken() as line:
             (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
@@ -235,12 +235,12 @@ class PostgresDoubts:
         return parked
 
     def of(self, txid: int) -> Doubt | None:
-        """Return what deciding one transaction needs."""
+        """Return what is needed to decide one transaction."""
         rows = self._run(self._hot.doubt, {"txid": txid})
         return Doubt(*rows[0]) if rows else None
 
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
-        """Ask about transactions that are being worked on no earlier than in `lease`."""
+        """Delay the checks of transactions that are being worked on by at least `lease`."""
         columns = {
             "txids": [doubt.txid for doubt in held],
             "groups": [doubt.group for doubt in held],
@@ -252,12 +252,12 @@ class PostgresDoubts:
         return bool(self._run(IS_HELD, {"txid": txid}))
 
     def rests(self, txid: int, age: timedelta) -> bool:
-        """Tell whether nobody is to ask about a transaction yet."""
+        """Return whether a transaction must not be checked yet."""
         young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
         return bool(self._run(RESTS, young)) or self._is_held(txid)
 
     def settle(self, verdicts: Sequence[VerdictRecord], who: str) -> Sequence[DecisionOutcome]:
-        """Decide plain halves with their audit rows."""
+        """Decide plain half messages with their audit rows."""
         columns = {
             "txids": [verdict.txid for verdict in verdicts],
             "decisions": [int(verdict.decision) for verdict in verdicts],
@@ -273,7 +273,7 @@ class PostgresDoubts:
         ]
 
     def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
-        """Ask again later."""
+        """Postpone the next check."""
         columns: dict[str, object] = {
             "txids": [each.txid for each in doubts],
             "bys": [each.by.total_seconds() for each in doubts],
@@ -291,7 +291,7 @@ class PostgresDoubts:
         return True
 
     def close(self) -> None:
-        """Close the lines that nobody has."""
+        """Close the idle connections."""
         self._lines.close()
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
@@ -304,5 +304,5 @@ class PostgresDoubts:
 
 
 def remark_of(kept: Mapping[str, str]) -> Remark:
-    """Read a remark as it is kept."""
+    """Parse a stored remark."""
     return Remark(datetime.fromisoformat(kept["at"]), kept["who"], kept["answer"], kept["why"])

@@ -1,10 +1,10 @@
 """
-What becomes of a transaction that is out of checks, or that can't even be looked at.
+What happens to a transaction that is out of checks, or that can't even be read.
 
-Its group's handler is called first, if this process has one: it may say ROLLBACK. A group may say so for all of its
-transactions. Where evidence is recorded nobody says it: the local work may have committed. Otherwise it is parked: off
-the checks, invisible, listed with the reason, until a person settles it or has it asked about again. If this never
-runs, it is asked about for ever.
+Its group's handler is called first, if this process has one: it may return ROLLBACK. A group may set that for all of
+its transactions. Neither applies where evidence is recorded: the local work may have committed. Otherwise it is parked:
+off the checks, invisible, listed with the reason, until an operator settles it or resumes its checks. If this never
+runs, it is checked for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Exhaustion:
         self._kernel, self._store = kernel, kernel.store
 
     def __call__(self, case: DoubtContext, why: str, on_exhausted: Exhausted) -> str:
-        """Give a transaction up; return what became of it. `InDoubt` when somebody was heard of meanwhile."""
+        """Give up on a transaction; return what was done. `InDoubt` if its owner became active meanwhile."""
         said = self._handled(case)
         if said is Decision.ROLLBACK or on_exhausted is Exhausted.ROLL_BACK:
             try:
@@ -61,7 +61,7 @@ class Exhaustion:
         )()
 
     def _roll_back(self, case: DoubtContext, why: str) -> Decision | None:
-        """Write ROLLBACK, unless evidence is recorded: nobody can say it then. Return what stands."""
+        """Write ROLLBACK, unless evidence is recorded: then only that decides. Return the decision."""
         txid = case.doubt.txid
         if not case.doubt.keyed:
             if case.doubt.evidence is not None:
@@ -108,13 +108,13 @@ class Exhaustion:
 def _said(case: DoubtContext, handler: Handler, question: Question) -> Decision | None:
     try:
         return _understood(case, handler(question))
-    except BaseException:  # the user's code: it ends no round, whatever it raises
+    except BaseException:  # the user's code: no exception of it ends the round
         logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
         return None
 
 
 def _understood(case: DoubtContext, said: object) -> Decision | None:
-    """Return what a handler said; it has no other word than ROLLBACK, and may say it in any way."""
+    """Return a handler's answer; only ROLLBACK is accepted, as either enum or as text."""
     if said is Decision.ROLLBACK or said == LocalState.ROLLBACK:
         return Decision.ROLLBACK
     if said is not None:

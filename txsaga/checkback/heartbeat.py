@@ -1,10 +1,10 @@
 """
 The leases of this process: of the transactions that it works on, and of its membership in producer groups.
 
-A transaction that is being worked on is asked about no earlier than its lease ends, however long the work takes; the
-heartbeat renews it. When this process dies nothing renews, and the transaction is asked about at once. The heartbeat
-also says which groups this process answers for. If it never runs, long work is asked about as if its owner were dead,
-and nobody asks the checkers here.
+A transaction in progress is not checked before its lease ends, however long the work takes; the heartbeat renews it.
+When this process dies, no lease is renewed and the transaction is checked at once. The heartbeat also announces which
+groups this process answers for. If it never runs, long work is checked as if its owner were dead, and the checkers of
+this process are never asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 
 AT_WORK = ("call",)
-"""The kind of lease of whoever is in a step that leaves no evidence."""
+"""The kind of lease of a process in a step that leaves no evidence."""
 MEMBERSHIP = timedelta(seconds=15)
 
 
@@ -40,15 +40,15 @@ class Heartbeat:
 
     @property
     def pace(self) -> Pace:
-        """As often as what is worked on here may have to be held."""
+        """As often as the work in progress here may have to be held."""
         beat = self._kernel.running.beat
         return Pace(beat, beat)
 
     def run_once(self) -> int:
-        """Hold what is worked on, and say that this process answers for its groups."""
+        """Hold the work in progress, and announce the groups that this process answers for."""
         try:
             self._hold()
-        finally:  # whatever keeps the one from being written, members go on answering
+        finally:  # even if a hold can't be written, members go on answering
             if self._enlists:
                 self.enlist()
         return 0
@@ -72,7 +72,7 @@ class Heartbeat:
                         self._kernel.store.doubts.hold(some, lease)
 
     def enlist(self) -> None:
-        """Say that this process answers for its groups, but for those whose checkers hang."""
+        """Announce this process as a member of its groups, except those whose checkers hang."""
         checkers, leases, member = self._kernel.checkers, self._kernel.store.leases, self._kernel.member
         hanging = sorted(map(checkers_of, checkers.hanging))
         answering = sorted(map(checkers_of, checkers.by_id.keys() - checkers.hanging))
@@ -89,7 +89,7 @@ class Heartbeat:
 
 
 class Lease:
-    """The lead of one kind of round: whoever has it leads, all others stand by."""
+    """The lead of one kind of round: its holder leads, all other processes stand by."""
 
     TTL = timedelta(seconds=10)
 
@@ -99,7 +99,7 @@ class Lease:
         self.lead: Lead | None = None
 
     def take(self) -> bool:
-        """Lead, or go on leading; False while another does."""
+        """Take or keep the lead; False while another process has it."""
         ours = self.lead is not None and self.lead.holder == self._kernel.member  # a forked child is another member
         if ours and time.monotonic() < self._until:
             return True
@@ -110,7 +110,7 @@ class Lease:
         return self.lead is not None
 
     def give_back(self) -> None:
-        """Let another lead."""
+        """Let another process lead."""
         lead, self.lead = self.lead, None
         if lead is not None:
             with self._kernel.announce.around(facts.Yielding, about=self._name):

@@ -1,18 +1,18 @@
 """
-What can be known about an undecided transaction: its row first, then the evidence, then the word of a checker.
+What can be known about an undecided transaction: from its row first, then the evidence, then a checker's answer.
 
-It decides nothing. It fences: "not committed" is said only behind the rollback barrier, so a late local commit is
-impossible. What can't be known stays UNKNOWN; nothing is guessed. If this never runs, nobody but the owner can
+It decides nothing. It fences: "not committed" is returned only after the rollback barrier is written, so a late local
+commit is impossible. What can't be known stays UNKNOWN; nothing is guessed. If this never runs, only the owner can
 decide.
 
-    still ACTIVE                              ROLLBACK: others may do nothing else (R1)
+    still ACTIVE                              ROLLBACK: the only decision for others (R1)
     it voted yes for another store            UNKNOWN: that store decides, this check does not count (R15)
-    evidence row there                        COMMIT, late bodies with it
+    evidence row found                        COMMIT, with its late bodies
     no row: barrier written                   ROLLBACK
-    no row: local transaction still running   UNKNOWN, nobody could answer
+    no row: local transaction still running   UNKNOWN, no answer
     the resource can't be reached, or is
-    another database than the recorded one    UNKNOWN, nobody could answer (R10)
-    no resource recorded                      the word of a checker, or of a person
+    another database than the recorded one    UNKNOWN, no answer (R10)
+    no resource recorded                      the answer of a checker, or of an operator
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ Answer = TypeVar("Answer")
 
 
 class Basis(Enum):
-    """What a verdict rests on."""
+    """What a verdict is based on."""
 
     OPEN = auto()  # its owner never closed it
     EVIDENCE = auto()  # the row or the barrier in the recorded database
-    WORD = auto()  # what a checker or a person says
+    WORD = auto()  # the answer of a checker or an operator
     COORDINATOR = auto()  # it voted yes for another store, which decides it
-    NOBODY = auto()  # nobody was there to answer: such a check does not count
-    LATER = auto()  # its database is asked as soon as it has answered about others
+    NOBODY = auto()  # nothing could answer: such a check does not count
+    LATER = auto()  # its database is asked once it has answered about others
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class Verdict:
 
 
 AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
-"""The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
+"""The database can't be reached by anyone; a name that was never registered must not spoil other checks."""
 UNCOUNTED = (Basis.NOBODY, Basis.LATER, Basis.COORDINATOR)
 BRIEF = 1.0
-"""Seconds in which databases are asked again and again: with the last answer well below the lead of a round."""
+"""Seconds during which databases are asked repeatedly: including the last answer, well below a round's lease."""
 UNREADABLE = (*AWAY, StoreError)
-"""Nobody was there to answer."""
+"""No answer could be read."""
 
 
 class Judge:
@@ -95,11 +95,11 @@ class Judge:
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
         self._beside = TimeboxedCalls()
-        self._at_once: dict[int, int] = {}  # how many a database is asked about, once it has failed to answer
-        self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number stays the same
+        self._at_once: dict[int, int] = {}  # transactions per query, once a database has failed to answer
+        self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number never changes
 
     def look(self, cases: Iterable[DoubtContext]) -> None:
-        """Read the evidence of many transactions, of each database together, or as much as comes in a brief time."""
+        """Read the evidence of many transactions, together per database, as much as fits in a brief time."""
         until, by_resource = time.monotonic() + BRIEF, defaultdict[int, list[DoubtContext]](list)
         for case in cases:
             if case.doubt.evidence is not None:
@@ -115,7 +115,7 @@ class Judge:
         read: Callable[[], Mapping[str, EvidenceOutcome]],
         until: float,
     ) -> None:
-        """Hear what a database says of its transactions: of fewer at once where it has failed to answer."""
+        """Read a database's answers about its transactions: about fewer at once after it failed to answer."""
         while asked:
             portion = self._portion(resource, asked)
             unread = self._heard(resource, portion, read)
@@ -133,7 +133,7 @@ class Judge:
     def _heard(
         self, resource: int, portion: Sequence[DoubtContext], read: Callable[[], Mapping[str, EvidenceOutcome]]
     ) -> str | None:
-        """Note what one answer says; return why there was none."""
+        """Record one answer; return why there was none."""
         try:
             outcomes = read()
         except AWAY as reason:
@@ -142,18 +142,18 @@ class Judge:
                 case.seen = Seen(resource, unread=str(reason))
             return str(reason)
         except Exception:
-            # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
+            # One of them may be unreadable, or the user's engine raises some error: read each by itself.
             logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
             return None
         for case in portion:
             case.seen = Seen(resource, outcomes.get(case.id))
         if resource in self._at_once:
-            grown = len(portion) + max(1, len(portion) // 8)  # slowly: what was too much is too much soon again
+            grown = len(portion) + max(1, len(portion) // 8)  # slowly: what was too much will soon be too much again
             self._at_once[resource] = max(self._at_once[resource], grown)
         return None
 
     def _begun(self, resource: int, asked: Sequence[DoubtContext]) -> Callable[[], Mapping[str, EvidenceOutcome]]:
-        """Begin to read: several that are silent are waited for at the same time."""
+        """Start to read: several silent databases are waited for at the same time."""
         names = [case.id for case in asked]
         try:
             return self._begin(resource, lambda found: found.read_many(names))
@@ -161,14 +161,14 @@ class Judge:
             return partial(_raise, reason)
 
     def fences_at_once(self, resource: int) -> int:
-        """Return how many transactions the database of a resource stands being fenced at the same time."""
+        """Return how many transactions the database of a resource can fence at the same time."""
         try:
             return self._reach(resource, lambda found: found.at_once)
         except UNREADABLE:
             return 1
 
     def know(self, case: DoubtContext, *, fence: bool = True) -> Verdict:
-        """Say what row and evidence tell; where only a word can, UNKNOWN by WORD. `fence=False` only looks."""
+        """Return what row and evidence show; UNKNOWN by WORD if only a checker knows. `fence=False` only reads."""
         doubt = case.doubt
         life = self._life(doubt.txid) if doubt.keyed else None
         if life is None:
@@ -182,7 +182,7 @@ class Judge:
         return replace(self._closed(case, life.evidence or doubt.evidence, fence), found=life.state)
 
     def judge(self, case: DoubtContext) -> Verdict:
-        """Say what row and evidence tell, or else the checker."""
+        """Return what row and evidence show, or else the checker's answer."""
         verdict = self.know(case)
         return self._by_checker(case, verdict) if verdict.basis is Basis.WORD else verdict
 
@@ -203,7 +203,7 @@ class Judge:
             outcome = outcome or self._fenced(resource, case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
-        except OSError as away:  # from the user's own way to connect
+        except OSError as away:  # from the user's own connect function
             return _nobody(f"{type(away).__name__}: {away}")
         if outcome is None:
             return _nobody("its local transaction is still running")

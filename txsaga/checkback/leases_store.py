@@ -1,8 +1,7 @@
 """
 Leases on PostgreSQL, by the clock of the database.
 
-A holder that slept past its time finds its epoch raised, or the row gone: what it still writes under its lead is
-refused.
+A holder that slept past its time finds its epoch raised, or the row gone: writes under its old lead are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class PostgresLeases:
         self._engine = engine
 
     def acquire(self, kind: str, name: str, holder: str, ttl: timedelta) -> Lead | None:
-        """Take a lease that nobody holds, or hold one's own for longer."""
+        """Take a free lease, or extend one's own."""
         fresh = insert(lease).values(kind=kind, name=name, holder=holder, until=NOW + ttl)
         mine = lease.c.holder == holder
         statement = fresh.on_conflict_do_update(
@@ -52,7 +51,7 @@ class PostgresLeases:
             connection.execute(lease.update().where(mine).values(until=NOW))
 
     def keep(self, kinds: Sequence[str], name: str, ttl: timedelta) -> None:
-        """Show that a member of each of these kinds is alive, and forget those long gone."""
+        """Mark a member of each of these kinds as alive, and delete those long gone."""
         values = [{"kind": kind, "name": name, "holder": name, "until": NOW + ttl} for kind in sorted(kinds)]
         fresh = insert(lease).values(values)
         known = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds))
@@ -64,12 +63,12 @@ class PostgresLeases:
             connection.execute(delete(lease).where(tuple_(lease.c.kind, lease.c.name).in_(over)))
 
     def drop(self, kinds: Sequence[str], name: str) -> None:
-        """Show that it has left."""
+        """Drop its leases: it has left."""
         with transaction(self._engine) as connection:
             connection.execute(delete(lease).where(lease.c.kind.in_(kinds), lease.c.name == name))
 
     def alive(self, kinds: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the names that are alive, by kind."""
+        """Return the live names, by kind."""
         query = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds), lease.c.until > NOW)
         found = defaultdict(list)
         with transaction(self._engine) as connection:

@@ -1,9 +1,9 @@
 """
-Asking about one transaction now, as a round of check-back would: the evidence first, then a checker.
+Checking one transaction now, as a round of check-back would: the evidence first, then a checker.
 
-For whoever waits for it and knows whom to ask. What is young, or at work, or a living run's, is not asked about yet.
-What is still open is left alone: only a round may take it for abandoned, since it knows who was heard of. What stands
-already is the answer. If it is never called, the engine's own rounds ask in their time.
+For a caller that waits for it and knows its checker. A transaction that is young, in progress, or of a live run is not
+checked yet. One that is still open is left alone: only a round may treat it as abandoned, since it knows the owner's
+last heartbeat. An existing decision is the answer. If this is never called, the engine's own rounds check in time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ YOUNG = "it is young, or somebody is at work on it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check came to."""
+    """The result of one check."""
 
     decision: Decision | None
     why: str
-    counted: bool  # somebody was there to say, and could not
+    counted: bool  # there was an answer, and it was UNKNOWN
 
 
 class OneCheck:
@@ -51,7 +51,7 @@ class OneCheck:
         self._kernel, self._store = kernel, kernel.store
 
     def ask(self, txid: int, checker: Checker | None = None) -> CheckResult:
-        """Settle a transaction as far as it can be known; `checker` is asked where only a word can tell."""
+        """Settle a transaction as far as it can be known; `checker` is asked where only a checker knows."""
         stands = self._store.overview.decisions([txid]).get(txid)
         if stands is not None:
             return CheckResult(decision=stands, why="it stands", counted=False)
@@ -70,7 +70,7 @@ class OneCheck:
         return self._settled(case, verdict)
 
     def _rest(self, doubt: Doubt) -> str | None:
-        """Say why nobody is to ask yet: what lives is not fenced."""
+        """Return why it must not be checked yet: live work is not fenced."""
         run = state_of_run(self._kernel, doubt)
         if run is not RunState.OVER:
             return LIVES if run is RunState.ALIVE else SILENT
@@ -98,7 +98,7 @@ class OneCheck:
 
 
 def look(kernel: Kernel, trace: Trace) -> Looked | None:
-    """Say what the evidence of a transaction's local work says; None where none is recorded."""
+    """Return what the evidence of a transaction's local work shows; None where none is recorded."""
     recorded = trace.resource
     if recorded is None:
         return None

@@ -1,8 +1,7 @@
 """
-When and how often a transaction is asked about, and what happens to one that nobody answers for.
+When and how often a transaction is checked, and what happens to one that gets no answer.
 
-An engine has a profile; a producer group may say parts of it otherwise, and what it says counts. Only the store's
-clock measures these times.
+An engine has a profile; a producer group may override parts of it. Only the store's clock measures these times.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from txsaga.errors import ConfigError, InvalidMessage
 
 LONGEST = timedelta(days=36_500)
 LEASE = timedelta(seconds=30)
-"""An open transaction whose owner has not been heard of for so long has no owner any more."""
+"""An open transaction whose owner sent no heartbeat for this long counts as abandoned."""
 
 
 class Exhausted(StrEnum):
-    """What becomes of a transaction that is out of checks."""
+    """What happens to a transaction that is out of checks."""
 
-    PARK = "park"  # it stays invisible and listed until a person settles it
+    PARK = "park"  # it stays invisible and listed until an operator settles it
     ROLL_BACK = "rollback"  # decided, where only a checker could have known better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckProfile:
-    """When and how often to ask; the defaults are those of the classic documents."""
+    """When and how often to check; the defaults are those of the classic documents."""
 
     interval: timedelta = timedelta(seconds=60)
     min_age: timedelta = timedelta(seconds=6)
@@ -40,26 +39,26 @@ class CheckProfile:
     on_exhausted: Exhausted = Exhausted.PARK
 
     def __post_init__(self) -> None:
-        """Refuse what would stop every check."""
+        """Refuse settings that would stop every check."""
         for name in ("interval", "min_age", "total_limit", "reply_timeout"):
             check_duration(getattr(self, name), name, LONGEST)
         check_count(self.max_checks, "max_checks")
         if self.on_exhausted not in tuple(Exhausted):
             raise ConfigError(f"on_exhausted is {self.on_exhausted!r}; it is {' or '.join(Exhausted)}")
-        object.__setattr__(self, "on_exhausted", Exhausted(self.on_exhausted))  # a plain text is as good
+        object.__setattr__(self, "on_exhausted", Exhausted(self.on_exhausted))  # a plain text is accepted too
 
     def of_group(self, said: Mapping[str, object]) -> CheckProfile:
-        """Return the profile with what a group says otherwise."""
+        """Return the profile with a group's settings."""
         return replace(self, **{name: read(name, value) for name, value in said.items()}) if said else self  # type: ignore[arg-type]
 
     @property
     def asking(self) -> timedelta:
-        """For how long checks go on when every answer is UNKNOWN."""
+        """How long checks go on when every answer is UNKNOWN."""
         return self.interval * self.max_checks
 
 
 class CheckOptions(TypedDict, total=False):
-    """What a producer group may say otherwise than the profile; None takes it back."""
+    """What a producer group may override; None removes the override."""
 
     interval: timedelta | None
     min_age: timedelta | None
@@ -75,7 +74,7 @@ PROFILES = {"classic": CheckProfile(), "5x": CheckProfile(interval=timedelta(sec
 
 
 def read(name: str, value: object) -> object:
-    """Return a setting as the profile has it; times are kept as seconds."""
+    """Return a setting as the profile has it; times are stored as seconds."""
     default = getattr(PROFILES["classic"], name)
     if isinstance(default, timedelta) and isinstance(value, int | float):
         return timedelta(seconds=value)
@@ -83,7 +82,7 @@ def read(name: str, value: object) -> object:
 
 
 def kept(changes: Mapping[str, object]) -> dict[str, object]:
-    """Check what a group says, and return it as it is kept; None takes a part back."""
+    """Check a group's settings, and return them as stored; None removes one."""
     unknown = changes.keys() - set(NAMES)
     if unknown:
         raise ConfigError(f"{', '.join(sorted(unknown))} can't be set for checks; {', '.join(NAMES)} can")
@@ -102,9 +101,9 @@ def _plain(value: object) -> object:
 
 HEADER = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 MIN_AGE = 6
-"""Seconds: nobody is asked about a younger half."""
+"""Seconds: a younger half message is never checked."""
 MAX_IMMUNITY = 2**31 - 1
-"""Seconds: what a half row can hold."""
+"""Seconds: what the row can hold."""
 
 
 def checked(seconds: object) -> int | None:
@@ -119,18 +118,18 @@ def checked(seconds: object) -> int | None:
 
 
 def read_immunity(text: str | None) -> int | None:
-    """Read the header; None when it is absent or no whole number of seconds."""
+    """Return the header's value; None if it is absent or not whole seconds."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > len(str(MAX_IMMUNITY)):
         return None
     return int(text) if int(text) <= MAX_IMMUNITY else None
 
 
 def chosen(argument: object, headers: Mapping[str, str] | None) -> int | None:
-    """Return the immunity of a half: the argument's, else the header's."""
+    """Return the immunity of a half message: the argument's, else the header's."""
     given = checked(argument)
     return given if given is not None or not headers else read_immunity(headers.get(HEADER))
 
 
 def effective(seconds: int | None) -> int:
-    """Return what counts: the immunity, never less than the minimum age."""
+    """Return the effective immunity: never less than the minimum age."""
     return MIN_AGE if seconds is None else max(seconds, MIN_AGE)

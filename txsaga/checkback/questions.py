@@ -1,4 +1,4 @@
-"""What crosses the ports of check-back: who is asked, what was answered, what is settled or put off."""
+"""The values that the ports of check-back take and return: questions, answers, verdicts, postponed doubts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import Doubt, HalfView
 
 TURNS = 20
-"""So many times its patience a question waits to be taken up, before another member is asked."""
+"""A question waits this many times its patience to be taken up, before another member is asked."""
 
 
 class Lead(NamedTuple):
-    """A lease in its holder's hands, with its fence."""
+    """A lease with its holder and its fence."""
 
     kind: str
     name: str
@@ -22,7 +22,7 @@ class Lead(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A question to put to a member: it has `patience` to answer, and after `interval` the next one may come."""
+    """A question for a member: it has `patience` to answer, and after `interval` the next one may come."""
 
     txid: int
     group: int
@@ -41,7 +41,7 @@ class OpenQuestion(NamedTuple):
 
 
 class QuestionAnswer(NamedTuple):
-    """What a member said; a decision was written before this is told. Without a state nobody there has seen it."""
+    """A member's answer; a decision is written before it is sent. Without a state, no checker saw the question."""
 
     txid: int
     state: LocalState | None
@@ -49,12 +49,12 @@ class QuestionAnswer(NamedTuple):
 
 
 def kept(text: str) -> str:
-    """Return what a store can keep of a text that somebody else wrote."""
+    """Return what a store can keep of a text from elsewhere."""
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
 class VerdictRecord(NamedTuple):
-    """A decision that check-back writes, and what it rests on."""
+    """A decision that check-back writes, and its reason."""
 
     txid: int
     decision: Decision
@@ -62,17 +62,17 @@ class VerdictRecord(NamedTuple):
 
 
 class PutOff(NamedTuple):
-    """A doubt that could not be settled now; without a reason nothing came of it that anybody need read."""
+    """A doubt that could not be settled now; without a reason it leaves no remark."""
 
     txid: int
     by: timedelta
     why: str
     counted: bool
-    anew: bool = False  # its total time begins again: it is known to go on
+    anew: bool = False  # its total time starts again: its run is known to be alive
 
 
 class Remark(NamedTuple):
-    """What came of one check."""
+    """The result of one check."""
 
     at: datetime
     who: str

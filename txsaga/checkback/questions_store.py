@@ -1,8 +1,8 @@
 """
-Questions on PostgreSQL: one row about a transaction, counted before it is asked.
+Questions on PostgreSQL: one row per transaction, counted before it is asked.
 
-A question that is lost (its member died, the server restarted) is collected by the next round: at worst a check is
-asked twice, one after the other.
+A lost question (its member died, the server restarted) is collected by the next round: at worst a check is asked twice,
+one after the other.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SELECT q.txid, q.pgroup, {token}, t.txid IS NOT NULL, coalesce(t.evidence, h.evi
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half WHERE half.txid = q.txid LIMIT 1) h ON true
  WHERE q.txid = ANY (%(txids)s) ORDER BY q.txid"""
 
-# What was decided is off the list of doubts, its checks in its history; of the rest a remark is kept, and what nobody
-# has seen does not count.
+# Decided transactions leave the list of doubts, with their checks as history; the others keep a remark, and an answer
+# without a checker does not count.
 ANSWERED = """
 WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
@@ -74,8 +74,8 @@ INSERT INTO {s}.tally (pgroup, answer, n)
 SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
-# What its member has taken up and decided is left to it: it takes it away in a moment, in an order of its own, and each
-# would wait for the other. So would who answers just when its time is over.
+# A decided question that its member took up is left to the member: it removes it soon, in an order of its own, and the
+# two would deadlock. So would a member that answers just when its time is over.
 COLLECT = """
 WITH o AS MATERIALIZED (
     SELECT q.txid, (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL AS decided FROM {s}.question q
@@ -102,18 +102,18 @@ SELECT count(*) FROM gone"""
 CALL_TAKE = "SELECT * FROM {s}.take(%(member)s::text, %(limit)s::int4)"
 CALL_ANSWERED = "SELECT {s}.answered(%(member)s::text, %(txids)s::int8[], %(answers)s::text[], %(whys)s::text[])"
 MINE = " AND ({s}.mine({pgroup}) OR {theirs})"
-# What says that it was decided, and was not, stays on the list: nobody would ever ask about it again.
+# A reported decision that was not written stays on the list: otherwise it would never be checked again.
 DECIDED = " AND (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL"
 
 
 def taking(s: str, theirs: str) -> str:
-    """Write what takes up the questions to a login's own groups; `theirs` tells whether others' are its too."""
+    """Return the statement that takes up a login's own questions; the SQL condition `theirs` may add other groups'."""
     mine = MINE.format(s=s, pgroup="pgroup", theirs=theirs)
     return numbered(TAKE.replace("{mine}", mine).format(s=s), ("member", "limit"))
 
 
 def answering(s: str, theirs: str) -> str:
-    """Write what takes away the questions to a login's own groups; `theirs` tells whether others' are its too."""
+    """Return the statement that removes a login's own questions; the SQL condition `theirs` may add other groups'."""
     sql = _answered(MINE.format(s=s, pgroup="question.pgroup", theirs=theirs), DECIDED).format(s=s)
     return numbered(sql, ("member", "txids", "answers", "whys"))
 
@@ -143,7 +143,7 @@ class PostgresQuestions:
         )
 
     def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
-        """Put questions and count their checks."""
+        """Ask questions and count their checks."""
         columns: dict[str, object] = {
             "txids": [each.txid for each in asks],
             "groups": [each.group for each in asks],
@@ -158,7 +158,7 @@ class PostgresQuestions:
         return dict(map(tuple, self._run("SELECT member, count(*) FROM {s}.question GROUP BY member", {})))
 
     def take(self, member: str, limit: int) -> Sequence[OpenQuestion]:
-        """Take up questions put to a member."""
+        """Take up questions for a member."""
         txids = [txid for (txid,) in self._run(self._take, {"member": member, "limit": limit})]
         if not txids:
             return []
@@ -167,7 +167,7 @@ class PostgresQuestions:
         return [OpenQuestion(Doubt(*row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[QuestionAnswer]) -> None:
-        """Take questions away."""
+        """Remove answered questions."""
         columns = {
             "txids": [each.txid for each in answers],
             "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
@@ -177,7 +177,7 @@ class PostgresQuestions:
             connection.exec_driver_sql(self._answered.format(s=self._schema), columns | {"member": member})
 
     def collect(self) -> int:
-        """Take away questions that nobody answers."""
+        """Remove unanswered questions."""
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
         ((count,),) = self._run(COLLECT.replace("{remark}", remark).replace("{turns}", str(TURNS)), {})

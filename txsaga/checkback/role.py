@@ -1,19 +1,19 @@
 """
-Check-back: finds transactions that nobody decided, and has each settled by what can be known about it.
+Check-back: finds undecided transactions, and settles each by what can be known about it.
 
-A round looks first and writes nothing where there is nothing to do. It takes the lead, lists what is new, and asks in
-this order: the run of a flow (R5), the evidence (each database in one question, fenced one by one), and where only a
-word can tell, a live member of the producer group, by a question that is counted before it is put. Every doubt is on
-its own: one that can't even be looked at is parked with its error, and the round goes on.
+A round first checks whether there is work, and writes nothing if not. It takes the lead, lists what is new, and asks in
+this order: the run of a flow (R5), the evidence (each database in one query, fenced one by one), and where only a
+checker knows, a live member of the producer group, by a question that is counted before it is asked. Every doubt is
+handled separately: one that can't even be read is parked with its error, and the round goes on.
 
-    decided by what is known                  written at once, its audit row with it
-    nobody was there to say                   put off, not counted
+    decided by what is known                  written at once, with its audit row
+    no answer                                 put off, not counted
     its settlement failed                     put off, counted
-    only a word can tell                      asked
-    out of checks, or of its total time       parked; or rolled back, where its group says so and no evidence could
+    only a checker knows                      asked
+    out of checks, or of its total time       parked; or rolled back, where its group sets that and no evidence could
                                               contradict
 
-If it never runs, halves of dead producers stay invisible, and their partitions are never dropped.
+If it never runs, half messages of dead producers stay invisible, and their partitions are never dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger("txsaga")
 
 
 class CheckBack:
-    """One round after the other, while nobody else has the lead."""
+    """One round after the other, while no other process has the lead."""
 
     name = "check-back"
     pace = Pace(0.1, 1.0)
@@ -49,14 +49,14 @@ class CheckBack:
         self.done: Counter[str] = Counter()
 
     def run_once(self) -> int:
-        """Sweep, then settle or ask about what is due; return how many came further, `done` tells how."""
+        """Sweep, then settle or ask about what is due; return how many made progress, with details in `done`."""
         self.done = Counter()
         if not self._kernel.store.doubts.waiting(self._profile.min_age) or not self._lease.take():
             return 0
         try:
             return self._round()
         finally:
-            with suppress(StoreError):  # it runs out by itself
+            with suppress(StoreError):  # it expires by itself
                 self._lease.give_back()
 
     def _round(self) -> int:

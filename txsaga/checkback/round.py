@@ -1,9 +1,9 @@
 """
-One round of check-back: every transaction that is due, dealt with by itself.
+One round of check-back: every due transaction, handled separately.
 
-What many have in common is done for many at once (evidence is read, decisions are written, questions are put), but
-never so that one spoils the others: a step for many that fails is done again one by one. A round has a time, so that
-a database that answers slowly keeps nobody else waiting for long. What a round that dies leaves is due again.
+Work that many have in common is done together (evidence is read, decisions are written, questions are asked), but one
+never spoils the others: a common step that fails is repeated one by one. A round has a time limit, so that a slow
+database keeps no other waiting for long. What a dying round leaves is due again.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreE
 from txsaga.messages.decide import DecidedBy
 
 TOGETHER = 32
-"""Cases that are fenced before the round looks at its time again."""
+"""Cases that are fenced before the round checks its time again."""
 
 
 class EvidenceBatch:
-    """The questions of one round to evidence."""
+    """The queries of one round for evidence."""
 
     def __init__(self, store: Store, judge: Judge) -> None:
         self._store, self._judge = store, judge
@@ -54,11 +54,11 @@ class EvidenceBatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the fences that are under way finish."""
+        """Let the fences in flight finish."""
         self._opened.close()
 
     def verdicts(self, cases: Sequence[DoubtContext]) -> Iterator[tuple[DoubtContext, Callable[[], Verdict]]]:
-        """Read the evidence of all, and give each with a way to its verdict."""
+        """Read the evidence of all, and yield each case with a function for its verdict."""
         self._judge.look(cases)
         for start in range(0, len(cases), TOGETHER):
             some = cases[start : start + TOGETHER]
@@ -77,9 +77,9 @@ class EvidenceBatch:
         return self._threads[seen.resource].submit(know).result
 
     def _show(self, cases: Sequence[DoubtContext]) -> None:
-        """Read the halves of those that will be told of, together."""
+        """Read the half messages of cases that will be reported, together."""
         if cases:
-            with suppress(StoreError):  # then each is read when somebody needs it
+            with suppress(StoreError):  # then each is read on demand
                 views = self._store.halves.views_of([case.doubt.txid for case in cases])
                 for case in cases:
                     case.halves = views.get(case.doubt.txid, ())
@@ -90,18 +90,18 @@ logger = logging.getLogger("txsaga")
 Item = TypeVar("Item")
 Settled = tuple[DoubtContext, asking.VerdictRecord]
 Turns = defaultdict[int, Iterator[int]]
-"""By group: members that are asked about two groups by turns would each get all of one."""
+"""By group: with one counter for all, two members asked about two groups would each get all of one."""
 HANDS_FULL = timedelta(seconds=0.1)
-"""Till the next look, where members or a database have their hands full: quick ones are free by then."""
+"""The delay of the next try where members or a database are busy: quick ones are free by then."""
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
 MOST_ASKED = 5_000
-"""Questions that one member has at a time; the rest stays due. A fifth must be free: for less no round is worth it."""
+"""Questions that one member has at a time; others stay due. A fifth must be free: for less no round is worth it."""
 
 
 class Round:
-    """One round, of who has the lead."""
+    """One round, under one lead."""
 
     def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Turns) -> None:
         self._kernel, self._store, self._profile = kernel, kernel.store, profile
@@ -114,7 +114,7 @@ class Round:
         self.done: Counter[str] = Counter()
 
     def run(self, limit: int) -> Counter[str]:
-        """Sweep, and deal with what is due; return how many came to what."""
+        """Sweep, and handle what is due; return the number of cases by result."""
         announce = self._kernel.announce
         with announce.around(facts.Collecting):
             self._store.questions.collect()
@@ -124,7 +124,7 @@ class Round:
         with EvidenceBatch(self._store, self._kernel.settler.judge) as inquiry:
             end = None
             for case, verdict in inquiry.verdicts(cases):
-                end = end or time.monotonic() + BUDGET  # what they have in common was read first
+                end = end or time.monotonic() + BUDGET  # starts after the common reads
                 if time.monotonic() > end or not self._leads():
                     break
                 self._deal_with(case, verdict)
@@ -136,7 +136,7 @@ class Round:
         return self.done
 
     def _leads(self) -> bool:
-        """Tell whether the lead is still the one that this round began with: who slept past it knows nothing."""
+        """Return whether this round's lead still holds: after a long sleep another process may have it."""
         return self._lease.take() and self._lease.lead == self._lead
 
     def _deal_with(self, case: DoubtContext, verdict: Callable[[], Verdict]) -> None:
@@ -158,7 +158,7 @@ class Round:
             self._give_up(case, f"{type(poison).__name__}: {poison}")
 
     def _fail(self, case: DoubtContext, why: str) -> None:
-        """Count a check whose settlement failed; the last one is followed by no other."""
+        """Count a check whose settlement failed; give up after the last one."""
         doubt, policy = case.doubt, self._policy(case.doubt)
         if doubt.checks + 1 >= policy.max_checks or doubt.age > policy.total_limit:
             self._give_up(case, why)
@@ -188,10 +188,10 @@ class Round:
             self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
-        """Say why a transaction is not to be asked about any more."""
+        """Return why a transaction is not to be checked any more."""
         policy = self._policy(doubt)
         if verdict.basis is Basis.COORDINATOR:
-            return None  # what voted yes is never given up here
+            return None  # a yes vote is never given up here
         if doubt.age > policy.total_limit and not (verdict.basis is Basis.NOBODY and self._is_held(doubt)):
             return f"not decided within {policy.total_limit}: {verdict.why}"
         if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
@@ -200,14 +200,14 @@ class Round:
         return None
 
     def _is_held(self, doubt: Doubt) -> bool:
-        """Tell whether resources hold something for it, or it has steps to undo: parked, that would be so for ever."""
+        """Return whether resources hold work for it, or it has steps to undo: parking it would hold them for ever."""
         if not doubt.keyed:
             return False
         held = any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
         return held or bool(self._store.steps.of(doubt.txid))
 
     def _settle(self) -> None:
-        """Write the decisions of plain halves; together, and if that fails one by one."""
+        """Write the decisions of plain half messages: together, and if that fails one by one."""
         batch, self._settled = self._settled, []
         if batch:
             _one_spoils_no_other(batch, self._write, self._not_settled)
@@ -227,7 +227,7 @@ class Round:
         self._kernel.tell_decided()
 
     def _ask(self) -> None:
-        """Put a question about each to a live member of its group, by turns; who was asked last comes last."""
+        """Ask a live member of its group about each, in turn; the member asked last only if it is the only one."""
         cases, self._asked = self._asked, []
         if not cases or not self._leads():
             return
@@ -243,7 +243,7 @@ class Round:
                 member = others[next(self._turns[case.doubt.group]) % len(others)]
                 backlog[member] += 1
                 asks.append(self._question(case.doubt, member))
-            elif members:  # others must not wait behind those whose members have their hands full
+            elif members:  # others must not wait for those whose members are busy
                 self._put_off.append(PutOff(case.doubt.txid, HANDS_FULL, "", False))
             else:
                 alone[case.group].append(case)
@@ -275,7 +275,7 @@ class Round:
             self._wait(case, why)
 
     def _wait(self, case: DoubtContext, why: str) -> None:
-        """Put off what nobody can answer for now; who is gone for good keeps nothing for ever."""
+        """Put off what can't be answered now; past its total time, give up: nothing is kept for ever."""
         limit = self._policy(case.doubt).total_limit
         if case.doubt.age > limit and not self._is_held(case.doubt):
             self._give_up(case, f"not decided within {limit}: {why}")
@@ -284,7 +284,7 @@ class Round:
 
     def _give_up(self, case: DoubtContext, why: str) -> None:
         if not self._leads():
-            return  # it may have been asked about again meanwhile
+            return  # its checks may have been resumed meanwhile
         try:
             self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
         except InDoubt as moved:
@@ -303,7 +303,7 @@ class Round:
                 _one_spoils_no_other(some, self._postpone, _not_put_off)
 
     def _postpone(self, later: Sequence[PutOff]) -> None:
-        counting = any(each.counted for each in later)  # only the leader counts: the store knows who that is
+        counting = any(each.counted for each in later)  # only the leader counts: the store checks who leads
         with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
             if self._store.doubts.put_off(later, self._lead if counting else None):
                 self.done["put off"] += len(later)
@@ -322,11 +322,11 @@ class Round:
 def _one_spoils_no_other(
     batch: Sequence[Item], write: Callable[[Sequence[Item]], None], failed: Callable[[Item, StoreError], None]
 ) -> None:
-    """Write a batch; one that fails as a whole is written item by item."""
+    """Write a batch; if it fails as a whole, write it item by item."""
     try:
         write(batch)
     except (StoreUnavailable, OutcomeUnknown):
-        raise  # nobody's fault, or done already: what is not is due again
+        raise  # not an item's fault, or done already: the others are due again
     except StoreError as failure:
         if len(batch) == 1:
             return failed(batch[0], failure)

@@ -1,8 +1,8 @@
 """
-Asking a transaction's run before anything else is judged (R5).
+Asking about a transaction's run before anything else is judged (R5).
 
-A run that is alive keeps its transaction; one that nobody can ask does, until the total time of its group is over.
-If this were left out, a flow that waits a day for somebody's approval would be rolled back.
+A live run keeps its transaction; so does one whose host is silent, until the total time of its group is over. Without
+this, a flow that waits a day for an approval would be rolled back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SILENT = "nobody can say whether its run is alive"
 
 
 def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
-    """Say what became of the run of a transaction; where there is none, it is over."""
+    """Return the state of a transaction's run; without a run, it is over."""
     if doubt.run is None:
         return RunState.OVER
     if kernel.runs is None:
@@ -35,6 +35,6 @@ def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
     except StoreUnavailable as silent:
         logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE
-    except BaseException:  # a host that fails, in whatever way, has not said that the run is over
+    except BaseException:  # a host that fails in any way has not reported the run as over
         logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE

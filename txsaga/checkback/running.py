@@ -1,8 +1,8 @@
 """
-What this process works on: its open blocks and its half messages whose local work runs.
+The work of this process: its open blocks, and its half messages whose local work runs.
 
-It writes nothing; the heartbeat does, which runs from the first work on. Whoever is
-forgotten here is asked about as if it were dead.
+It writes nothing; the heartbeat does, from the first work on. Work forgotten here is checked as if its process were
+dead.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from weakref import WeakKeyDictionary, WeakSet
 from txsaga.core.records import Doubt, Group
 
 TYPICAL = 2.0
-"""Seconds: what takes longer is held; most transactions are over by then."""
+"""Seconds: work that takes longer is held; most transactions are over by then."""
 SOONEST = 0.25
-"""Seconds: nothing is held sooner, however soon its group is asked about."""
+"""Seconds: no work is held sooner, however small its group's minimum age."""
 SHARE = 3
-"""A group's least age so often: after one share its work is held, by the beat that comes within the next."""
+"""Shares of a group's minimum age: after one share its work is held, by the beat that comes within the next."""
 
 _of_parents: list[object] = []
-"""Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's sessions."""
+"""Kept in a forked child: an unreferenced one returns to its pool, which would roll back the parent's sessions."""
 
 
 class Running:
     """The transactions that this process works on."""
 
     def __init__(self) -> None:
-        self.on_work: Callable[[], None] | None = None  # told of each piece of work that begins
+        self.on_work: Callable[[], None] | None = None  # called for each piece of work that begins
         self._hasty: dict[int, float] = {}
         self.start_anew()
 
     def expect(self, group: Group) -> None:
-        """Note how soon the work of a group may be asked about."""
+        """Record how soon the work of a group may be checked."""
         least = group.checks.get("min_age")
         soon = max(SOONEST, least / SHARE) if isinstance(least, int | float) else TYPICAL
         with self._lock:
@@ -43,7 +43,7 @@ class Running:
 
     @property
     def beat(self) -> float:
-        """Seconds from one look at what is worked on to the next, so that each is held in time."""
+        """Seconds between two heartbeats, so that all work is held in time."""
         return min([TYPICAL, *self._hasty.values()])
 
     def start_anew(self) -> None:
@@ -56,12 +56,12 @@ class Running:
         self._unwritten: WeakSet[object] = WeakSet()
 
     def begin_unwritten(self, worker: object) -> None:
-        """Note that this worker is at work on what no store knows of: nobody asks about that, but it has sessions."""
+        """Record a worker whose work no store knows: it is never checked, but it has sessions."""
         with self._lock:
             self._unwritten.add(worker)
 
     def begin(self, worker: object, doubt: Doubt) -> None:
-        """Note what somebody works on; whoever is gone works on nothing."""
+        """Record what a worker works on; garbage-collected workers drop out."""
         with self._lock:
             self._unwritten.discard(worker)
             self._since[worker] = self._since.get(worker, (time.monotonic(), doubt))[0], doubt
@@ -69,7 +69,7 @@ class Running:
             self.on_work()
 
     def end(self, worker: object) -> None:
-        """Note that somebody is done."""
+        """Record that a worker is done."""
         with self._lock:
             try:
                 self._unwritten.remove(worker)
@@ -77,42 +77,42 @@ class Running:
                 self._since.pop(worker, None)
 
     def drive(self, txid: int, owner: int) -> None:
-        """Note that this owner of a saga, or its driver, is at work here."""
+        """Record that this owner of a saga, or its driver, is at work here."""
         with self._lock:
             self._driven.setdefault((txid, owner), time.monotonic())
         if self.on_work is not None:
             self.on_work()
 
     def leave(self, txid: int, owner: int) -> None:
-        """Note that it is at work no more."""
+        """Record that it no longer is."""
         with self._lock:
             self._driven.pop((txid, owner), None)
 
     def enter(self, name: str) -> None:
-        """Note that this process is in a step that leaves no evidence, under the name of its lease."""
+        """Record that this process is in a step that leaves no evidence, under the name of its lease."""
         with self._lock:
             self._present.add(name)
         if self.on_work is not None:
             self.on_work()
 
     def exit(self, name: str) -> None:
-        """Note that it has left."""
+        """Record that it left the step."""
         with self._lock:
             self._present.discard(name)
 
     def present(self) -> list[str]:
-        """Return the names under which it is in steps."""
+        """Return the names under which it is in such steps."""
         with self._lock:
             return sorted(self._present)
 
     def driven(self) -> list[tuple[int, int]]:
-        """Return the sagas that have been worked on for longer than most, with their owners."""
+        """Return the sagas in progress for longer than most, with their owners."""
         before = time.monotonic() - TYPICAL
         with self._lock:
             return sorted(saga for saga, since in self._driven.items() if since <= before)
 
     def long(self) -> list[Doubt]:
-        """Return what has been worked on for longer than most, or for as long as its group bears."""
+        """Return the work in progress for longer than most, or longer than its group allows."""
         now, hasty = time.monotonic(), self._hasty
         with self._lock:
             held = (d for since, d in self._since.values() if since <= now - hasty.get(d.group, TYPICAL))

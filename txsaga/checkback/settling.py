@@ -1,10 +1,9 @@
 """
-Settling one transaction that nobody decided: what can be known is written, by the one way to decide.
+Settling one undecided transaction: what can be known is written, through the only function that decides.
 
-Check-back, the end of a block and the next owner of a key all do it here; a person does it in `by_hand`. What
-can't be known stays undecided. A COMMIT that rests on evidence is never turned into its opposite: when its home
-effects can't be applied it stays undecided, with the reason. If this never runs, a half of a dead producer
-stays invisible.
+Check-back, the end of a block and the next owner of a key all use it; an operator uses `by_hand`. What can't be known
+stays undecided. A COMMIT based on evidence is never turned into its opposite: when its home effects can't be applied it
+stays undecided, with the reason. If this never runs, a half message of a dead producer stays invisible.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ logger = logging.getLogger("txsaga")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check came to: what stands now, or why nothing does."""
+    """The result of a check: the final decision, or why there is none."""
 
     standing: DecisionOutcome | None
     why: str
-    counted: bool = True  # somebody was there to answer
+    counted: bool = True  # there was an answer
 
 
 class Settler:
@@ -49,7 +48,7 @@ class Settler:
         return self.check(doubt).standing
 
     def check(self, doubt: Doubt) -> Checked:
-        """Decide a transaction as far as it can be known, and say why it stays undecided."""
+        """Decide a transaction as far as it can be known, and return why it stays undecided."""
         case = DoubtContext(self._store, doubt)
         verdict = self.judge.judge(case)
         self.report(case, verdict.state, verdict.why)
@@ -65,23 +64,23 @@ class Settler:
     def write(
         self, case: DoubtContext, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes]
     ) -> DecisionOutcome:
-        """Write a decision that is not the owner's; return what stands."""
+        """Write a decision that is not the owner's; return the final decision."""
         doubt = case.doubt
         if doubt.keyed:
             return self._decider.decide(doubt.txid, decision, by, bodies=bodies)
         return self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
 
     def written(self, case: DoubtContext, decision: Decision, by: DecidedBy, verdict: Verdict) -> DecisionOutcome:
-        """Write what was judged; what only a word asked for and home effects forbid is rolled back."""
+        """Write a verdict; roll back instead if only a checker answered and home effects forbid the commit."""
         try:
             return self.write(case, decision, by, verdict.bodies)
         except EffectConflict as conflict:
             if verdict.basis is Basis.EVIDENCE:
-                raise  # the local work stands: a person must see to it
+                raise  # the local work is committed: for an operator to handle
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
     def report(self, case: DoubtContext, state: LocalState, why: str) -> None:
-        """Log every answer but COMMIT, and tell the group's end hooks: a check's answer is an end."""
+        """Log every answer but COMMIT, and notify the group's end hooks: a check's answer is an end."""
         doubt = case.doubt
         if state is not LocalState.COMMIT:
             logger.warning(

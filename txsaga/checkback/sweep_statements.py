@@ -1,9 +1,9 @@
 """
-The sweep: each half is looked at once when it is old enough, and once more much later.
+The sweep: each half message is examined once when it is old enough, and once more much later.
 
-The second look finds halves whose number was taken long before their commit. Keyed transactions are found by
-their row: closed ones soon, open ones when nobody has heard of their owner for a lease. If the sweep never runs,
-undecided halves stay invisible and unasked about, and their partitions are never dropped.
+The second pass finds half messages whose number was taken long before their commit. Keyed transactions are found by
+their row: closed ones soon, open ones when their owner sent no heartbeat for a lease. If the sweep never runs,
+undecided half messages stay invisible and unchecked, and their partitions are never dropped.
 """
 
 from datetime import timedelta
@@ -22,7 +22,7 @@ INTO = "INSERT INTO {s}.event (txid, at, what, who, why)"
 
 
 def unlisting(doubts: str) -> str:
-    """Write what takes doubts off the list, by what says which (of `d`), and keeps their checks."""
+    """Return the statement that removes doubts, by a clause on `d`, and keeps their checks as events."""
     gone = f"DELETE FROM {{s}}.doubt d {doubts} RETURNING d.txid, d.remarks"
     return f"WITH gone AS ({gone})\n{INTO}\n{KEPT}"
 
@@ -31,16 +31,16 @@ LOOKS = ("sweep", "second look")
 """Their checkpoints."""
 SECOND_LOOK = timedelta(minutes=10)
 RANGE = 200_000
-"""Numbers looked at per sweep and look: a round has a bound."""
+"""Numbers examined per sweep and pass: a round has a bound."""
 
 
-# Looked up one by one: a join would read every decision there is, each time.
+# Looked up one by one: a join would read every decision, each time.
 FORGET = unlisting("""WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = d.txid) IS NOT NULL
    AND (SELECT q.txid FROM {s}.question q WHERE q.txid = d.txid) IS NULL""")
 
 
 def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> int:
-    """Put halves and closed transactions without a decision on the list of doubts; return how many."""
+    """Put half messages and closed transactions without a decision on the list of doubts; return how many."""
     forget(connection, namespace)
     connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
@@ -51,12 +51,12 @@ def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> i
 
 
 def forget(connection: Connection, namespace: str) -> None:
-    """Take off the list what somebody has decided since; what a question is about goes with its question."""
+    """Remove from the list what has been decided since; one with an open question is removed with the question."""
     connection.exec_driver_sql(FORGET.format(s=namespace))
 
 
 def _shortest(connection: Connection, age: timedelta) -> timedelta:
-    """Return the least age that any group has: halves are looked at when that is over, and due at their own."""
+    """Return the minimum age of any group: half messages are examined then, and due at their own group's age."""
     said = cast(schema.producer_group.c.checks["min_age"].astext, Float)
     least = connection.execute(select(func.min(said))).scalar()
     return age if least is None else min(age, timedelta(seconds=least))
@@ -94,7 +94,7 @@ def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> 
             tx.c.touched <= now - shortest,
             tx.c.touched <= now - func.coalesce(said, age),
             or_(tx.c.state.in_(closed), tx.c.touched <= now - lease),
-            or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits to be told
+            or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits for its store
         )
     )
     statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)

@@ -1,1 +1,1 @@
-"""Several brokers as one: a policy chooses who takes a message, and a transaction over them has one outcome."""
+"""Several brokers as one: a policy chooses which take a message, and a transaction over them has one outcome."""

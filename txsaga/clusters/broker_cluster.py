@@ -1,8 +1,8 @@
 """
-A cluster as a program uses it: producers, consumers, recover and forget, over the brokers of one definition.
+The API of a cluster: producers, consumers, recover and forget, over the brokers of one definition.
 
-It holds no rules: whose turn it is the policy says, what a transaction comes to its coordinator. If it is closed, what
-its brokers hold prepared waits for recovery.
+It contains no rules: the policy chooses brokers, and the coordinator settles transactions. If it is closed, what its
+brokers hold prepared waits for recovery.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txsaga.core.message import Delivered
 from txsaga.errors import ConfigError
 
 BATCH = 8
-"""Messages that a session takes at a time: they are claimed while they wait for their reader."""
+"""Messages that a session claims at a time: they stay claimed while they wait for the reader."""
 
 
 class BrokerCluster:
@@ -60,12 +60,12 @@ class BrokerCluster:
 
     @property
     def available(self) -> tuple[str, ...]:
-        """The brokers that are there, as far as this client knows."""
+        """The brokers that are reachable, as far as this client knows."""
         return self._members.available()
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """How often a broker that took no part could not be cleaned up; it does that by itself."""
+        """How often cleaning up a broker that took no part failed; such a broker cleans up by itself."""
         return dict(self._failures)
 
     def broker(self, name: str) -> Broker:
@@ -75,10 +75,10 @@ class BrokerCluster:
         return self._members.broker(name)
 
     def producer(self, group: str) -> ClusterProducer:
-        """Return the producer of a group; transactions take a coordinator."""
+        """Return the producer of a group; transactions need a coordinator."""
         coordinator, members = None, self._members
         if self._coordinator is not None:
-            # Nobody can tell what became of its work but the coordinator itself.
+            # Only the coordinator itself knows what became of the group's work.
             coordinator = self._coordinator.kernel, self._coordinator.producer(group, checker=_unknown)
             self._groups.add(group)
         return ClusterProducer(group, self._selection, members, coordinator, self._failures)
@@ -93,7 +93,7 @@ class BrokerCluster:
         timers: Timers | None = None,
         background: bool = True,
     ) -> ClusterConsumer:
-        """Read topics from every broker as a member of a group; without background, in the caller's thread."""
+        """Read topics from every broker as a member of a group; without `background`, in the caller's thread."""
         named = list(topics)
 
         def open(broker: Broker) -> Consumer:
@@ -114,7 +114,7 @@ class BrokerCluster:
         ttl: timedelta = timedelta(seconds=15),
         timers: Timers | None = None,
     ) -> ClusterStream:
-        """Read topics from every broker with a cursor on each, as a member of a group; in the caller's thread."""
+        """Read topics from every broker with a cursor on each, as a member of a group, in the caller's thread."""
         named = list(topics)
 
         def open(broker: Broker) -> Stream:
@@ -126,15 +126,15 @@ class BrokerCluster:
         return stream
 
     def recover(self, mode: Mode | str = Mode.RESTRICTED) -> list[FoundBranch]:
-        """Return every branch that a broker holds prepared, or that was decided there over its coordinator's head."""
+        """Return every branch that a broker holds prepared, or that was decided there outside its coordinator."""
         return [found for page in self.scan(mode) for found in page]
 
     def scan(self, mode: Mode | str = Mode.RESTRICTED, *, page: int = PAGE) -> Scan:
-        """Start a scan for the same, page by page."""
+        """Scan for the same branches page by page."""
         return self._recovering().scan(mode, page=page)
 
     def forget(self, found: FoundBranch | None = None) -> list[FoundBranch]:
-        """Forget branches that were decided over their coordinator's head: one, or all of them on each broker."""
+        """Forget branches that were decided outside their coordinator: one, or all of them on each broker."""
         recovering = self._recovering()
         if found is None:
             return recovering.forget_all()
@@ -142,12 +142,12 @@ class BrokerCluster:
         return [found]
 
     def reconnect(self) -> None:
-        """Look at brokers that are away, and begin anew where the policy holds on to one."""
+        """Probe unavailable brokers again, and reset policies that stick to one."""
         self._members.require_open()
         self._selection.reconnect()
 
     def close(self) -> None:
-        """Close the readers and the brokers that were opened here; the coordinator stays open."""
+        """Close the readers and the brokers that this cluster opened; the coordinator stays open."""
         for reader in self._readers:
             reader.close()
         self._all.close()

@@ -1,7 +1,7 @@
 """
-A cluster: brokers in their order and the policy that chooses among them; a composite is a cluster of clusters.
+The definition of a cluster: brokers in order and the policy that chooses; a composite is a cluster of clusters.
 
-Plain data and what is wrong with it. Nothing here connects to a broker or remembers whose turn it is (`choosing`).
+Plain data and its validation. Nothing here connects to a broker or keeps a policy's position (`selection`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHOLE = "weights are whole numbers, 1 or more"
 
 
 class Fault(NamedTuple):
-    """What is wrong with a definition, and what to do about it."""
+    """An error in a definition, and its remedy."""
 
     subject: str
     what: str
@@ -37,7 +37,7 @@ class ClusterBroker:
     """One broker of a cluster."""
 
     name: str
-    weight: int | None = None  # not given: it weighs 1
+    weight: int | None = None  # None counts as 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,33 +49,33 @@ class ClusterConfig:
     policy: str = ""
     xa: bool = False  # each broker takes part in two-phase commit
     override: bool = False  # a message may bring the node list of an earlier one
-    needed: int | None = None  # of a guaranteed multisend: how many must accept
-    most: int | None = None  # of a multisend by best effort: how many are sent to
+    needed: int | None = None  # guaranteed multisend: how many must accept
+    most: int | None = None  # best-effort multisend: how many are sent to
 
     @property
     def composite(self) -> bool:
-        """Tell whether it is a cluster of clusters."""
+        """Return whether it is a cluster of clusters."""
         return any(isinstance(each, ClusterConfig) for each in self.brokers)
 
     @property
     def weights(self) -> Mapping[str, int]:
-        """What it chooses among, in order; a cluster counts as one."""
+        """The weights of what it chooses among, in order; a cluster weighs 1."""
         return {each.name: self.given.get(each.name, 1) for each in self.brokers}
 
     @property
     def given(self) -> Mapping[str, int]:
-        """The weights that were said."""
+        """The weights that were given explicitly."""
         brokers = (each for each in self.brokers if isinstance(each, ClusterBroker))
         return {each.name: each.weight for each in brokers if each.weight is not None}
 
     def leaves(self) -> Iterator[str]:
-        """Yield the names of its brokers, those of its clusters included."""
+        """Yield the names of its brokers, including those of its clusters."""
         for each in self.brokers:
             yield from each.leaves() if isinstance(each, ClusterConfig) else (each.name,)
 
 
 def read(name: str, settings: Mapping[str, object]) -> ClusterConfig:
-    """Read a cluster from settings: `brokers` as a list or with their weights, or `clusters` by name, and a policy."""
+    """Read a cluster from settings: `brokers` as a list or with weights, or `clusters` by name, and a policy."""
     cluster = _read(name, settings)
     check(cluster)
     return cluster
@@ -94,7 +94,7 @@ def _read(name: str, settings: Mapping[str, object]) -> ClusterConfig:
     brokers, clusters = settings.get("brokers", ()), settings.get("clusters", {})
     check_kind(clusters, Mapping, f"clusters of cluster {name!r}", "give the settings of each by its name")
     inner = (_read(each, of) for each, of in clusters.items())  # type: ignore[attr-defined]  # it is a mapping
-    return ClusterConfig(name=name, brokers=(*_listed(name, brokers), *inner), **said)  # type: ignore[arg-type]  # looked at
+    return ClusterConfig(name=name, brokers=(*_listed(name, brokers), *inner), **said)  # type: ignore[arg-type]  # checked
 
 
 def _listed(name: str, brokers: object) -> Iterator[ClusterBroker]:
@@ -108,14 +108,14 @@ def _listed(name: str, brokers: object) -> Iterator[ClusterBroker]:
 
 
 def check(cluster: ClusterConfig) -> None:
-    """Raise `ConfigError` with everything that is wrong with a cluster."""
+    """Raise `ConfigError` with all errors in a cluster definition."""
     found = [str(fault) for fault in faults(cluster)]
     if found:
         raise ConfigError(". ".join(found))
 
 
 def faults(cluster: ClusterConfig) -> Iterator[Fault]:
-    """Yield what is wrong with a cluster and the clusters in it."""
+    """Yield the errors in a cluster and the clusters in it."""
     twice = [name for name, times in Counter(cluster.leaves()).items() if times > 1]
     if twice:
         yield Fault(f"cluster {cluster.name!r}", f"names {', '.join(twice)} twice", "list each broker once")
@@ -178,9 +178,10 @@ def _figures(cluster: ClusterConfig) -> Iterator[Complaint]:
 
 
 def check_one(cluster: ClusterConfig, said: Mapping[str, str]) -> None:
-    """Raise `ConfigError` unless brokers that said which cluster they belong to belong to the same.
+    """Raise `ConfigError` unless all brokers that named their cluster belong to the same one.
 
-    A broker that said nothing is absent: it is looked at when it is there. Each cluster of a composite is one.
+    A broker that named none is unavailable: it is checked when it is back. Each cluster of a composite is checked by
+    itself.
     """
     for each in cluster.brokers:
         if isinstance(each, ClusterConfig):
@@ -195,7 +196,7 @@ def check_one(cluster: ClusterConfig, said: Mapping[str, str]) -> None:
 
 
 def check_stores(stores: Mapping[str, UUID]) -> None:
-    """Raise `ConfigError` if two brokers are one store: a message that both accept is kept in one place only."""
+    """Raise `ConfigError` if two brokers are the same store: a message that both accept would be kept only once."""
     for (name, store), (other, same) in combinations(stores.items(), 2):
         if store == same:
             raise ConfigError(f"brokers {name!r} and {other!r} are the same store; list it once")

@@ -1,9 +1,9 @@
 """
 A reader of all brokers of a cluster: one session for each, their messages first come, first served.
 
-What waits on a broker that is away waits there; the others go on. When a broker goes or comes back, whoever receives
-is told by a connection error and connects anew; iterating does that by itself. No order across brokers is promised but
-that of arrival. A message is acknowledged in the broker that it came from; if this process dies, it comes again there.
+Messages on an unavailable broker wait there; the others are read on. When a broker goes or comes back, `receive` raises
+a connection error and the caller reconnects; iterating does that by itself. Across brokers only the order of arrival is
+promised. A message is acknowledged on its own broker; if this process dies, that broker delivers it again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Active:
         self.names, self._changes = members.available(), members.changes
 
     def reconnect(self) -> None:
-        """Read from the brokers that are there now."""
+        """Read from the brokers that are reachable now."""
         self._on_reconnect()
         self.names, self._changes = self._members.available(), self._members.changes
 
     def require_unchanged(self) -> None:
-        """Raise `StoreUnavailable` when a broker went or came back since."""
+        """Raise `StoreUnavailable` if a broker went or came back since the last call."""
         if self._members.changes == self._changes:
             return
         there = self._members.available()
@@ -57,9 +57,9 @@ logger = logging.getLogger("txsaga")
 Arrived = Arrival[Delivery]
 
 AHEAD = 64
-"""Messages of all brokers that wait here for their reader."""
+"""Messages of all brokers that are buffered for the reader."""
 LOOK = 0.5
-"""Seconds between two looks at what was held back."""
+"""Seconds between two checks of copies that are held back."""
 
 
 class ClusterSession:
@@ -76,13 +76,13 @@ class ClusterSession:
         self.closed = False
 
     def run_once(self) -> int:
-        """Take what there is, waiting for the first for a moment; a broker that is away is looked at again later."""
+        """Take the available messages, waiting briefly for the first; an unavailable broker is retried later."""
         if self.closed or not self._members.is_there(self.name):
             return 0
         try:
             if self._consumer is None:
                 broker = self._members.broker(self.name)
-                broker.kernel.store.registry.topics()  # opening waits for a store that is away: look first
+                broker.kernel.store.registry.topics()  # opening blocks while the store is unavailable: check first
                 self._consumer = self._open(broker)
             messages = self._consumer.receive(wait=self.wait, patience=0.0)
         except AWAY as away:
@@ -95,7 +95,7 @@ class ClusterSession:
         return len(messages)
 
     def close(self) -> None:
-        """Give back what nobody works on."""
+        """Give unprocessed messages back."""
         self.closed = True
         if self._consumer is not None:
             with suppress(TxSagaError):
@@ -127,11 +127,11 @@ class ClusterConsumer:
 
     @property
     def active(self) -> tuple[str, ...]:
-        """The brokers that are read from."""
+        """The brokers that are read."""
         return self._active.names
 
     def receive(self, count: int = 1, *, wait: float = 0.0) -> list[Arrived]:
-        """Take up to `count` messages, each with its broker; `StoreUnavailable` when a broker went or came back."""
+        """Take up to `count` messages, each with its broker; raise `StoreUnavailable` if a broker went or came back."""
         check_seconds(wait, "wait")
         end = time.monotonic() + wait
         while True:
@@ -145,7 +145,7 @@ class ClusterConsumer:
                 return []
 
     def messages(self, *, wait: float | None = None) -> Generator[Delivery]:
-        """Yield messages; brokers that go or come back are followed. `wait` ends it after so many idle seconds."""
+        """Yield messages, following brokers that go or come back; end after `wait` idle seconds."""
         while not self._closed:
             try:
                 found = self.receive(wait=LOOK if wait is None else wait)
@@ -159,15 +159,15 @@ class ClusterConsumer:
                 yield arrival.message
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield messages for ever."""
+        """Yield messages forever."""
         return self.messages()
 
     def reconnect(self) -> None:
-        """Read from the brokers that are there now."""
+        """Read from the brokers that are reachable now."""
         self._active.reconnect()
 
     def close(self) -> None:
-        """Stop the sessions, and give back what nobody works on."""
+        """Stop the sessions, and give unprocessed messages back."""
         self._closed = True
         for session in self.sessions.values():
             session.closed = True
@@ -211,7 +211,7 @@ class ClusterConsumer:
 
 
 def _drop(message: Delivery) -> None:
-    with suppress(TxSagaError):  # it comes again, and is dropped then
+    with suppress(TxSagaError):  # it is delivered again, and dropped then
         message.ack()
 
 

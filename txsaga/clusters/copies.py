@@ -1,11 +1,10 @@
 """
 Copies of one message on several brokers, and how a reader of all of them sees it once.
 
-Each copy carries the same id and the name of its primary broker. The primary's copy is handed out at once. Others are
-held back: dropped when a copy of another broker was handed out, and handed out themselves when the primary has shown
-none for the tentative time. What was handed out is remembered for the confirmed time; a copy that comes later than
-that is absorbed by whoever uses the id as key. Nothing of this is durable: exactly once is not promised if a reader or
-a broker dies meanwhile.
+Each copy carries the same id and the name of its primary broker. The primary's copy is delivered at once. Others are
+held back: dropped if another broker's copy was delivered, and delivered themselves if the primary has shown none for
+the tentative time. A delivery is remembered for the confirmed time; for a copy that arrives later, the application must
+use the id as key. Nothing of this is durable: exactly once is not promised if a reader or a broker dies meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ COPY, PRIMARY = "txsaga-copy", "txsaga-primary"
 
 
 def as_copy(message: Message, primary: str, new_id: Callable[[], str]) -> Message:
-    """Mark a message that is sent to several brokers; one that has an id of its own keeps it."""
+    """Mark a message that is sent to several brokers; one that already has an id keeps it."""
     headers = dict(message.headers or {})
     id = headers.get(COPY) or message.unique_key or new_id()
     return replace(message, headers={**headers, COPY: id, PRIMARY: primary}, unique_key=message.unique_key or id)
@@ -30,18 +29,18 @@ def as_copy(message: Message, primary: str, new_id: Callable[[], str]) -> Messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timers:
-    """How long copies wait, in seconds."""
+    """How long copies are held and remembered, in seconds."""
 
     tentative: float = 5.0
     confirmed: float = 600.0
 
 
 class MarkedCopy(Protocol):
-    """A message that a reader is given."""
+    """A message that a reader receives."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What it carries beside its body."""
+        """The headers of the message."""
 
 
 M = TypeVar("M", bound=MarkedCopy)
@@ -55,27 +54,27 @@ class Arrival(NamedTuple, Generic[M]):
 
     @property
     def copy(self) -> str | None:
-        """What all copies of a message share."""
+        """The id that all copies of a message share."""
         return self.message.headers.get(COPY)
 
 
 class HeldCopy(NamedTuple, Generic[M]):
-    """A copy that waits for the primary's, and until when."""
+    """A copy that waits for the primary's, and its deadline."""
 
     until: float
     arrival: Arrival[M]
 
 
 class Copies(Generic[M]):
-    """Sees that one of several copies is handed out."""
+    """Ensures that one of several copies is delivered."""
 
     def __init__(self, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
         self._timers, self._clock = timers, clock
-        self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # from which broker, and until when
-        self._held: deque[HeldCopy[M]] = deque()  # in the order of their times
+        self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # broker of the copy, time to forget it
+        self._held: deque[HeldCopy[M]] = deque()  # in the order of their deadlines
 
     def arrived(self, arrival: Arrival[M]) -> bool:
-        """Tell whether a message is to be handed out now; what is not is held back, or dropped."""
+        """Return whether to deliver a message now; if not, it is held back, or is to be dropped."""
         self._forget()
         if arrival.copy is None:
             return True
@@ -88,19 +87,19 @@ class Copies(Generic[M]):
         return True
 
     def due(self) -> Iterator[Arrival[M]]:
-        """Yield what was held back and whose primary has shown nothing for too long."""
+        """Yield copies that were held back and whose primary has shown none in time."""
         for _ in range(len(self._held)):
             if self._held[0].until > self._clock():
                 return
             held = self._held.popleft()
             if self._is_known(held.arrival):
-                self._held.append(held)  # `dropped` tells of it
+                self._held.append(held)  # for `dropped` to yield
             else:
                 self._remember(held.arrival)
                 yield held.arrival
 
     def dropped(self) -> Iterator[Arrival[M]]:
-        """Yield what was held back and was handed out by another broker meanwhile."""
+        """Yield copies that were held back and have since been delivered by another broker."""
         for _ in range(len(self._held)):
             held = self._held.popleft()
             if self._is_known(held.arrival):
@@ -109,19 +108,19 @@ class Copies(Generic[M]):
                 self._held.append(held)
 
     def failed(self, arrival: Arrival[M]) -> None:
-        """Count a message that was handed out in vain as not seen: the copy that comes first is handed out again."""
+        """Treat a message whose processing failed as not seen: the copy that arrives first is delivered again."""
         self._seen.pop(arrival.copy or "", None)
 
     def give_up(self, broker: str) -> None:
-        """Forget what a broker's reader holds back: it comes again."""
+        """Forget the copies held back from a broker: its reader reads them again."""
         self._held = deque(held for held in self._held if held.arrival.broker != broker)
 
     def knows(self, arrival: Arrival[M]) -> bool:
-        """Tell whether another broker's copy was handed out."""
+        """Return whether another broker's copy was delivered."""
         return arrival.copy is not None and self._is_known(arrival)
 
     def _is_known(self, arrival: Arrival[M]) -> bool:
-        # What comes again from the same broker is the same copy, put back by its reader.
+        # A second arrival from the same broker is the same copy, returned by its reader.
         seen = self._seen.get(arrival.copy or "")
         return seen is not None and seen[0] != arrival.broker
 

@@ -1,9 +1,9 @@
 """
-The brokers of a cluster as this client sees them: which are there, which went away, since when.
+The brokers of a cluster as this client sees them: which are reachable, and when to retry the others.
 
-Who fails is passed over for a while, then looked at again. Nothing is stored, and nothing is decided by it: a broker
-that is taken for dead and lives rolls back or keeps what it was sent like any other. If nobody looked again, a broker
-that came back would get no more messages until the client connects anew.
+A broker that fails is skipped for a while, then probed again. Nothing is stored or decided by this: a broker that is
+wrongly taken for dead rolls back or keeps what it was sent like any other. Without probing again, a broker that came
+back would get no more messages until the client reconnects.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from txsaga.errors import BrokerClosed, NotPrimary, StoreUnavailable, TxSagaErro
 logger = logging.getLogger("txsaga")
 
 AWAY = (StoreUnavailable, NotPrimary, BrokerClosed)
-"""What says that a broker is not there; another may take its place."""
+"""The errors of an unavailable broker; another may take its place."""
 LOOKING = 60.0
-"""Seconds that one look takes at most."""
+"""Seconds that one probe takes at most."""
 RETRY = 5.0
-"""Seconds until a broker that is away is looked at again."""
+"""Seconds until an unavailable broker is probed again."""
 
 
 class Members:
@@ -45,11 +45,11 @@ class Members:
         self._closed = False
         self._lock = RLock()
         self.changes = 0
-        """How often a broker went or came back: who remembers the number finds out that something changed."""
+        """How often a broker went or came back: a caller that remembers the number notices a change."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in their order."""
+        """All brokers, in order."""
         return tuple(self._open)
 
     def require_open(self) -> None:
@@ -58,19 +58,19 @@ class Members:
             raise BrokerClosed("cluster", "txsaga.cluster()")
 
     def available(self) -> tuple[str, ...]:
-        """Return those that are there; who was away for long enough is looked at again."""
+        """Return the reachable brokers; one that has been unavailable for long enough is probed again."""
         self.require_open()
         return tuple(name for name in self._open if self.is_there(name))
 
     def is_there(self, name: str) -> bool:
-        """Tell whether a broker is there, as far as anybody knows."""
+        """Return whether a broker is reachable, as far as this client knows."""
         with self._lock:
             if name in self._brokers and name not in self._away:
                 return True
             if time.monotonic() < self._away.get(name, 0.0):
                 return False
             was_away = name in self._away
-            self._away[name] = time.monotonic() + LOOKING  # the others do without it while one looks
+            self._away[name] = time.monotonic() + LOOKING  # other threads skip it while one probes
         try:
             return self._look(name, was_away)
         except BaseException:
@@ -78,21 +78,21 @@ class Members:
             raise
 
     def broker(self, name: str) -> Broker:
-        """Return a broker that is there; `StoreUnavailable` for one that is away."""
+        """Return a reachable broker; raise `StoreUnavailable` for another."""
         if not self.is_there(name):
             raise StoreUnavailable(f"broker {name!r} is away; try again later")
         return self._brokers[name]
 
     def of_store(self, store: UUID) -> str | None:
-        """Return the name of the broker that is this store."""
+        """Return the name of the broker with this store."""
         return next((name for name, broker in self._brokers.items() if broker.identity.uuid == store), None)
 
     def failed(self, name: str, why: TxSagaError) -> None:
-        """Note that a broker did not answer."""
+        """Record that a broker did not answer."""
         self._pause(name, why, lost=name not in self._away)
 
     def look_again(self) -> None:
-        """Look at every broker that is away at the next question, however short ago it failed."""
+        """Probe every unavailable broker on next use, however recently it failed."""
         with self._lock:
             self._away = dict.fromkeys(self._away, 0.0)
 

@@ -1,9 +1,9 @@
 """
 Cluster policies: which brokers take the next transaction, or the next plain message.
 
-A policy moves when it is asked, so it is asked once for a transaction, whatever it sends, and once for each plain
-message. It knows names and an order, no connections: who is available is told anew each time, and a name that it does
-not know is not its business. It keeps no lock; whoever shares one between threads brings it.
+A policy advances with each call, so it is called once for a transaction, however much that sends, and once for each
+plain message. It knows names and an order, not connections: the available brokers are passed in, and unknown names are
+ignored. It has no lock; callers that share one between threads provide it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txsaga.errors import TooFewBrokers
 
 
 class PolicyName(StrEnum):
-    """The policies there are."""
+    """The policies."""
 
     ROUND_ROBIN = "round-robin"
     STICKY = "sticky"
@@ -35,7 +35,7 @@ ABOUT: Mapping[PolicyName, tuple[str, str]] = {
     PolicyName.BEST_EFFORT: ("all available brokers, or the first `most` of them", "one of them"),
     PolicyName.GUARANTEED: ("all available brokers, `needed` of them at least", "`needed` of them"),
 }
-"""What each sends to, and who must accept."""
+"""What each policy sends to, and which brokers must accept."""
 
 
 class ClusterPolicy(Protocol):
@@ -43,17 +43,17 @@ class ClusterPolicy(Protocol):
 
     @property
     def needed(self) -> int:
-        """How many of the chosen must accept."""
+        """How many of the chosen brokers must accept."""
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return who takes what is sent next, and move on; `TooFewBrokers` when too few are available."""
+        """Choose brokers for the next send, and advance; raise `TooFewBrokers` if too few are available."""
 
     def reconnect(self) -> None:
-        """Take note that the client connects anew."""
+        """Handle a reconnect of the client."""
 
 
 class RoundRobin:
-    """One after the other; who is absent is passed over and taken again when it is back."""
+    """One after the other; an unavailable broker is skipped and used again when it is back."""
 
     needed = 1
 
@@ -69,11 +69,11 @@ class RoundRobin:
         return (chosen,)
 
     def reconnect(self) -> None:
-        """Change nothing: the turn goes on."""
+        """Do nothing: the rotation continues."""
 
 
 class Sticky:
-    """The first one; when it fails the next, which is kept until it fails or the client connects anew."""
+    """The first broker; when it fails the next, which is kept until it fails or the client reconnects."""
 
     needed = 1
 
@@ -82,19 +82,19 @@ class Sticky:
         self._held = 0
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return the broker that is held, or the next available one behind it."""
+        """Return the current broker, or the next available one after it."""
         turned = (*self._names[self._held :], *self._names[: self._held])
         chosen = _there(turned, available)[0]
         self._held = self._names.index(chosen)
         return (chosen,)
 
     def reconnect(self) -> None:
-        """Begin with the first again."""
+        """Return to the first."""
         self._held = 0
 
 
 class Randomly:
-    """Any available broker; the generator is the caller's, so that a choice can be repeated."""
+    """Any available broker; the generator is the caller's, so that choices are reproducible."""
 
     needed = 1
 
@@ -107,15 +107,14 @@ class Randomly:
         return (self._generator.choice(_there(self._names, available)),)
 
     def reconnect(self) -> None:
-        """Change nothing: nothing is held."""
+        """Do nothing: there is no state."""
 
 
 class WeightedRoundRobin:
-    """
-    In turn, in the proportion of the weights, spread evenly over the cycle.
+    """In turn, in proportion to the weights, spread evenly over the cycle.
 
-    Each call adds its weight to what every available broker has saved; who has saved most is chosen and pays for all
-    of them. Who was absent neither saved nor paid, so it comes back without a burst.
+    Each call adds its weight to the savings of every available broker; the one with most is chosen and pays the weights
+    of all. A broker that was unavailable neither saved nor paid, so it comes back without a burst.
     """
 
     needed = 1
@@ -125,7 +124,7 @@ class WeightedRoundRobin:
         self._saved = dict.fromkeys(weights, 0)
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return the available broker that has waited for longest, by its weight."""
+        """Return the available broker with the most savings."""
         there = _there(tuple(self._weights), available)
         for name in there:
             self._saved[name] += self._weights[name]
@@ -134,11 +133,11 @@ class WeightedRoundRobin:
         return (chosen,)
 
     def reconnect(self) -> None:
-        """Change nothing: the turn goes on."""
+        """Do nothing: the rotation continues."""
 
 
 class Multisend:
-    """All that are available, or the first of them; so many of them must accept."""
+    """All available brokers, or the first of them; `needed` of them must accept."""
 
     def __init__(self, names: Sequence[str], *, needed: int = 1, most: int | None = None) -> None:
         self._names = tuple(names)
@@ -150,23 +149,23 @@ class Multisend:
         return _there(self._names, available, self.needed)[: self._most]
 
     def reconnect(self) -> None:
-        """Change nothing: nothing is held."""
+        """Do nothing: there is no state."""
 
 
 class Terms(Protocol):
-    """What a policy is made of."""
+    """The parameters of a policy."""
 
     @property
     def weights(self) -> Mapping[str, int]:
-        """The brokers in order, each with its weight."""
+        """The brokers in order, with their weights."""
 
     @property
     def needed(self) -> int | None:
-        """How many must accept, of a guaranteed multisend."""
+        """How many must accept a guaranteed multisend."""
 
     @property
     def most(self) -> int | None:
-        """How many are sent to, of a multisend by best effort."""
+        """How many brokers a best-effort multisend sends to."""
 
 
 MADE: Mapping[PolicyName, Callable[[Terms, Random], ClusterPolicy]] = {
@@ -177,7 +176,7 @@ MADE: Mapping[PolicyName, Callable[[Terms, Random], ClusterPolicy]] = {
     PolicyName.BEST_EFFORT: lambda terms, _: Multisend(tuple(terms.weights), most=terms.most),
     PolicyName.GUARANTEED: lambda terms, _: Multisend(tuple(terms.weights), needed=terms.needed or 1),
 }
-"""How each is made."""
+"""The constructors of the policies."""
 
 
 def _there(names: Sequence[str], available: Collection[str], needed: int = 1) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """
 The producer of a cluster: plain messages placed one by one, transactions as a whole.
 
-A plain message that one broker can't take goes to the next; one whose answer was lost is raised, because another
-broker would deliver it twice. Where the policy guarantees several copies each plain message is a transaction of its
-own, so that all of them are kept or none.
+If a broker can't take a plain message, the next one does. A lost answer is raised, because another broker would deliver
+the message twice. If the policy guarantees several copies, each plain message is a transaction of its own, so that all
+of them are kept or none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txsaga.messages.producer import Producer
 
 
 class PlacedSend(NamedTuple):
-    """Where a message was placed: the node list that pins later ones, and the receipts."""
+    """The placement of a message: the node list that pins later ones, and the receipts."""
 
     nodes: tuple[str, ...]
     receipts: Mapping[str, Receipt]
@@ -56,7 +56,7 @@ class ClusterProducer:
         nodes: Sequence[str] | None = None,
         **options: Unpack[MessageOptions],
     ) -> PlacedSend:
-        """Send a plain message to whom the policy chooses, or to a node list; return where it lies."""
+        """Send a plain message to brokers chosen by the policy, or to a node list; return its placement."""
         message = as_message(topic, body, options)
         if self._selection.guaranteed:
             with self.transaction(nodes=nodes) as tx:
@@ -67,7 +67,7 @@ class ClusterProducer:
             copy = as_copy(message, chosen[0], self._selection.new_id) if self._selection.makes_copies else message
             receipts, answers = self._sent(chosen, copy)
             if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
-                continue  # nothing was written there: the next one takes it
+                continue  # nothing was written there: try the next one
             if len(chosen) == 1 and (error := answers[chosen[0]]) is not None:
                 if isinstance(error, AWAY):
                     raise PinRefused(
@@ -76,11 +76,11 @@ class ClusterProducer:
                     ) from error
                 raise error
             if not receipts and (unknown := _unknown(answers)) is not None:
-                raise unknown  # it may lie there: sent again it would be another message
+                raise unknown  # it may be stored: a second send would be another message
             return PlacedSend(self._selection.accepted(answers), receipts)
 
     def transaction(self, *, key: str | None = None, nodes: Sequence[str] | None = None) -> ClusterTransaction:
-        """Open a transaction whose messages all go to whom the policy chooses, once."""
+        """Open a transaction whose messages all go to brokers that the policy chooses once."""
         if self._coordinator is None:
             raise ConfigError(
                 f"cluster {self._selection.cluster.name!r} has no coordinator: brokers only vote; "
@@ -114,5 +114,5 @@ class ClusterProducer:
 
 
 def _unknown(answers: Mapping[str, TxSagaError | None]) -> OutcomeUnknown | None:
-    """Return an answer that was lost."""
+    """Return the error of a lost answer, if any."""
     return next((error for error in answers.values() if isinstance(error, OutcomeUnknown)), None)

@@ -1,9 +1,9 @@
 """
-Recover and forget over a cluster: what its brokers hold prepared, and what was decided there over a head.
+Recover and forget over a cluster: branches that its brokers hold prepared, or that were decided heuristically.
 
-It lists and forgets; the role Recovery settles. A scan never leaves a broker out in silence: one that takes part and
-can't be asked is an XA error that names it. What is prepared is never forgotten: its coordinator would commit into
-nothing.
+It lists and forgets; the role Recovery settles. A scan never silently omits a broker: one that takes part and can't be
+queried is an XA error that names it. A prepared branch is never forgotten: its coordinator's commit would then have no
+effect.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ WAITING = tuple(BRANCH.sources(BranchEvent.ROLL_BACK))
 
 
 class Mode(StrEnum):
-    """Which branches are listed."""
+    """Which branches to list."""
 
     RESTRICTED = "restricted"  # of transactions of this client's groups
-    GLOBAL = "global"  # all of them, other coordinators' too
+    GLOBAL = "global"  # all, including other coordinators'
 
 
 class FoundBranch(NamedTuple):
@@ -58,7 +58,7 @@ class Recovering:
         return Scan(self._found(_mode(mode)), page)
 
     def forget(self, found: FoundBranch) -> None:
-        """Forget one branch that was decided over its coordinator's head; any other is refused."""
+        """Forget one branch that was decided outside its coordinator; refuse any other."""
         if found.state not in HEURISTIC:
             raise ProtocolError(
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
@@ -70,7 +70,7 @@ class Recovering:
         self._note(found.branch)
 
     def forget_all(self) -> list[FoundBranch]:
-        """Forget every branch of this client's that was decided over its coordinator's head, on each broker."""
+        """Forget every branch of this client that was decided outside its coordinator, on each broker."""
         heuristic = [found for found in self._found(Mode.RESTRICTED) if found.state in HEURISTIC]
         for found in heuristic:
             self.forget(found)
@@ -105,7 +105,7 @@ class Recovering:
             after = guests[-1].txid
 
     def _missed(self, name: str, mode: Mode, away: Exception) -> None:
-        """Raise for a broker that takes part; one in which nothing of this client's waits is only logged."""
+        """Raise for a broker that takes part; if nothing of this client waits there, only log."""
         if mode is Mode.GLOBAL or self._takes_part(name):
             raise ResourceManagerFailed(
                 f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
@@ -130,7 +130,7 @@ class Recovering:
 
 
 class Scan:
-    """A scan under way: start, continue, end."""
+    """A running scan: start, continue, end."""
 
     def __init__(self, found: Iterator[FoundBranch], page: int) -> None:
         if type(page) is not int or page < 1:
@@ -139,7 +139,7 @@ class Scan:
         self._page = page
 
     def next(self) -> list[FoundBranch]:
-        """Return the next page; an empty one is the end."""
+        """Return the next page; an empty one marks the end."""
         if self._found is None:
             raise ProtocolError("this scan has ended; start another")
         return list(islice(self._found, self._page))
@@ -149,7 +149,7 @@ class Scan:
         self._found = None
 
     def __iter__(self) -> Iterator[list[FoundBranch]]:
-        """Yield page by page, and end."""
+        """Yield all pages, then end the scan."""
         while page := self.next():
             yield page
         self.end()

@@ -1,8 +1,8 @@
 """
-Who takes the next message or transaction: the policy, asked for those that are there, by one thread at a time.
+The choice of brokers for the next message or transaction: the policy, applied to those that are reachable.
 
-It moves once for each plain message and once for each transaction, whatever that sends. A node list pins what it comes
-with; nothing else is tried then. It sends nothing.
+One thread chooses at a time. The policy advances once for each plain message and once for each transaction, however
+much that sends. A node list pins its message; no other broker is tried then. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txsaga.errors import BadDestination, PinRefused, TooFewBrokers, TxSagaError
 
 
 class Chooser:
-    """Chooses brokers of one cluster, as its policy says."""
+    """Chooses brokers of one cluster by its policy."""
 
     def __init__(self, cluster: ClusterConfig, generator: Random, *, checked: bool = False) -> None:
         if not checked:
@@ -30,14 +30,14 @@ class Chooser:
         self._inner = {each.name: Chooser(each, generator, checked=True) for each in inner}
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return who takes the next transaction or plain message; `TooFewBrokers` when too few are available."""
+        """Choose brokers for the next transaction or plain message; raise `TooFewBrokers` if too few are available."""
         if not self._inner:
             return self._policy.choose(available)
         alive = [name for name, each in self._inner.items() if not set(available).isdisjoint(each.cluster.leaves())]
         return tuple(broker for name in self._policy.choose(alive) for broker in self._inner[name].choose(available))
 
     def pinned(self, nodes: Sequence[str], available: Collection[str]) -> tuple[str, ...]:
-        """Return the brokers of a node list; the turns stay where they are, and no other broker is tried."""
+        """Return the brokers of a node list; the policy does not advance, and no other broker is tried."""
         name = self.cluster.name
         if not self.cluster.override:
             raise PinRefused(f"cluster {name!r} takes no node lists; set override, or send without one")
@@ -62,7 +62,7 @@ class Chooser:
         return tuple(dict.fromkeys(nodes))
 
     def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:
-        """Return the brokers that accepted; raise when they are too few, whereupon none may keep what it took."""
+        """Return the brokers that accepted; raise if they are too few, and then none may keep the message."""
         took = tuple(name for name, error in answers.items() if error is None)
         if self._enough(set(took)):
             return took
@@ -72,7 +72,7 @@ class Chooser:
         raise kind(f"{len(took)} of {len(answers)} brokers of cluster {self.cluster.name!r} accepted ({said})")
 
     def reconnect(self) -> None:
-        """Take note that the client connects anew."""
+        """Handle a reconnect of the client."""
         self._policy.reconnect()
         for each in self._inner.values():
             each.reconnect()
@@ -96,26 +96,26 @@ class Selection:
 
     @property
     def guaranteed(self) -> bool:
-        """Tell whether what is sent must reach several brokers or none, which takes a transaction each time."""
+        """Return whether each send must reach several brokers or none, which needs a transaction."""
         return PolicyName.GUARANTEED in self.policies
 
     @property
     def makes_copies(self) -> bool:
-        """Tell whether one message is sent to several brokers."""
+        """Return whether one message is sent to several brokers."""
         return not self.policies.isdisjoint(MANY)
 
     def choose(self, nodes: Sequence[str] | None = None, among: Collection[str] | None = None) -> tuple[str, ...]:
-        """Return who takes what comes next; `TooFewBrokers` when too few are there, `PinRefused` for a node list."""
+        """Choose brokers for the next send; raise `TooFewBrokers`, or `PinRefused` for a node list."""
         available = self._members.available() if among is None else among
         with self._lock:
             return self._chooser.choose(available) if nodes is None else self._chooser.pinned(nodes, available)
 
     def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:
-        """Return the brokers that accepted; raise when they are too few."""
+        """Return the brokers that accepted; raise if they are too few."""
         return self._chooser.accepted(answers)
 
     def reconnect(self) -> None:
-        """Begin anew where the policy holds on to a broker, and look at those that were away."""
+        """Reset policies that stick to a broker, and probe unavailable ones again."""
         self._members.look_again()
         with self._lock:
             self._chooser.reconnect()

@@ -1,11 +1,11 @@
 """
 A stream over all brokers of a cluster: a cursor on each, their chunks first come, first served.
 
-What waits on a broker that is away waits there; the others go on. A chunk is committed on the broker that it came
-from: by `commit`, by iterating on, or inside a transaction's decision (`tx.consume`). Of copies of one message one is
-handed out; behind one that waits for its primary's, its broker's queue waits, because a cursor leaves nothing out. A
-chunk within which a loop was left comes again, and no copy stands for the message whose work failed; the chunks of the
-other brokers go on where the loop had come to. If this process dies, what it did not commit comes again there.
+Chunks on an unavailable broker wait there; the others are read on. A chunk is committed on its own broker: by `commit`,
+by iterating on, or inside a transaction's decision (`tx.consume`). Of several copies of a message one is delivered;
+while a copy waits for its primary's, its broker waits too, because a cursor skips nothing. If a loop is left within a
+chunk, that chunk is read again, and no copy counts as delivered for the message whose work failed; the other brokers'
+chunks continue where the loop was. If this process dies, what it did not commit is read again there.
 """
 
 from __future__ import annotations
@@ -33,47 +33,47 @@ from txsaga.errors import LeaseLost, StoreUnavailable, TransactionError, TxSagaE
 logger = logging.getLogger("txsaga")
 
 PAUSE = 0.05
-"""Seconds between two looks when no broker had anything."""
+"""Seconds between two polls when no broker had anything."""
 A_CHUNK = "give a chunk that this stream gave"
 
 Found = TypeVar("Found")
 
 
 class BrokerCursor:
-    """The stream of one broker, and what is left of the chunk that is read from it now, from one loop to the next."""
+    """The stream of one broker, and the unread part of its current chunk, which is kept between loops."""
 
     def __init__(self, name: str, members: Members, open: Callable[[Broker], Stream]) -> None:
         self.name, self._members, self._open = name, members, open
         self._stream: Stream | None = None
         self._left: Generator[Delivered] | None = None
-        self._passed: Batch | None = None  # read to its end, and not committed yet
-        self.waits = False  # its next message is a copy that waits for its primary's
+        self._passed: Batch | None = None  # read completely, not yet committed
+        self.waits = False  # the next message is a copy that waits for its primary's
 
     @property
     def stream(self) -> Stream:
-        """The stream, opened where the broker is there."""
+        """The stream, opened if the broker is reachable."""
         if self._stream is None:
             broker = self._members.broker(self.name)
-            broker.kernel.store.registry.topics()  # opening waits for a store that is away: look first
+            broker.kernel.store.registry.topics()  # opening blocks while the store is unavailable: check first
             self._stream = self._open(broker)
         return self._stream
 
     def poll(self) -> Batch | None:
-        """Return the next chunk, if the broker is there and has one."""
+        """Return the next chunk, if the broker is reachable and has one."""
         return self._there(self._chunk)
 
     def message(self) -> Delivered | None:
-        """Return the next message; the chunk before it is committed."""
+        """Return the next message; commit the chunk before it."""
         return None if self.waits else self._there(self._next)
 
     def read_again(self) -> None:
-        """Let the chunk that is read now come again."""
+        """Read the current chunk again."""
         if self._left is not None:
             self._left.close()
         self.waits = False
 
     def close(self) -> None:
-        """Give its queues back."""
+        """Release the queues."""
         if self._stream is not None:
             with suppress(TxSagaError):
                 self._stream.close()
@@ -98,7 +98,7 @@ class BrokerCursor:
     def _commit(self, batch: Batch) -> None:
         try:
             self.stream.commit(batch)
-        except LeaseLost as lost:  # it was away for longer than its lease: the chunk comes again, to whoever reads it
+        except LeaseLost as lost:  # unavailable for longer than its lease: the next reader gets the chunk again
             logger.warning("broker %r: %s", self.name, lost)
         self._passed = None
 
@@ -130,11 +130,11 @@ class ClusterStream:
 
     @property
     def active(self) -> tuple[str, ...]:
-        """The brokers that are read from."""
+        """The brokers that are read."""
         return self._active.names
 
     def poll(self) -> Batch | None:
-        """Return the next chunk of any broker; `StoreUnavailable` when a broker went or came back."""
+        """Return the next chunk of any broker; raise `StoreUnavailable` if a broker went or came back."""
         if self._closed.is_set():
             raise LeaseLost("this stream of a cluster is closed; open another with cluster.stream")
         found = self._by_turns(self._chunk)
@@ -143,13 +143,13 @@ class ClusterStream:
         return found
 
     def batches(self, *, wait: float | None = None) -> Iterator[Batch]:
-        """Yield chunks as columns, copies of one message too; never commits. `wait` ends it after idle seconds."""
+        """Yield chunks as columns, including copies, without committing; end after `wait` idle seconds."""
         return self._until_idle(lambda: self._by_turns(self._chunk), wait)
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
-        """Yield messages, one of several copies; each chunk is committed when the message behind it is asked for.
+        """Yield messages, one of several copies; each chunk is committed when the message after it is requested.
 
-        A chunk within which a loop was left, if by its last message, comes again.
+        If a loop is left within a chunk, even at its last message, that chunk is read again.
         """
         for arrival in self._until_idle(self._arrival, wait):
             try:
@@ -160,23 +160,23 @@ class ClusterStream:
                 raise
 
     def __iter__(self) -> Iterator[Delivered]:
-        """Yield messages for ever."""
+        """Yield messages forever."""
         return self.messages()
 
     def commit(self, batch: Batch, *, upto: int | None = None) -> None:
-        """Move the cursor behind a chunk, on the broker that it came from."""
+        """Move the cursor past a chunk, on the broker that it came from."""
         self._of(batch).commit(batch, upto=upto)
 
     def bind(self, transaction: Consuming, batch: Batch) -> None:
-        """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
+        """Make a transaction's decision move the cursor past a chunk (`tx.consume`)."""
         self._of(batch).bind(transaction, batch)
 
     def reconnect(self) -> None:
-        """Read from the brokers that are there now."""
+        """Read from the brokers that are reachable now."""
         self._active.reconnect()
 
     def close(self) -> None:
-        """Give the queues of every broker back; whoever iterates is at the end."""
+        """Release the queues on every broker; running iterations end."""
         self._closed.set()
         for source in self._sources.values():
             source.close()
@@ -199,7 +199,7 @@ class ClusterStream:
         return self._sources[name].stream
 
     def _by_turns(self, ask: Callable[[BrokerCursor], Found | None]) -> Found | None:
-        """Ask one broker after the other, beginning behind the one that had something last."""
+        """Ask one broker after the other, starting after the one that last had something."""
         for _ in range(len(self._turns)):
             self._turns.rotate(-1)
             if (found := ask(self._turns[-1])) is not None:

@@ -5,11 +5,11 @@ One transaction over the brokers of a cluster, coordinated by a store that is no
         tx.send("orders", b"…")
         tx.consume(message)
 
-A branch with the same transaction id is open on every broker that is there. Those that took messages, or gave some,
-take part: only they are asked for their votes and told the decision. The others are rolled back by themselves behind
-it; what goes wrong there is logged and counted, and nobody waits for it for long. What goes wrong with a participant
-is raised, before the decision as its vote, behind it as `Unfinished`. If this process dies, each broker rolls back
-what has not voted, and recovery tells the rest.
+Every reachable broker has an open branch with the same transaction id. Brokers that took or gave messages take part:
+only they vote and are notified of the decision. The others are rolled back separately afterwards; errors there are
+logged and counted, and the commit waits for them only briefly. An error of a participant is raised, before the decision
+as its vote, after it as `Unfinished`. If this process dies, each broker rolls back what has not voted, and recovery
+finishes the rest.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ logger = logging.getLogger("txsaga")
 CLEANING = 5.0
 """Seconds that a commit waits for brokers that take no part."""
 RETRIED = (CommunicationFailed, TransientFailure, TimedOut, ResourceManagerFailed)
-"""Votes that say nothing against the message."""
+"""Vote errors that are not about the message itself."""
 
 
 class Handle(Protocol):
-    """What a broker gives a branch to work with."""
+    """A broker's interface to its branch."""
 
     used: bool
 
@@ -69,11 +69,11 @@ class Handle(Protocol):
         """Add a message to the branch."""
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision take a message off its group."""
+        """Let the decision consume a message for its group."""
 
 
 class ClusterTransaction(Coordinated):
-    """One transaction of a cluster's producer, as a context manager."""
+    """One transaction of a cluster producer, as a context manager."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class ClusterTransaction(Coordinated):
         self._reached, self._refused = _reached(kernel, members)
         super().__init__(kernel, group, self._reached, key=key)
         self._chosen: tuple[str, ...] = ()
-        self._must: set[str] = set()  # what it consumed from: none of them may be missing
+        self._must: set[str] = set()  # consumed from: none of them may be missing
         self._aside: list[tuple[str, EnlistedBranch]] = []
-        self._unheard: set[str] = set()  # asked, and no yes came: recovery rolls back whatever they hold
+        self._unheard: set[str] = set()  # asked, but no yes came: recovery rolls back what they hold
         self._votes: dict[str, Vote] | None = None
         self._ended = False
         self._took_part: tuple[str, ...] | None = None
@@ -104,18 +104,18 @@ class ClusterTransaction(Coordinated):
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """The brokers that took or gave messages, also when the block is left."""
+        """The brokers that took or gave messages, also after the block."""
         if self._took_part is not None:
             return self._took_part
         return tuple(name for name in self._open if self._handle(name).used)
 
     @property
     def _open(self) -> list[str]:
-        """The brokers that have a branch; beside them there may be units of lanes."""
+        """The brokers that have a branch, without units of auxiliary lanes."""
         return [name for name in self._owner.work.used if name in self._reached]
 
     def __enter__(self) -> Self:
-        """Open a branch on every broker that is there, and choose who takes the messages."""
+        """Open a branch on every reachable broker, and choose those that take the messages."""
         super().__enter__()
         try:
             self._open_branches()
@@ -127,14 +127,14 @@ class ClusterTransaction(Coordinated):
         return self
 
     async def __aenter__(self) -> NoReturn:
-        """Refuse: its brokers are spoken to in the caller's thread."""
+        """Refuse: its brokers are called in the caller's thread."""
         raise ConfigError(
             "the transaction of a cluster can't be entered by `async with`; enter it by `with` in a thread, by "
             "asyncio.to_thread"
         )
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Add a message to the transaction, on the brokers that were chosen for it."""
+        """Add a message to the transaction, on its chosen brokers."""
         message = as_message(topic, body, options)
         self._require_open("send")
         if len(self._chosen) == 1:
@@ -145,7 +145,7 @@ class ClusterTransaction(Coordinated):
         try:
             took = self._selection.accepted(answers)
         except ClusterError:
-            self._stage = BlockStage.BROKEN  # one that took it would keep it
+            self._stage = BlockStage.BROKEN  # a broker that accepted it would keep it
             raise
         self._set_aside(set(self._chosen) - set(took) - self._must)
         self._chosen = took
@@ -158,12 +158,12 @@ class ClusterTransaction(Coordinated):
         keys: Sequence[str] | None = None,
         tags: Sequence[str] | None = None,
     ) -> None:
-        """Add many messages of one topic, one by one where copies are sent."""
+        """Add many messages of one topic, one by one if copies are sent."""
         for at, body in enumerate(bodies):
             self.send(Message(topic, body, keys[at] if keys else None, tags[at] if tags else None))
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision take a message off its group, in the broker that it came from."""
+        """Let the decision consume a message for its group, on the broker that it came from."""
         self._require_open("consume")
         store = consumed.delivered.half.store if isinstance(consumed, Delivery) else batch and batch.store
         name = self._members.of_store(store.uuid) if store else None
@@ -178,14 +178,14 @@ class ClusterTransaction(Coordinated):
         self._must.add(name)
 
     def end(self) -> None:
-        """Take no more messages; the votes come next."""
+        """Accept no more messages; the votes come next."""
         self._require_open("end")
         self._owner.work.refuse_open_units()
         self._ended = True
         self._set_aside(set(self._open) - set(self.participants))
 
     def prepare(self) -> None:
-        """Ask those that take part for their votes; any no is raised, and the transaction can only roll back."""
+        """Ask the participants for their votes; a no is raised, and the transaction can then only roll back."""
         if not self._ended:
             raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
         self._require_ours()
@@ -199,14 +199,14 @@ class ClusterTransaction(Coordinated):
         self._votes = units | {name: vote for name, vote in answers.items() if isinstance(vote, Vote)}
 
     def commit(self) -> None:
-        """Commit now; what the block does behind it is refused."""
+        """Commit now; later work in the block is refused."""
         self._require_running("commit")
         self._commit()
 
     def roll_back(self) -> None:
-        """Roll back now; `ResourceManagerFailed` when a broker that took part did not hear of it.
+        """Roll back now; raise `ResourceManagerFailed` if a participant was not notified.
 
-        `HeuristicCommit` when somebody had committed its branch there.
+        Raise `HeuristicCommit` if a branch was already committed there by hand.
         """
         self._require_running("roll back")
         told = self._roll_back("its program asked for it")
@@ -222,8 +222,8 @@ class ClusterTransaction(Coordinated):
         try:
             super()._leave(error)
         finally:
-            self._took_part = self.participants  # what tells it is given back next
-            self._clean_up()  # also where nobody knows what was decided: that names none of these
+            self._took_part = self.participants  # its source is released next
+            self._clean_up()  # also if the outcome is unknown: it concerns none of these
 
     def _commit(self) -> None:
         if not self._ended:
@@ -237,7 +237,7 @@ class ClusterTransaction(Coordinated):
         self._follow(standing)
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
-        self._took_part = self.participants  # what was not asked is given back before the rest
+        self._took_part = self.participants  # non-participants are released before the rest
         self._set_aside(set(self._open) - set(self._took_part))
         return super()._roll_back(why, leaves)
 
@@ -268,7 +268,7 @@ class ClusterTransaction(Coordinated):
         return None
 
     def _require_enough(self, answers: dict[str, Vote | Exception], refused: dict[str, Exception]) -> None:
-        """Raise a vote of no, unless enough of those that got a copy each accepted it."""
+        """Raise a no vote, unless enough of the brokers that got a copy accepted it."""
         for name, error in refused.items():
             if isinstance(error, ResourceManagerFailed | CommunicationFailed):
                 self._members.failed(name, error)
@@ -284,7 +284,7 @@ class ClusterTransaction(Coordinated):
         self._aside += [(name, work.take_out(name)) for name in work.used if name in set(names)]
 
     def _clean_up(self) -> None:
-        """Roll back what takes no part; its errors are nobody's but the log's (WM-18, WM-20)."""
+        """Roll back non-participants; their errors are only logged (WM-18, WM-20)."""
         aside, self._aside = self._aside, []
         threads = [Thread(target=self._roll_one_back, args=each, daemon=True) for each in aside]
         for thread in threads:
@@ -298,7 +298,7 @@ class ClusterTransaction(Coordinated):
             found = enlisted.finish(Decision.ROLLBACK)()
             branch = self._owner.work.part(name).branch
             self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
-        except Exception as error:  # noqa: BLE001  # nobody waits for it
+        except Exception as error:  # noqa: BLE001  # the caller does not wait for it
             self._failures[name] += 1
             if isinstance(error, StoreUnavailable):
                 self._members.failed(name, error)
@@ -316,7 +316,7 @@ class ClusterTransaction(Coordinated):
 
 
 def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, TransactionsRejected]]:
-    """Return the brokers that can be asked for a branch, and why others refuse one."""
+    """Return the brokers that can open a branch, and why others refuse."""
     found, refused = list[str](), dict[str, TransactionsRejected]()
     for name in members.available():
         try:
@@ -333,7 +333,7 @@ def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, Tra
 
 
 def _reason(error: Exception | None) -> TxSagaError | None:
-    """Return why a broker did not accept, as what may be tried again or not."""
+    """Return why a broker did not accept, as a retryable or a permanent error."""
     if error is None or (isinstance(error, TxSagaError) and not isinstance(error, RETRIED)):
         return error
     return StoreUnavailable(str(error)) if isinstance(error, RETRIED) else TransactionError(str(error))

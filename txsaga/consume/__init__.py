@@ -1,1 +1,1 @@
-"""Consuming: ticks publish what is decided, streams and work consumers read it, groups remember how far."""
+"""Consuming: ticks publish decided messages, streams and work consumers read them, groups keep their positions."""

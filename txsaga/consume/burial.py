@@ -1,7 +1,7 @@
 """
-Where a message goes that failed to the end: the group's backout topic, else the dead letters, else nowhere.
+Where a message goes after its last failed attempt: the group's backout topic, else the dead letters, else nowhere.
 
-It leaves its group and lies at its new place in one commit. If this never runs, the message comes again and again.
+It leaves its group and reaches its new place in one commit. Without this, the message would be redelivered for ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKOUT = ("backout-group", "backout-topic", "backout-message", "backout-attempt
 
 
 def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, *, uncounted: int = 0) -> None:
-    """Take a message off its group for good, to where its policy says."""
+    """Remove a message from its group for good, to where its policy sends it."""
     attempts = claim.attempts - uncounted
     told = {"group": claim.group, "message_id": message.id}
     with kernel.announce.around(facts.Burying, about=claim.group):
@@ -42,7 +42,7 @@ def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause
 
 
 def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:
-    """Lay what nobody can read with the dead letters, whatever the policy: no member did anything to it."""
+    """Move an unreadable message to the dead letters, under any policy: no member failed on it."""
     with kernel.announce.around(facts.Burying, about=claim.group):
         kernel.store.claims.bury(claim, Burial(damage.copy, damage.topic, damage.cause, None))
     told = {"group": claim.group, "message_id": damage.copy.message}

@@ -1,9 +1,9 @@
 """
-Claims: messages in the hands of a consumer of the work style, and the policy of its group.
+Claims: messages claimed by a consumer of the work style, and the policy of its group.
 
-A claim holds neighbouring messages of one queue until its time is over; which of them are still open is a mask.
-Whoever takes a message again raises its attempts, so they count deliveries and survive every restart. If the time
-of a claim were not the store's alone, a member that stalled would acknowledge what another is working on.
+A claim holds adjacent messages of one queue for a limited time; a mask shows which of them are still open. Each claim
+of a message raises its attempts, so they count deliveries and survive every restart. If the store's clock did not
+decide when a claim ends, a stalled member could acknowledge what another member is working on.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST = 60
 """Messages in one claim: their mask is one 64-bit number."""
 LONGEST = timedelta(days=1)
 SOONEST = timedelta(minutes=10)
-"""After which a group may expire: its members show themselves every minute."""
+"""The least time until a group expires: its members report every minute."""
 COPIED = 64
-"""Size of a claim on a copy: it may lie beside a claim on the message itself."""
+"""Size of a claim on a copy: it may exist besides a claim on the message."""
 MOST_ATTEMPTS = 1_000_000_000
 
 
@@ -37,12 +37,12 @@ class Style(StrEnum):
 
     @property
     def named(self) -> str:
-        """Say it in a sentence."""
+        """The style as part of a sentence."""
         return "read as a stream" if self is Style.STREAM else "worked off message by message"
 
 
 class PolicyChanges(TypedDict, total=False):
-    """What of a policy may be altered."""
+    """The changeable parts of a policy."""
 
     max_attempts: int | None
     backout: str | None
@@ -54,7 +54,7 @@ class PolicyChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a group does with messages whose work failed, and how long it is kept when nobody reads."""
+    """What a group does with messages whose work failed, and how long it is kept while no member reads."""
 
     ordered: bool = False
     max_attempts: int | None = 16
@@ -89,15 +89,15 @@ class Policy:
 
     @property
     def loses(self) -> bool:
-        """Whether a message that fails to the end is lost."""
+        """Whether a message is lost after its last failed attempt."""
         return self.max_attempts is not None and self.backout is None and not self.dead_letters
 
     def exhausted(self, attempts: int) -> bool:
-        """Tell whether so many deliveries were the last ones."""
+        """Return whether this delivery was the last one."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
     def retry_in(self, attempts: int, jitter: float) -> timedelta:
-        """Return how long to wait behind so many deliveries: twice as long each time."""
+        """Return how long to wait after this many deliveries: twice as long each time."""
         doubled = self.first_retry.total_seconds() * 2.0 ** min(max(attempts, 1) - 1, 60)
         return min(timedelta(seconds=min(doubled, self.longest_retry.total_seconds())) * jitter, LONGEST)
 
@@ -116,14 +116,14 @@ class ConsumerGroup:
 
 
 class ClaimHold(NamedTuple):
-    """Who takes messages, and for how long."""
+    """Which member claims, and for how long."""
 
     member: str
     seconds: float
 
 
 class Claim(NamedTuple):
-    """Messages `base` to `base + size` of a queue in one member's hands; `open` are those to do, by bit."""
+    """Messages `base` to `base + size` of a queue, claimed by one member; `open` marks those to do, by bit."""
 
     group: str
     qid: int
@@ -132,14 +132,14 @@ class Claim(NamedTuple):
     open: int
     attempts: int
     receipt: int
-    copy: Copy | None = None  # of a message that was dead: its log may be gone
+    copy: Copy | None = None  # of a replayed dead letter: its log entry may be gone
 
     def offsets(self) -> Iterator[int]:
-        """Return the offsets of the messages that are open."""
+        """Return the offsets of the open messages."""
         return (self.base + at for at in range(self.size) if self.open >> at & 1)
 
     def only(self, *offsets: int) -> Claim:
-        """Narrow it to some of its messages."""
+        """Return a claim on some of its messages."""
         mask, base = 0, self.base
         for offset in offsets:
             mask |= 1 << offset - base
@@ -147,7 +147,7 @@ class Claim(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Messages that nobody has taken yet: from `start` up to `end`."""
+    """Messages not claimed yet: from `start` up to `end`."""
 
     qid: int
     start: int
@@ -155,10 +155,10 @@ class Unread(NamedTuple):
 
 
 class Burial(NamedTuple):
-    """A message that failed to the end: into a backout queue when there is one, else to the dead letters."""
+    """A message after its last failed attempt: to a backout queue if there is one, else to the dead letters."""
 
     copy: Copy
     topic: str
     cause: str
     backout: int | None
-    uncounted: int = 0  # 1 when it was only taken to be buried: that is no delivery
+    uncounted: int = 0  # 1 when it was claimed only to be buried: that is not a delivery

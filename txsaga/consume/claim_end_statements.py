@@ -1,8 +1,8 @@
 """
-What becomes of one claimed message that was not acknowledged: it comes again, is buried, or is a transaction's.
+The end of one claimed message that was not acknowledged: it is redelivered, buried, or bound to a transaction.
 
-Each runs in the caller's database transaction, on a row of its own: a message of a run is taken out of it first. If
-that were left out, its neighbours would share what became of it.
+Each statement runs in the caller's database transaction, on a row of its own: a message of a run is first taken out of
+it. Otherwise the other messages of the run would share its outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALONE = """
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
 SELECT grp, qid, CAST(:alone AS bigint), 1, 1, attempts, until, receipt, member, history FROM {s}.claim WHERE {mine}"""
 
-# The first cause and the last ones are kept: what comes again for ever must not grow for ever.
+# Keep the first cause and the last ones: the history of endless redelivery must not grow for ever.
 ENTRY = """coalesce(CASE WHEN jsonb_array_length(history) < 20 THEN history ELSE history - 1 END, '[]')
   || jsonb_build_array(jsonb_build_object(
     'at', clock_timestamp(), 'member', member, 'attempts', attempts, 'cause', CAST(:cause AS text)))"""
@@ -39,7 +39,7 @@ GIVE_BACK = """
 UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1 WHERE {held}"""
 EXTEND = "UPDATE {s}.claim SET until = clock_timestamp() + :by WHERE {held} AND open & :open <> 0"
 
-# What is given back of a run comes apart, so that whoever asks for few is given few.
+# Messages given back from a run get a claim each: a consumer that asks for few gets few.
 LOCK_SOME = "SELECT open FROM {s}.claim WHERE {held} AND open & :open <> 0 FOR UPDATE"
 APART = """
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history)
@@ -66,9 +66,9 @@ WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING 1),
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h"""
 
 BACK_OUT = "SELECT {s}.back_out(:grp, :qid, :base, :size, :receipt, :to, :body)"
-"""The same, for whoever does not own the namespace."""
+"""The same, for a login that does not own the namespace."""
 
-# One statement: a letter that is replayed beside two would be dropped by the second without being laid down.
+# One statement: with two, the second would delete a letter replayed in between without storing it as dead again.
 FORGOTTEN = """
 WITH gone AS (
     DELETE FROM {s}.claim WHERE grp = :grp AND (CAST(:qids AS int[]) IS NULL OR qid = ANY (:qids)) RETURNING *)
@@ -96,13 +96,13 @@ UPDATE {s}.claim SET txid = NULL, receipt = NULL, until = clock_timestamp() + re
 
 
 def mine(claim: Claim) -> dict[str, Any]:
-    """Name a claim in a statement."""
+    """Return a claim's parameters."""
     names = {"grp": claim.group, "qid": claim.qid, "base": claim.base, "size": claim.size}
     return {**names, "receipt": claim.receipt}
 
 
 def single_out(connection: Connection, schema: str, claim: Claim, then: str, **values: object) -> None:
-    """Give the one open message of a claim a row of its own, and do something with that."""
+    """Move the one open message of a claim to a row of its own, and run a statement on that row."""
     named = _held(connection, schema, claim)
     if claim.size > 1 and claim.copy is None:
         alone = next(claim.offsets())
@@ -114,18 +114,18 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
 
 
 def extend(connection: Connection, schema: str, claim: Claim, by: timedelta) -> bool:
-    """Hold a claim for so long from now on; False when it is lost."""
+    """Extend a claim to this long from now; return False when it is lost."""
     named = {**mine(claim), "open": claim.open, "by": by}
     return connection.execute(_text(EXTEND, schema), named).rowcount > 0
 
 
 def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta, cause: str) -> None:
-    """Let a message come again."""
+    """Put a message back for redelivery."""
     single_out(connection, schema, claim, PUT_BACK, delay=delay, cause=cause)
 
 
 def give_back(connection: Connection, schema: str, claim: Claim) -> None:
-    """Let messages come again, uncounted."""
+    """Put messages back, uncounted."""
     named = {**mine(claim), "open": claim.open}
     if claim.size == 1 or claim.copy is not None:
         connection.execute(_text(GIVE_BACK, schema), mine(claim))
@@ -135,7 +135,7 @@ def give_back(connection: Connection, schema: str, claim: Claim) -> None:
 
 
 def bury(connection: Connection, schema: str, claim: Claim, burial: Burial, *, owner: bool) -> None:
-    """Take a message off the group, for a backout queue or the dead letters."""
+    """Remove a message from the group, to a backout queue or the dead letters."""
     copy = burial.copy
     if burial.backout is None:
         values = {**copy._asdict(), "uncounted": burial.uncounted}
@@ -146,12 +146,12 @@ def bury(connection: Connection, schema: str, claim: Claim, burial: Burial, *, o
 
 
 def forget(connection: Connection, schema: str, group: str, qids: Sequence[int] | None, why: str) -> None:
-    """Drop a group's claims, on some queues or on all; a replayed message has no other copy, and is dead again."""
+    """Drop a group's claims, on some queues or on all; a replayed message has no other copy, so it is dead again."""
     connection.execute(_text(FORGOTTEN, schema), {"grp": group, "qids": qids, "why": why})
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:
-    """Make the open messages of a claim a transaction's: only its decision ends what is claimed of them."""
+    """Bind the open messages of a claim to a transaction: only its decision ends their claim."""
     named = {**_held(connection, schema, claim), "txid": txid, "retry": retry, "alone": list(claim.offsets())}
     run = claim.size > 1 and claim.copy is None
     for step in (EACH_ALONE, LEAVE_RUN, END_RUN, BIND_EACH) if run else (BIND,):
@@ -159,7 +159,7 @@ def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: ti
 
 
 def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
-    """Take the messages of a transaction off their groups; with a reason why not, let them come again."""
+    """Remove a transaction's messages from their groups; with a reason (it did not commit), redeliver them."""
     if why is None:
         connection.execute(_text(COMMITTED, schema), {"txid": txid})
     else:
@@ -167,7 +167,7 @@ def decided(connection: Connection, schema: str, txid: int, *, why: str | None) 
 
 
 def _held(connection: Connection, schema: str, claim: Claim) -> dict[str, Any]:
-    """Lock a claim, or find it lost; name it and its open messages in a statement."""
+    """Lock a claim, or raise `ClaimLost`; return the parameters of its open messages."""
     named = {**mine(claim), "open": claim.open}
     if connection.execute(_text(LOCK, schema), named).one_or_none() is None:
         raise ClaimLost(

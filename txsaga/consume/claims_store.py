@@ -1,8 +1,8 @@
 """
-The work style on PostgreSQL: claims beside the cursors.
+The work style on PostgreSQL: claims, in addition to the cursors.
 
-Taking and acknowledging go straight to the server, each in one statement. If an acknowledgement were told "done"
-without its row gone, the message would come again although its member was told that it never would.
+Claiming and acknowledging are one statement each, sent straight to the server. If an acknowledgement were reported done
+with its row still there, the message would be redelivered although its member was told that it would not be.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from txsaga.store.values import text as text_value
 from txsaga.store.wire import Call, Rows
 
 LAZY = "set_config('synchronous_commit', 'off', true)"
-"""The caller waits for no disk: for statements whose loss is a redelivery."""
+"""Commits without waiting for the disk: for statements whose loss is a redelivery."""
 
 COPY = "message, extract(epoch FROM born)::float8, body"
 
-# Locked rows are other members': whoever comes takes the next queue. The cursor is read again under its lock.
+# Locked rows belong to other members: skip to the next queue. The cursor is read again under its lock.
 TAKE_NEW = """
 WITH pick AS (
     SELECT c.qid, c.off, least(q.head - c.off, $4)::int AS size FROM {s}.cursor c JOIN {s}.queue q USING (qid)
@@ -44,9 +44,9 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, mem
 SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
 RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
 
-# The index by time leads: it can't use a clock that moves within a statement, and `+ 0` keeps the key from leading.
-# Who leads each key is found in one look at the line: asked of each message behind a key that rests, it takes long.
-# A run that ran out comes apart: what was in it comes alone, each taken out of it by whoever comes first.
+# The plan must start from the index by time: it can't use a clock that moves within a statement, and `+ 0` keeps the
+# key from leading. The first message of each key is found in one scan of the line: a subquery per waiting message takes
+# long. An expired run is split: its messages are redelivered one by one, each taken out by the next member that asks.
 TAKE_DUE = """
 WITH due AS MATERIALIZED (
     SELECT qid, base, size, open, attempts, until, history FROM {s}.claim c
@@ -78,7 +78,7 @@ WITH due AS MATERIALIZED (
     RETURNING c.qid, c.base, c.size, c.open, c.attempts, c.receipt, {copy})
 SELECT *, {lazy} FROM (SELECT * FROM alone UNION ALL SELECT * FROM taken) t"""
 
-# Rows are locked before they are looked at: of two that end the last messages of a run, one would find it changed.
+# Lock rows before reading them: of two calls that end the last messages of a run, one would find it changed.
 ACK = """
 WITH x AS MATERIALIZED (SELECT * FROM {rows} AS x(grp, qid, base, size, receipt, open)),
  held AS MATERIALIZED (
@@ -120,7 +120,7 @@ class ClaimStatements:
 
     @classmethod
     def of(cls, schema: str) -> ClaimStatements:
-        """Write the statements for a (quoted) namespace."""
+        """Return the statements for a (quoted) namespace."""
 
         def write(sql: str, rows: str = "") -> str:
             return sql.format(s=schema, lazy=LAZY, copy=COPY, rows=rows).strip()
@@ -143,31 +143,31 @@ class PostgresClaims:
         self._lines = ConnectionPool(engine)
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
-        """Claim messages that nobody has taken yet."""
+        """Claim messages that were never claimed."""
         values = [text_value(group), int4_array(qids), int4(after), int4(min(limit, MOST)), *_held(hold)]
         found = self._taken(group, Call(self._sql.take_new, values))
         return found[0] if found else None
 
     def take_due(self, group: str, qids: Sequence[int], limit: int, hold: ClaimHold) -> Sequence[Claim]:
-        """Claim messages whose time has come."""
+        """Claim messages that are due again."""
         values = [text_value(group), int4_array(qids), int4(limit), *_held(hold)]
         return sorted(self._taken(group, Call(self._sql.take_due, values)))
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
-        """Find messages to be lined up."""
+        """Return messages to be lined up."""
         values = {"grp": group, "qids": list(qids), "after": after, "limit": limit, "window": window}
         with transaction(self._engine) as connection:
             row = connection.execute(text(self._sql.unread), values).one_or_none()
         return None if row is None else Unread(*row)
 
     def line_up(self, group: str, found: Unread, keys: Sequence[int | None]) -> bool:
-        """Put unread messages into claims that nobody holds, each with its key."""
+        """Put unread messages into claims without a holder, each with its key."""
         values = {"grp": group, **found._asdict(), "keys": list(keys)}
         with transaction(self._engine) as connection:
             return connection.execute(text(self._sql.line_up), values).rowcount > 0
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
-        """Take messages off the group."""
+        """Remove messages from the group."""
         if not claims:
             return []
         asked: dict[tuple[str, int, int, int, int], int] = {}
@@ -179,45 +179,45 @@ class PostgresClaims:
         return [None if not claim.open & ~done.get(_place(claim)[1:], 0) else lost(claim) for claim in claims]
 
     def extend(self, claim: Claim, by: timedelta) -> None:
-        """Hold a claim for so long from now on."""
+        """Extend a claim to this long from now."""
         with transaction(self._engine) as connection:
             if not extend(connection, self._schema, claim, by):
                 raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
-        """Let a message come again."""
+        """Put a message back for redelivery."""
         with transaction(self._engine) as connection:
             put_back(connection, self._schema, claim, delay, cause)
 
     def give_back(self, claim: Claim) -> None:
-        """Let messages come again at once, uncounted."""
+        """Put messages back at once, uncounted."""
         with transaction(self._engine) as connection:
             give_back(connection, self._schema, claim)
 
     def bury(self, claim: Claim, burial: Burial) -> None:
-        """Take a message off the group, into a backout queue or to the dead letters."""
+        """Remove a message from the group, to a backout queue or the dead letters."""
         with transaction(self._engine) as connection:
             bury(connection, self._schema, claim, burial, owner=self._owner)
 
     def drop(self, claim: Claim) -> None:
-        """Take a message off the group for good."""
+        """Remove a message from the group for good."""
         with transaction(self._engine) as connection:
             single_out(connection, self._schema, claim, "DELETE FROM {s}.claim WHERE {mine}")
 
     def close(self) -> None:
-        """Close every line."""
+        """Close every connection."""
         self._lines.close()
 
     def _taken(self, group: str, call: Call) -> list[Claim]:
         try:
             (rows,) = self._lines.exchange([call])
         except ConnectionLost as lost:
-            # What may have been taken comes again when its time is over.
+            # Messages that may have been claimed come again when the claim expires.
             raise StoreUnavailable(f"the home database went away while messages were taken: {lost}; retry") from lost
         return [_claim(group, *row) for row in rows]
 
     def _acked(self, call: Call) -> tuple[dict[tuple[Any, ...], int], bool]:
-        """Acknowledge; tell what is done, and whether what is not could be done by a try that was not answered."""
+        """Acknowledge; return what is done, and whether the others may have been done by an unanswered attempt."""
         try:
             return _done(self._lines.exchange([call])), False
         except ConnectionLost:
@@ -259,7 +259,7 @@ def _claim(
 
 
 def _held(hold: ClaimHold) -> list[Value]:
-    # A receipt tells one claim from the next; it guards nothing.
+    # A receipt tells one claim from the next; it is no secret.
     return [float8(hold.seconds), int8(random.getrandbits(63)), text_value(hold.member)]
 
 

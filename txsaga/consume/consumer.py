@@ -1,9 +1,10 @@
 """
-Work style: members of a group share its messages one by one, whatever queue they lie in.
+Work style: members of a group share its messages one by one, across all queues.
 
-A received message is invisible to the others for a time. Acknowledged it is done, put back it comes again after a
-rest that doubles each time, and when its attempts are used up it goes where its group's policy says. If a member dies
-or stalls, its messages come again when their time is over: at least once, at most `max_attempts` times.
+A received message is invisible to the other members for a time. Once acknowledged it is done; put back, it is
+redelivered after a delay that doubles each time; out of attempts, it goes where its group's policy sends it. If a
+member dies or stalls, its messages are redelivered when their claims expire: at least once, at most `max_attempts`
+times.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from txsaga.core.validation import validate_wanted_tag
 from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
 
 LINE, WINDOW = 64, 2_048
-"""Messages that are put in line at once, and that a queue may have in line."""
+"""Messages that are lined up at once, and that a queue may have in line."""
 LOOK_AGAIN = 0.1
-"""Seconds between two looks at what came back, while there is something new."""
+"""Seconds between two polls for returned messages, while there are new ones."""
 
 
 class Claimer:
-    """Takes messages for one member."""
+    """Claims messages for one member."""
 
     def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]], hold: ClaimHold) -> None:
         self._kernel, self._claims, self._fetching = kernel, kernel.store.claims, Fetching(kernel, queues)
@@ -52,7 +53,7 @@ class Claimer:
         looked = not new_first and time.monotonic() >= self._look_at
         if looked:
             if due := self._due(group, limit):
-                self._new_first = True  # what comes again at once, each time, would hold up all that is new
+                self._new_first = True  # messages that fail at once, each time, would block all new ones
                 return due
             self._look_at = time.monotonic() + LOOK_AGAIN
         if new := self._new(group, limit):
@@ -60,12 +61,12 @@ class Claimer:
         return [] if looked else self._due(group, limit)
 
     def _in_line(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
-        """Claim from the line; it is made longer when it gives too little, since each claim looks through all of it."""
+        """Claim from the line; lengthen it only when it yields too little, since each claim scans all of it."""
         new_first, self._new_first = self._new_first, False
         due = [] if new_first else self._due(group, limit)
         if not due and (self._line_up(group) or new_first):
             due = self._due(group, limit)
-        # What comes again at once, each time, would keep all that is new out of the line.
+        # Messages that fail at once, each time, would keep all new ones out of the line.
         self._new_first = not new_first and (0 < len(due) < limit or any(claim.attempts > 1 for claim in due))
         return due
 
@@ -107,10 +108,10 @@ def _hashed(key: str | None) -> int | None:
 logger = logging.getLogger("txsaga")
 
 IDLE = 0.5
-"""Seconds between two looks when no tick announces news."""
+"""Seconds between two polls when no tick announces news."""
 LOST = "its member was lost, or its transaction rolled back, at each delivery"
 POLICY = 5.0
-"""Seconds until a policy that somebody changed is followed, and the group counts as seen again."""
+"""Seconds until a changed policy is followed, and the group is marked as seen again."""
 
 
 class Consumer:
@@ -143,7 +144,7 @@ class Consumer:
         self._closed = False
 
     def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Delivery]:
-        """Take up to `count`, waiting so many seconds for the first; `patience` is for a store that is away."""
+        """Return up to `count` messages, waiting `wait` seconds for the first, `patience` for an unavailable store."""
         check_seconds(wait, "wait")
         check_seconds(patience, "patience")
         end, most = time.monotonic() + wait, self._batch if count is None else _count(count, "count")
@@ -158,7 +159,7 @@ class Consumer:
                 return []
 
     def messages(self, *, wait: float | None = None) -> Generator[Delivery]:
-        """Yield messages one by one; `wait` ends it after so many idle seconds, else it goes on for ever."""
+        """Yield messages one by one; end after `wait` idle seconds, or never without it."""
         if wait is not None:
             check_seconds(wait, "wait")
         return self._messages(wait)
@@ -186,7 +187,7 @@ class Consumer:
         acknowledge(self._hands, messages)
 
     def close(self) -> None:
-        """Give back what nobody has worked on; whoever iterates is at the end."""
+        """Give back the messages that were not worked on; running iterations end."""
         if not self._closed:
             self._closed = True
             self._on_close(self)
@@ -207,7 +208,8 @@ class Consumer:
             raise BrokerClosed("consumer", "broker.consumer()")
         self._hands.require_ours()
         self._follow_policy()
-        # Neighbours of what kills its member count as delivered with it: their only delivery must be one of their own.
+        # When a member dies, all messages of its claims count as delivered: with a single attempt each gets its own
+        # claim.
         count = 1 if self._group.policy.max_attempts == 1 else most
         found: list[Delivery] = []
         while not found and not self._closed and (claims := self._taking.take(self._group, count)):
@@ -219,7 +221,7 @@ class Consumer:
         return found
 
     def _received(self, claim: Claim) -> list[Delivery]:
-        """Read a claim's messages; those that nobody is to work on are put where they belong."""
+        """Read a claim's messages; acknowledge or bury those that are not to be worked on."""
         messages, damaged = self._taking.found(claim)
         for damage in damaged:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)

@@ -1,8 +1,8 @@
 """
 Cursors on PostgreSQL, fenced by owner and epoch; the database's clock decides leases.
 
-A member that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members
-would both acknowledge the same messages.
+A member that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members would both
+acknowledge the same messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _undecided(group: str, qid: int) -> ColumnElement[bool]:
 
 
 def _lock(connection: Connection, group: str, qid: int) -> None:
-    """Lock the cursor in a statement of its own, so that the next one sees an intent written meanwhile."""
+    """Lock the cursor in its own statement, so that the next one sees an intent written meanwhile."""
     connection.execute(select(cursor.c.qid).where(_cursor(group, qid)).with_for_update())
 
 
@@ -69,13 +69,13 @@ class PostgresQueues:
         self._engine, self._schema = engine, f'"{namespace}"'
 
     def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
-        """Take or renew a member's leases, drop those that ran out, and return the live members."""
+        """Take or renew a member's leases, drop expired ones, and return the live members."""
         kinds = {_kind(group, name): name for name in sorted(topics)}
         values = [{"kind": kind, "name": member, "holder": member, "until": NOW + ttl} for kind in kinds]
         mine = insert(lease).values(values)
         renewed = mine.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": mine.excluded.until})
         known = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds))
-        # A lease that somebody holds is being renewed: waiting for it, two late members would wait for each other.
+        # A locked lease is being renewed: waiting for it, two late members would deadlock.
         over = known.where(lease.c.until <= NOW).with_for_update(skip_locked=True)
         live: dict[str, list[str]] = {name: [] for name in kinds.values()}
         with transaction(self._engine) as connection:
@@ -92,7 +92,7 @@ class PostgresQueues:
         kinds = [_kind(group, name) for name in topics]
         with transaction(self._engine) as connection:
             connection.execute(delete(lease).where(lease.c.kind.in_(kinds), lease.c.name == member))
-            # In the order in which decisions lock cursors: else the two could wait for each other.
+            # In the order in which decisions lock cursors: otherwise the two could deadlock.
             connection.execute(select(cursor.c.qid).where(mine).order_by(cursor.c.qid).with_for_update())
             connection.execute(update(cursor).where(mine).values(owner=None))
 
@@ -103,7 +103,7 @@ class PostgresQueues:
             connection.execute(insert(cursor).on_conflict_do_nothing(), values)
 
     def acquire(self, group: str, member: str, qid: int) -> ClaimedQueue | None:
-        """Own a queue with a raised epoch."""
+        """Own a queue, with a raised epoch."""
         free = or_(cursor.c.owner.is_(None), cursor.c.owner == member, ~_lives(group, qid, cursor.c.owner))
         statement = (
             update(cursor)
@@ -142,7 +142,7 @@ class PostgresQueues:
         return claim._replace(offset=offset)
 
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
-        """Put cursors elsewhere and forget the claims there."""
+        """Move cursors and drop the claims on their queues."""
         with transaction(self._engine) as connection:
             self._empty(connection, group, sorted(positions), "the group was reset")
             for qid, offset in sorted(positions.items()):
@@ -156,7 +156,7 @@ class PostgresQueues:
             connection.execute(delete(cursor).where(cursor.c.grp == group, cursor.c.qid.in_(qids)))
 
     def _empty(self, connection: Connection, group: str, qids: Sequence[int], why: str) -> None:
-        """Drop the claims on queues that nobody is at work on; their cursors stay locked."""
+        """Drop the claims on queues that no member is working on; their cursors stay locked."""
         ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
         connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
         self._require_unused(connection, group, qids)
@@ -172,7 +172,7 @@ class PostgresQueues:
                 raise GroupInUse(group)
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
-        """Return the intent that is open on a queue."""
+        """Return the open intent on a queue."""
         query = select(intent).where(intent.c.grp == group, intent.c.qid == qid)
         with transaction(self._engine) as connection:
             row = connection.execute(query).mappings().one_or_none()
@@ -186,7 +186,7 @@ cursor, intent = schema.cursor, schema.intent
 
 
 def bind(connection: Connection, wanted: Intent, member: str) -> None:
-    """Bind offsets of a claimed queue to a transaction, behind those that it has bound."""
+    """Bind offsets of a claimed queue to a transaction, after those that it has already bound."""
     mine = (cursor.c.grp == wanted.group, cursor.c.qid == wanted.qid)
     where = f"queue {wanted.qid} of group {wanted.group!r}"
     with translating():
@@ -196,12 +196,12 @@ def bind(connection: Connection, wanted: Intent, member: str) -> None:
     start = _extended(connection, wanted, member)
     if start is None:
         raise LeaseLost(f"{where} is bound to another undecided transaction")
-    if start != row.off:  # found now, not after local work that could not be undone
+    if start != row.off:  # detected now, not after local work that could not be undone
         raise LeaseLost(f"{where} stands at {row.off}, not at {start}")
 
 
 def apply(connection: Connection, txid: int, decision: Decision) -> None:
-    """Move the cursors of a transaction's intents where it commits, and end the intents."""
+    """Move the cursors of a transaction's intents on COMMIT, and end the intents."""
     same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
     query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
     rows = connection.execute(query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)).all()

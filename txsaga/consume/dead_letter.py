@@ -1,8 +1,8 @@
 """
-Dead letters: messages that a group gave up, with why and how often, and their content as it was.
+Dead letters: messages that a group gave up on, with the cause, the attempts, and their original content.
 
-A letter holds its own copy: the log it came from may be dropped before anybody looks. It keeps the id of its message,
-so that whoever takes it again finds out what was done of it already.
+A letter holds its own copy: the log may be dropped before an operator reads it. It keeps the id of its message, so that
+a later consumer finds out what was already done for it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from txsaga.core.message import Delivered, Message
 from txsaga.core.records import LogEntry
 
 CAUSE = 1_000
-"""Characters that are kept of a cause."""
+"""Characters of a cause that are kept."""
 
 
 def short_cause(cause: str) -> str:
-    """Return a cause as it is kept: the beginning of it, as text that every store takes."""
+    """Return a cause as it is stored: its beginning, as text that every store accepts."""
     return cause[:CAUSE].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -30,12 +30,12 @@ TAKEN_OVER = "another owner took it over"
 
 
 def rolled_back(txid: int, why: str) -> str:
-    """Return the cause of a message whose transaction did not commit."""
+    """Return the cause for a message whose transaction did not commit."""
     return short_cause(f"transaction {txid} was rolled back: {why}")
 
 
 class Copy(NamedTuple):
-    """A message that does not lie in the log: its id, when it was born, and a chunk of one record."""
+    """A message stored outside the log: its id, its time of birth, and a chunk of one record."""
 
     message: str
     born: datetime
@@ -43,7 +43,7 @@ class Copy(NamedTuple):
 
     @classmethod
     def of(cls, delivered: Delivered, **headers: str) -> Copy:
-        """Copy a message, with more headers."""
+        """Return a copy of a message, with more headers."""
         copied = Message(
             delivered.topic,
             delivered.body,
@@ -57,7 +57,7 @@ class Copy(NamedTuple):
         return cls(delivered.id, delivered.born, lay_out_one(copied))
 
     def delivered(self, topic: str, queue: int, offset: int) -> Delivered:
-        """Read it as the message that it was."""
+        """Return it as the original message."""
         half = HalfId.decode(self.message)
         entry = LogEntry(offset, 1, half.txid, half.part, half.attempt, half.chunk, self.born, self.body)
         batch = Batch(entry, topic=topic, queue=queue, qid=half.qid, store=half.store, start=offset)
@@ -67,7 +67,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One message that a group gave up."""
+    """One message that a group gave up on."""
 
     id: int
     group: str
@@ -82,5 +82,5 @@ class DeadLetter:
 
     @property
     def message(self) -> Delivered:
-        """The message as it was."""
+        """The original message."""
         return self.copy.delivered(self.topic, self.queue, self.offset)

@@ -1,14 +1,13 @@
 """
-A message in the hands of a consumer: to be acknowledged, put back, held for longer, or given to a transaction.
+A message claimed by a consumer: to be acknowledged, put back, held for longer, or bound to a transaction.
 
     with message:                  leaving the block acknowledges
         …                          an exception puts it back, with the cause; it is logged and the loop goes on
-        tx.consume(message)        from here on only that transaction's decision says what becomes of it
+        tx.consume(message)        from here on only that transaction's decision settles it
 
-Errors that say that its work is done count as success: the inbox knows the message, or a transaction that had its id
-as key is committed. What is neither acknowledged nor put back comes again when the claim's time is over. A member
-that comes too late is told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear
-being done twice.
+Errors that mean that its work is done count as success: the inbox knows the message, or a transaction with its id as
+key is committed. A message neither acknowledged nor put back is redelivered when its claim expires. A member that is
+too late gets `ClaimLost`: another member may have done the work, so the work must tolerate being done twice.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ MESSAGES = "give a list of what receive() gave"
 
 
 class ReplySend:
-    """Acknowledgements under way, until the loop that waits for them is over."""
+    """Acknowledgements in flight, until the loop that waits for them is over."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Delivery, BatchFuture[None]]] = []
@@ -64,7 +63,7 @@ class ReplySend:
 
 
 class Fate(Enum):
-    """What became of a message."""
+    """What has happened to a message."""
 
     HELD = auto()
     DONE = auto()
@@ -91,12 +90,12 @@ class Delivery:
 
     @property
     def claim(self) -> Claim:
-        """What the store knows of it in these hands."""
+        """The store's claim on this message."""
         return self._run.only(self.delivered.offset)
 
     @property
     def attempts(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often it was delivered, including this time."""
         return self._run.attempts
 
     @property
@@ -126,7 +125,7 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The id that is the same at each delivery."""
+        """Its id, the same at each delivery."""
         return self.delivered.id
 
     def text(self) -> str:
@@ -138,43 +137,43 @@ class Delivery:
         return self.delivered.json()
 
     def ack(self) -> None:
-        """Take it off the group; `ClaimLost` when that comes too late."""
+        """Remove it from the group; `ClaimLost` when that comes too late."""
         self._require_held()
         self._hands.acknowledge(self.claim)
         self._fate = Fate.DONE
 
     def nack(self, cause: str = "", *, delay: timedelta | None = None) -> None:
-        """Put it back; it comes again after `delay`, else as its group's policy says."""
+        """Put it back for redelivery, after `delay` or as its group's policy sets it."""
         self._require_held()
         self._hands.fail(self, cause or "put back by its consumer", delay)
         self._fate = Fate.PUT_BACK
 
     def give_back(self) -> None:
-        """Let it come again as if it had not been taken: at once, and uncounted."""
+        """Put it back as if it had not been claimed: redelivered at once, and uncounted."""
         self._require_held()
         self._hands.give_back(self.claim)
         self._fate = Fate.PUT_BACK
 
     def extend(self, by: timedelta | None = None) -> None:
-        """Hold it for longer from now on: the consumer's invisible time, unless another one is given."""
+        """Hold it for longer, from now on: for the consumer's invisible time, or for `by`."""
         if self._fate is not Fate.TAKEN:
             self._require_held()
         self._hands.extend(self.claim, by)
 
     def bind(self, transaction: Consuming) -> None:
-        """Make it a transaction's (`tx.consume`)."""
+        """Bind it to a transaction (`tx.consume`)."""
         self._require_held()
         self._fate = self._hands.bind(self, transaction)
 
     def __enter__(self) -> Self:
-        """Work on it."""
+        """Start work on it."""
         self._require_held()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Acknowledge it, or put it back; what an exception says is logged, and the loop goes on."""
+        """Acknowledge it, or put it back; an exception is logged, and the loop goes on."""
         if error is not None and not isinstance(error, Exception):
             self._let_go()
             return False
@@ -189,7 +188,7 @@ class Delivery:
         return error is not None
 
     def _says_done(self, error: Exception) -> bool:
-        """Tell whether an error says that the work of this very message is done."""
+        """Return whether an error means that the work of this very message is done."""
         if isinstance(error, AlreadyDone):
             return (error.message, error.group) == (self.id, self.group)
         return isinstance(error, AlreadyCommitted) and error.key == self.id
@@ -212,28 +211,28 @@ class Delivery:
 
     def _let_go(self) -> None:
         if self._fate is Fate.HELD:
-            with suppress(TxSagaError):  # it comes again when its time is over; what ends the block must come out
+            with suppress(TxSagaError):  # redelivered when its claim expires; the first error must come out
                 self._hands.give_back(self.claim)
             self._fate = Fate.PUT_BACK
 
     def _require_held(self) -> None:
-        """Refuse what was settled already."""
+        """Refuse a message that was settled already."""
         if self._fate is not Fate.HELD:
             raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
 
 
 def now_is(message: Delivery, fate: Fate) -> None:
-    """Note what became of a message behind its back."""
+    """Record a message's fate from outside."""
     message._fate = fate
 
 
 def named(message: Delivery) -> dict[str, str]:
-    """Say what a line of a log is about."""
+    """Return the log fields that name a message."""
     return {"group": message.group, "message_id": message.id}
 
 
 def handed_out(message: Delivery, sent: ReplySend) -> Delivery:
-    """Leave it to a loop to wait for the acknowledgement that leaving the message's block sends off."""
+    """Let a loop wait for the acknowledgement that leaving the message's block sends."""
     message._sent = sent
     return message
 
@@ -259,7 +258,7 @@ def acknowledge(hands: Settlement, messages: Sequence[Delivery]) -> None:
 
 
 def by_claim(messages: Iterable[Delivery]) -> list[tuple[Claim, list[Delivery]]]:
-    """Put messages together that were taken together, with the claim on all of them."""
+    """Group messages that were claimed together, with the claim on all of them."""
     found: dict[int, list[Delivery]] = {}
     for message in messages:
         found.setdefault(id(message._run), []).append(message)
@@ -267,30 +266,30 @@ def by_claim(messages: Iterable[Delivery]) -> list[tuple[Claim, list[Delivery]]]
 
 
 class Consuming(Protocol):
-    """A transaction whose decision takes something off."""
+    """A transaction whose decision consumes something."""
 
     def join_life(self) -> TxRecord:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
+        """Call a listener with the decision."""
 
 
 class PendingConsumption(Protocol):
-    """What a step has consumed, and what becomes of it with the step."""
+    """What a step has consumed: bound or given back together with it."""
 
     @property
     def store(self) -> StoreId:
-        """Where it lies."""
+        """The store of it."""
 
     def bind(self, ledger: Ledger, life: TxRecord) -> None:
-        """Make it the transaction's, in the commit that says that the step is done."""
+        """Bind it to the transaction, in the commit that marks the step as done."""
 
     def settle(self) -> None:
-        """Note that it is the transaction's."""
+        """Mark it as bound to the transaction."""
 
     def go_back(self, error: BaseException) -> None:
-        """Let it come again: the step is not done, for this reason. It never raises."""
+        """Put it back: the step is not done, for this reason. It never raises."""
 
 
 @runtime_checkable
@@ -298,7 +297,7 @@ class Stepwise(Protocol):
     """A transaction that consumes in its steps."""
 
     def take(self, portion: PendingConsumption) -> None:
-        """Keep what was consumed for the end of the step."""
+        """Keep what was consumed until the end of the step."""
 
 
 @runtime_checkable
@@ -306,7 +305,7 @@ class Consumed(Protocol):
     """A stream whose cursors can be bound to a transaction."""
 
     def bind(self, transaction: Consuming, batch: Batch) -> None:
-        """Bind the cursor behind a chunk."""
+        """Bind the cursor after a chunk."""
 
 
 def consume(transaction: Consuming, consumed: Consumed | Delivery, batch: Batch | None) -> None:
@@ -316,11 +315,11 @@ def consume(transaction: Consuming, consumed: Consumed | Delivery, batch: Batch 
     else:
         advice = "give one that broker.stream opened, or a message that a consumer received"
         check_kind(consumed, Consumed, "the stream", advice)
-        consumed.bind(transaction, batch)  # type: ignore[arg-type]  # it looks at its chunk itself
+        consumed.bind(transaction, batch)  # type: ignore[arg-type]  # it checks its chunk itself
 
 
 class PendingMessage:
-    """One message in the hands of a step."""
+    """One message consumed by an open step."""
 
     def __init__(self, hands: Settlement, message: Delivery, store: StoreId, rest: timedelta) -> None:
         self._hands, self._message, self._rest = hands, message, rest
@@ -328,19 +327,19 @@ class PendingMessage:
 
     @property
     def taken(self) -> tuple[Delivery, timedelta]:
-        """The message, and how long it rests before it comes again."""
+        """The message, and its delay before a redelivery."""
         return self._message, self._rest
 
     def bind(self, ledger: Ledger, life: TxRecord) -> None:
-        """Make it the transaction's, in the commit that says that the step is done."""
+        """Bind it to the transaction, in the commit that marks the step as done."""
         ledger.bind(life.txid, self._message.claim, self._rest)
 
     def settle(self) -> None:
-        """Note that it is the transaction's."""
+        """Mark it as bound to the transaction."""
         now_is(self._message, Fate.BOUND)
 
     def go_back(self, error: BaseException) -> None:
-        """Let it come again, counted and with the reason; uncounted where its process is being ended."""
+        """Put it back, counted and with the reason; uncounted when its process is being terminated."""
         message = self._message
         now_is(message, Fate.PUT_BACK)
         try:
@@ -355,7 +354,7 @@ class PendingMessage:
 
 
 def bind_all(portions: Iterable[PendingConsumption], ledger: Ledger, life: TxRecord) -> None:
-    """Make all of it the transaction's: messages that were taken together are bound together, and rest as long."""
+    """Bind all of it to the transaction: messages claimed together are bound together, with the same delay."""
     rests: dict[str, timedelta] = {}
     messages: list[Delivery] = []
     for portion in portions:
@@ -370,7 +369,7 @@ def bind_all(portions: Iterable[PendingConsumption], ledger: Ledger, life: TxRec
 
 
 class PendingChunk:
-    """One chunk of a stream in the hands of a step; the stream says how it is bound, followed, and read again."""
+    """One chunk of a stream, consumed by an open step; the stream knows how to bind, follow and re-read it."""
 
     def __init__(
         self,
@@ -382,12 +381,12 @@ class PendingChunk:
         self.store, self.bind, self.settle, self._go_back = store, bind, settle, go_back
 
     def go_back(self, error: BaseException) -> None:
-        """Read it again, whatever happened to the step."""
+        """Read it again, under any error."""
         self._go_back()
 
 
 class Settlement:
-    """One member's way to put messages where they belong."""
+    """Settles messages for one member."""
 
     def __init__(
         self, kernel: Kernel, invisible: timedelta, policy: Callable[[], Policy], jitter: Callable[[], float]
@@ -398,16 +397,16 @@ class Settlement:
 
     @property
     def ours(self) -> bool:
-        """Whether these are the hands of this process: a forked child has the messages, and no right to them."""
+        """Whether this belongs to this process: a forked child has the messages, but no right to them."""
         return self._process == this_process()
 
     def require_ours(self) -> None:
-        """Refuse to act for the parent, which holds the same messages."""
+        """Refuse to act in a forked child: its parent holds the same messages."""
         if not self.ours:
             raise ClaimLost("a forked child has nothing of its parent's consumer; open another with broker.consumer")
 
     def acknowledge(self, claim: Claim) -> None:
-        """Take its open messages off the group."""
+        """Remove its open messages from the group."""
         self.require_ours()
         self._kernel.acks.call(claim)
 
@@ -436,14 +435,14 @@ class Settlement:
             self._claims.put_back(claim, rest, cause)
 
     def give_back(self, claim: Claim) -> None:
-        """Let its open messages come again, uncounted."""
+        """Put its open messages back, uncounted."""
         if not self.ours:
             return
         with self._kernel.announce.around(facts.Surrendering, about=claim.group):
             patiently(lambda: self._claims.give_back(claim))
 
     def bind(self, message: Delivery, transaction: Consuming) -> Fate:
-        """Make a message a transaction's, or that of the step which is open; tell which."""
+        """Bind a message to a transaction, or to its open step; return which."""
         self.require_ours()
         claim = message.claim
         rest = self._policy().retry_in(claim.attempts, self._jitter())
@@ -467,18 +466,18 @@ def _span(given: timedelta) -> timedelta:
 
 
 LONGEST_ANSWER = 120.0
-"""Seconds: a store that is away is waited for half a minute, twice."""
+"""Seconds: an unavailable store is waited for half a minute, twice."""
 
 
 class DeliveryLoop:
-    """The messages that a loop has taken and not handed out yet."""
+    """The messages that a loop has claimed and not yielded yet."""
 
     def __init__(self, hands: Settlement, invisible: float) -> None:
         self._hands, self._pause = hands, invisible / 2
         self._waiting: deque[Delivery] = deque()
 
     def out(self, messages: Sequence[Delivery], closed: Callable[[], bool]) -> Iterator[Delivery]:
-        """Hand messages out until there are none, or the consumer is closed; what was too late is logged."""
+        """Yield messages until there are none, or the consumer is closed; log late acknowledgements."""
         self._waiting.extend(messages)
         sent, renew_at = ReplySend(), time.monotonic() + self._pause
         try:
@@ -490,12 +489,12 @@ class DeliveryLoop:
                     yield handed_out(self._waiting.popleft(), sent)
         finally:
             sent.over = True
-            if self._hands.ours and not sys.is_finalizing():  # at the end of a program nobody is left to answer
+            if self._hands.ours and not sys.is_finalizing():  # at interpreter shutdown no thread is left to answer
                 _wait_for(sent)
                 self.give_back()
 
     def give_back(self) -> None:
-        """Let what nobody has worked on come again, uncounted."""
+        """Put back the messages that were not worked on, uncounted."""
         rest = []
         while self._waiting:
             rest.append(self._waiting.popleft())
@@ -507,8 +506,8 @@ class DeliveryLoop:
                 logger.warning(said, claim.group, reason, extra={"group": claim.group})
 
     def _hold_longer(self) -> None:
-        """Extend the claims of what waits; what is lost is dropped, since it comes again."""
-        for _, messages in by_claim(list(self._waiting)):  # whoever closes the consumer takes them out
+        """Extend the claims of the waiting messages; drop lost ones, which are redelivered."""
+        for _, messages in by_claim(list(self._waiting)):  # closing the consumer empties it
             try:
                 messages[0].extend()
             except StoreError as away:

@@ -1,8 +1,8 @@
 """
 The roles of a store: dispatcher and partitions; check-back, scheduler and heartbeat have files of their own.
 
-Each is one `run_once()`, and any number of copies may run anywhere at once. Dispatcher: without it decisions stand
-but nobody sees the messages. Partitions: without it numbers run out of room after some hundred thousand transactions,
+Each is one `run_once()`, and any number of copies may run anywhere at once. Without the dispatcher, decisions are final
+but no consumer sees the messages. Without partitions, numbers run out of room after some hundred thousand transactions,
 with a clear error.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("txsaga")
 
 
 class Dispatcher:
-    """Gives offsets to decisions: one tick per round."""
+    """Assigns offsets to decisions: one tick per round."""
 
     name = "dispatcher"
     pace = Pace(0.005, 0.08, breath=0.01)  # a tick for each decision would cost more than the decision
@@ -30,7 +30,7 @@ class Dispatcher:
         self._overview, self._blocked = kernel.store.overview, tuple[int, ...]()
 
     def run_once(self) -> int:
-        """Run one tick; nothing was done where a rival was first."""
+        """Run one tick; return 0 when a rival was first."""
         with self._announce.around(facts.Ticking):
             ticked = self._log.tick(self.LIMIT)
         if ticked is None:
@@ -54,17 +54,17 @@ class Dispatcher:
 
 
 class PartitionRole:
-    """Makes room for numbers ahead of time, drops what nobody needs, and forgets groups that nobody is seen in."""
+    """Adds partitions ahead of the transaction numbers, drops unneeded ones, and deletes groups without members."""
 
     name = "partitions"
-    pace = Pace(5.0, 10.0)  # room for a million numbers is taken in half a minute by those who hurry
+    pace = Pace(5.0, 10.0)  # fast producers use up room for a million numbers in half a minute
     AHEAD = 1_000_000
 
     def __init__(self, kernel: Kernel) -> None:
         self._log, self._groups, self._announce = kernel.store.log, kernel.store.groups, kernel.announce
 
     def run_once(self) -> int:
-        """Add partitions, let groups expire and drop partitions: one that fails keeps no other from its step."""
+        """Add partitions, let groups expire and drop partitions; a step that fails does not prevent the others."""
         done, failures = 0, list[TxSagaError]()
         with self._announce.around(facts.Partitioning):
             for step in (self._extend, self._expire, self._log.drop_partitions):

@@ -1,8 +1,8 @@
 """
-Reading what a member took: each chunk once, however few of its messages are taken at a time.
+Reading the messages of a claim: each chunk once, however few of its messages are claimed at a time.
 
-A chunk that is damaged can't be read by anybody, so what it held is told beside what was read. If that were an error,
-its messages would come again and again, and those behind them in their queue might never come.
+A damaged chunk is unreadable for every member, so its messages are returned with the readable ones. If it raised an
+error, its messages would be redelivered for ever, and those after them in their queue might never come.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from txsaga.core.topic import Topic
 from txsaga.errors import ChunkDamaged
 
 KEPT = 16 * 1024 * 1024
-"""Bytes of chunks that a member keeps: those that it has not read to their end."""
+"""Bytes of partly read chunks that a member keeps."""
 
 
 class Damage(NamedTuple):
-    """A message that nobody can read: what is left of it, and why."""
+    """An unreadable message: what is left of it, and why it can't be read."""
 
     offset: int
     topic: str
@@ -34,7 +34,7 @@ class Damage(NamedTuple):
 
 
 class FetchedMessages(NamedTuple):
-    """What lies at some offsets; those that retention dropped are in neither."""
+    """The messages at some offsets; those that retention dropped are in neither list."""
 
     messages: list[Delivered]
     damaged: list[Damage]
@@ -45,7 +45,7 @@ class Fetching:
 
     def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]]) -> None:
         self._log, self._store, self._queues = kernel.store.log, kernel.store.registry.identity, queues
-        self._begun: dict[int, Batch] = {}  # by queue, the one that was read longest ago first
+        self._begun: dict[int, Batch] = {}  # by queue, the least recently read one first
 
     def of(self, claim: Claim) -> FetchedMessages:
         """Read the open messages of a claim."""
@@ -58,7 +58,7 @@ class Fetching:
         return FetchedMessages(*([each for each in part if each.offset in wanted] for part in found))  # type: ignore[arg-type]
 
     def read(self, qid: int, start: int, end: int) -> FetchedMessages:
-        """Read the messages of a queue from one offset up to another."""
+        """Read the messages of a queue between two offsets."""
         found, begun = FetchedMessages([], []), self._begun.pop(qid, None)
         topic, index = self._queues[qid]
         if begun is not None and begun.entry.base <= start < begun.entry.behind:
@@ -94,7 +94,7 @@ class Fetching:
         return Batch(entry, topic=topic.name, queue=index, qid=qid, store=self._store, start=start, end=end)
 
     def _add(self, found: FetchedMessages, qid: int, batch: Batch) -> int:
-        """Add a chunk's messages, and keep it when there are more to come; return the offset behind them."""
+        """Add a chunk's messages, and keep it when more are to come; return the offset after them."""
         found.messages.extend(batch.messages())
         if batch.end < batch.entry.behind:
             self._begun[qid] = batch
@@ -103,7 +103,7 @@ class Fetching:
         return batch.end
 
     def _damage(self, qid: int, entry: LogEntry, offset: int, damage: ChunkDamaged) -> Damage:
-        """Tell of one message of a chunk; the bytes go with the first one, or they would be kept hundreds of times."""
+        """Describe one message of a damaged chunk; only the first keeps the bytes, else they are stored many times."""
         index = offset - entry.base
         id = HalfId(self._store, entry.txid, entry.part, entry.attempt, qid, entry.chunk, index)
         cause = str(damage) if not index else f"{damage}; its bytes are in the dead letter of offset {entry.base}"

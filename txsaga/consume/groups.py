@@ -1,8 +1,8 @@
 """
-Consumer groups and their dead letters, as a program creates, alters, replays and purges them.
+Consumer groups and their dead letters: how a program creates, alters, replays and purges them.
 
-Every change is announced before and after. A backout topic must exist when it is named: found out at the first
-message that fails to the end, it would be too late.
+Every change is announced before and after. A backout topic must exist when it is named: finding out at the first
+message that runs out of attempts would be too late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> Consu
 
 
 def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
-    """Register a group that works messages off; one that exists stays as it is, but for its order."""
+    """Register a group of the work style; an existing one stays as it is, but its `ordered` must match."""
     group = open_group(kernel, name, Style.WORK, policy)
     if group.policy.ordered is not policy.ordered:
         kept = "keeps" if group.policy.ordered else "does not keep"
@@ -59,7 +59,7 @@ def alter_group(kernel: Kernel, name: str, changes: PolicyChanges) -> ConsumerGr
 
 
 class Move(NamedTuple):
-    """Where a group is put in one queue."""
+    """A new position of a group in one queue."""
 
     topic: str
     queue: int
@@ -68,7 +68,7 @@ class Move(NamedTuple):
 
 
 def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, dry_run: bool) -> Sequence[Move]:
-    """Put a group elsewhere in its topics; return the moves, which a dry run only plans."""
+    """Move a group's positions in its topics; return the moves, which a dry run only plans."""
     _require_group(kernel, name, topic)
     readings = _readings(kernel, name, topic)
     moves, positions = [], {}
@@ -85,7 +85,7 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
 
 
 def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
-    """Take a group out of a topic; return where it stood, which a dry run only looks at."""
+    """Remove a group from a topic; return its positions, which a dry run leaves as they are."""
     check_text(topic, "the topic", NAME)
     _require_group(kernel, name, topic)
     qids = kernel.store.registry.topic(topic).qids
@@ -105,7 +105,7 @@ def _require_group(kernel: Kernel, name: str, topic: str | None) -> None:
 
 
 def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]:
-    """Return where a group stands in its topics, or in the one that is named."""
+    """Return a group's positions in its topics, or in the named one."""
     readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
     if topic is not None and not readings:
         kernel.store.registry.topic(topic)
@@ -114,40 +114,40 @@ def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]
 
 
 PAGE = 500
-"""Letters that are replayed or purged in one transaction where all of a group's are meant."""
+"""Letters per transaction when all letters of a group are replayed or purged."""
 NEWEST_ID = 2**63 - 1
-"""No letter has a number beyond."""
+"""No letter has a higher number."""
 
 
 class DeadLetters:
-    """What the groups of a store gave up."""
+    """The dead letters of all groups."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
-        """Return dead letters, newest first; of all groups where none is named."""
+        """Return dead letters, newest first; of all groups if none is named."""
         if group is not None:
             check_text(group, "group", "give its name, or None for all groups")
         check_count(limit, "limit")
         return self._kernel.store.dead_letters.list(group, min(limit, NEWEST_ID))
 
     def pages(self, group: str) -> Iterator[Sequence[int]]:
-        """Return the numbers of all letters that a group has now, oldest first, so many at a time."""
+        """Yield the numbers of all letters that a group has now, oldest first, in pages."""
         newest, after = max((letter.id for letter in self.list(group, 1)), default=0), 0
         while page := [id for id in self._kernel.store.dead_letters.ids(group, after, PAGE) if id <= newest]:
             yield page
             after = page[-1]
 
     def get(self, id: int) -> DeadLetter | None:
-        """Return one."""
+        """Return one letter."""
         (id,) = _numbers([id])
         return self._kernel.store.dead_letters.get(id) if 0 < id <= NEWEST_ID else None
 
     def replay(self, ids: Sequence[int]) -> int:
-        """Let letters come to their group again, as messages that were never delivered; return how many came.
+        """Redeliver letters to their groups, as messages that were never delivered; return how many.
 
-        One whose copy still waits stays, and one whose group is gone.
+        A letter whose earlier copy still waits stays, and one whose group is gone.
         """
         ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
         with self._kernel.announce.around(facts.Replaying):
@@ -161,7 +161,7 @@ class DeadLetters:
 
 
 def _numbers(ids: Sequence[int]) -> list[int]:
-    """Return numbers of letters as a list; what can't be one names none."""
+    """Return the numbers of letters as a list, or raise `ConfigError`."""
     numbers = list_of(ids, "ids", "give a list of the numbers of letters")
     for id in numbers:
         check_kind(id, int, "the number of a letter", "give a whole number, as dead_letters.list() shows it")

@@ -1,7 +1,7 @@
 """
-Consumer groups on PostgreSQL, and the dead letters they left behind.
+Consumer groups on PostgreSQL, and their dead letters.
 
-A group keeps its style for ever: if its cursors were moved in both, messages would be skipped without a word.
+A group keeps its style for ever: if its cursors were moved in both styles, messages would be skipped silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OVER = """
 SELECT name FROM {s}.consumer_group WHERE seen < clock_timestamp() - expires
  ORDER BY name FOR UPDATE SKIP LOCKED"""
 
-# Cursors are locked as decisions lock them, before anybody looks: an intent that is written meanwhile is seen.
+# Cursors are locked as decisions lock them, before the check: an intent that is written meanwhile is seen.
 STILL = "SELECT FROM {s}.cursor WHERE grp = :name ORDER BY qid FOR UPDATE"
 AT_WORK = """(EXISTS (SELECT FROM {s}.intent WHERE grp = g.name)
     OR EXISTS (SELECT FROM {s}.claim WHERE grp = g.name
@@ -39,7 +39,7 @@ AT_WORK = """(EXISTS (SELECT FROM {s}.intent WHERE grp = g.name)
     OR EXISTS (SELECT FROM {s}.lease
                 WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()))"""
 IN_USE = "SELECT " + AT_WORK + " FROM {s}.consumer_group g WHERE name = :name"
-# A member that works on one message for long is at work: its group's time begins when it is done.
+# A member that works on one message for long is alive: its group's idle time begins when it is done.
 SEEN_AT_WORK = (
     """
 UPDATE {s}.consumer_group g SET seen = clock_timestamp()
@@ -52,12 +52,12 @@ FORGET = (
     "DELETE FROM {s}.consumer_group WHERE name = :name",
 )
 
-# In a statement of its own: a group that expires in this moment is gone for the next one, or stays with its letters.
+# In its own statement: a group that expires at this moment is gone for the next one, or stays with its letters.
 WANTED = """
 SELECT name FROM {s}.consumer_group WHERE name IN (SELECT grp FROM {s}.dead_letter WHERE id = ANY (:ids))
  ORDER BY name FOR UPDATE"""
 
-# A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
+# A replayed letter is delivered as its message was, with its history; its attempts count from zero again.
 REPLAY = """
 WITH l AS MATERIALIZED (SELECT * FROM {s}.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
  copies AS (
@@ -82,26 +82,26 @@ class PostgresGroups:
                 connection.execute(new)
             known = self._seen(name)
         if known is None:
-            raise UnknownGroup(name)  # dropped in this moment
+            raise UnknownGroup(name)  # it expired at this moment
         if known.style is not style:
             raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
         return known
 
     def find(self, name: str) -> ConsumerGroup | None:
-        """Return a group that is registered."""
+        """Return a registered group."""
         with transaction(self._engine) as connection:
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
         return None if row is None else _group(row)
 
     def touch(self, name: str) -> ConsumerGroup:
-        """Note that a member is at work."""
+        """Record that a member is alive."""
         known = self._seen(name)
         if known is None:
             raise UnknownGroup(name)
         return known
 
     def expire(self) -> Sequence[str]:
-        """Delete groups that nobody was seen in for as long as they say."""
+        """Delete groups in which no member was seen for their expiry time."""
         with transaction(self._engine) as connection:
             connection.execute(self._sql(SEEN_AT_WORK))
         with transaction(self._engine) as connection:
@@ -119,7 +119,7 @@ class PostgresGroups:
         return True
 
     def _seen(self, name: str) -> ConsumerGroup | None:
-        # Noted first: a group that expires in this moment is gone when it is read, one that was noted stays.
+        # Marked first: a group that expires at this moment is gone when it is read, a marked one stays.
         with transaction(self._engine) as connection:
             connection.execute(self._sql(SEEN), {"names": [name]})
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
@@ -163,13 +163,13 @@ class PostgresDeadLetters:
             return connection.execute(query.order_by(letter.c.id).limit(limit)).scalars().all()
 
     def get(self, id: int) -> DeadLetter | None:
-        """Return one."""
+        """Return one letter."""
         with transaction(self._engine) as connection:
             row = connection.execute(NEWEST.where(letter.c.id == id)).one_or_none()
         return None if row is None else _letter(row)
 
     def replay(self, ids: Sequence[int]) -> int:
-        """Let letters come to their group again."""
+        """Redeliver letters to their groups."""
         numbers = {"ids": [*ids]}
         with transaction(self._engine) as connection:
             wanted = {"names": list(connection.execute(self._sql(WANTED), numbers).scalars())}

@@ -2,8 +2,8 @@
 Ticks, reads and partitions on PostgreSQL.
 
 A tick is one REPEATABLE READ transaction that calls the function of `ticks.py`. Late committers join a later tick, so a
-held transaction never stalls a consumer. If no tick ever runs, decisions stand and nothing is lost, but no consumer
-sees them.
+held transaction never stalls a consumer. If no tick ever runs, decisions are final and nothing is lost, but no consumer
+sees the messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_start_anew_after_fork)
 
 
 class Wakeup:
-    """Hears the NOTIFY of ticks."""
+    """Receives the NOTIFY of ticks."""
 
     def __init__(self, engine: Engine, channel: str) -> None:
         self._line, self._channel = PipelineConnection(engine), channel
@@ -52,7 +52,7 @@ class Wakeup:
         _every_wakeup.add(self)
 
     def start_anew(self) -> None:
-        """Forget who listens and who waits."""
+        """Forget the connection and all waiters."""
         self._listening = threading.Lock()
         self._news = threading.Condition()
         self._count = 0
@@ -79,7 +79,7 @@ class Wakeup:
             if connection is not self._connection:
                 connection.execute(f'LISTEN "{self._channel}"')
                 self._connection = connection
-                return True  # whatever came before LISTEN was not heard: look
+                return True  # a NOTIFY before LISTEN was missed: read the log
             heard = any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
         except (psycopg.Error, StoreError):
             self._line.close()
@@ -110,14 +110,14 @@ class PostgresLog:
         self._partitions = Partitions(engine, namespace)
 
     def tick(self, limit: int) -> TickResult | None:
-        """Give offsets to what was decided since the last tick."""
+        """Assign offsets to messages decided since the last tick."""
         return self._in_tick(limit, lambda _, ticked: ticked)
 
     def tick_with(self, read: Callable[[psycopg.Connection[Any]], T]) -> tuple[int, T] | None:
         """Run an uncapped tick and read in its snapshot before it commits; None when a rival was first."""
 
         def of_all(connection: psycopg.Connection[Any], ticked: TickResult) -> tuple[int, T]:
-            if ticked.blocked:  # their messages would be missing beside rows of the same decision (R7)
+            if ticked.blocked:  # rows of the same decision would be visible without their messages (R7)
                 queues = ", ".join(map(str, ticked.blocked))
                 raise StoreUnavailable(
                     f"queues {queues} are blocked and would be behind; see `txsaga doctor`, then retry"
@@ -142,7 +142,7 @@ class PostgresLog:
             return {qid: Bounds(tail, head) for qid, tail, head in rows}
 
     def offset_at(self, qid: int, moment: datetime) -> int:
-        """Return the first offset given out at or after a moment: by halving, since times rise with offsets."""
+        """Return the first offset published at or after a moment, by binary search, since times rise with offsets."""
         entry = schema.log
         low, high = self.bounds([qid])[qid]
         with transaction(self._engine) as connection:
@@ -165,11 +165,11 @@ class PostgresLog:
         return self._partitions.extend(ahead)
 
     def drop_partitions(self) -> int:
-        """Drop partitions that nobody needs."""
+        """Drop partitions that are no longer needed."""
         return self._partitions.drop()
 
     def close(self) -> None:
-        """Close every line."""
+        """Close every connection."""
         self._wakeup.close()
         self._ticks.close()
         self._readers.close()

@@ -1,13 +1,13 @@
 """
-A member of a consumer group: its leases and the queues that fall to it.
+A member of a consumer group: its leases and its share of the queues.
 
-A lease is of a group and a topic: the queues of a topic are shared by those members that read it, so members
-that read different topics leave nothing unread. The store's clock decides who is alive. A member that can't
-renew in time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given
-up only when none of its offsets are bound to a transaction of ours, and taken over only after a dead member's
-transaction on it is settled; not before that transaction's own lease is over, since its member may only be at work.
-So a member that leaves keeps the leases of topics that hold something bound: without them the next one would roll
-back a block that is still at work.
+A lease is for a group and a topic: the queues of a topic are shared by the members that read it, so members that read
+different topics leave nothing unread. The store's clock decides which members are alive. A member that can't renew in
+time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given up only when none
+of its offsets are bound to a transaction of this member. It is taken over only after a dead member's transaction on it
+is settled, and not before that transaction's own lease is over, since its member may be alive and working. So a member
+that leaves keeps the leases of topics with bound offsets: without them the next member would roll back a block that is
+still running.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BoundOffsets:
         self._firsts: dict[int, dict[int, ClaimedQueue]] = {}  # by transaction and queue
 
     def __contains__(self, txid: object) -> bool:
-        """Tell whether a transaction is one of these."""
+        """Return whether it holds claims of this transaction."""
         return txid in self._firsts
 
     @property
@@ -50,18 +50,18 @@ class BoundOffsets:
         return frozenset().union(*self._firsts.values())
 
     def add(self, txid: int, claim: ClaimedQueue) -> None:
-        """Note that a transaction consumes from a claim on."""
+        """Record that a transaction consumes from a claim on."""
         firsts = self._firsts.setdefault(txid, {})
         first = firsts.get(claim.qid)
         if first is None or first.epoch != claim.epoch:
             firsts[claim.qid] = claim
 
     def forget(self, txid: int) -> list[ClaimedQueue]:
-        """Drop a transaction that is decided; return where its queues stood."""
+        """Drop a decided transaction; return its claims, each at its first position."""
         return list(self._firsts.pop(txid, {}).values())
 
     def decided(self) -> Mapping[int, Decision]:
-        """Ask which of them are decided by now, and how."""
+        """Return those decided by now, with their decisions."""
         if not self._firsts:
             return {}
         with self._ledgers.open() as ledger:
@@ -70,7 +70,7 @@ class BoundOffsets:
 
 
 UNHEARD = timedelta(seconds=2.5 * TYPICAL)
-"""Who is at work has shown it, or holds it by the heart of its process, before so long is over."""
+"""Within this time a working transaction is touched, or its process's heartbeat holds it."""
 
 
 class Membership:
@@ -94,14 +94,14 @@ class Membership:
         self.claims: dict[int, ClaimedQueue] = {}
 
     def keep(self) -> bool:
-        """Renew the leases when it is time, give up and take queues as the members are now; tell whether it was."""
+        """Renew the leases when due, and take or give up queues to match the members; return whether it was due."""
         due = time.monotonic() >= self._renew_at
         if due:
             patiently(self._keep)
         return due
 
     def leave(self) -> None:
-        """Give back what is not bound; the rest when this is called again, else its leases run out."""
+        """Give back what is not bound; call it again for the others, else their leases expire."""
         bound = self._bound.queues
         loose = sorted(set(self.claims) - bound)
         kept = {self._topic_of[qid] for qid in bound}
@@ -115,7 +115,7 @@ class Membership:
                     self._queues.release(self._group, self._member, qid)
 
     def lost(self, qid: int) -> None:
-        """Forget a queue that turned out to be somebody else's."""
+        """Forget a queue that another member owns now."""
         self.claims.pop(qid, None)
         self._renew_at = 0.0
 
@@ -130,13 +130,13 @@ class Membership:
         for qid in sorted(mine - set(self.claims)):
             self._take(qid, live[self._topic_of[qid]])
         complete = set(self.claims) == mine
-        # While queues are missing their owners are asked more often to let go.
+        # While queues are missing, ask their owners more often to release them.
         self._renew_at = now + self._ttl.total_seconds() / (3 if complete else 15)
 
     def _share(self, live: Mapping[str, Sequence[str]]) -> set[int]:
-        """Choose queues by turns, each among the members that read its topic.
+        """Return this member's queues: a topic's members take turns.
 
-        Topics with the same members share the turns: else many topics of one queue would all fall to the first.
+        Topics with the same members share the turns: else many topics of one queue would all go to the first member.
         """
         turns: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
         mine = set()
@@ -171,7 +171,7 @@ class Membership:
         if life is None:
             return True
         if self._kernel.store.doubts.rests(txid, UNHEARD):
-            return False  # its own lease runs, or its process lives and works on it for longer than one on queues
+            return False  # its own lease runs, or its live process works on it for longer than a queue's lease
         doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
         return self._kernel.settler.settle(doubt) is not None
 

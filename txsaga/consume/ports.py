@@ -1,4 +1,4 @@
-"""The work style: messages claimed one by one or in runs, acknowledged, put back, buried."""
+"""The ports of consuming: claims of the work style, groups, dead letters, the log, cursors."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,95 +11,95 @@ from txsaga.errors import TxSagaError
 
 
 class Claims(Protocol):
-    """Claims beside the cursors. The store's clock decides; what ran out is lost to its member.
+    """Claims, in addition to the cursors. The store's clock decides; an expired claim is lost to its member.
 
-    A cursor stands behind everything that was handed out once; what is not done of it lies in claims.
+    A cursor is after everything that was ever claimed; what of it is not done is in claims.
     """
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
-        """Claim up to `limit` messages that nobody has taken yet, of the first free queue behind `after`."""
+        """Claim up to `limit` messages that were never claimed, of the first free queue after `after`."""
 
     def take_due(self, group: str, qids: Sequence[int], limit: int, hold: ClaimHold) -> Sequence[Claim]:
-        """Claim messages that were put back or ran out and whose time has come, raising their attempts.
+        """Claim messages that were put back or whose claim expired and that are due, raising their attempts.
 
-        What was taken before comes alone: whatever it did to its member, it does to none of its neighbours. A run
-        that ran out comes apart. Messages that are lined up come once nothing before them has their key.
+        A message claimed before is delivered alone: if it kills its member, no other message is affected. An expired
+        run is split. A message in line is delivered once no earlier one has its key.
         """
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
-        """Find messages to be lined up, of the first queue behind `after` that has less than `window` in claims."""
+        """Return messages to be lined up, of the first queue after `after` that has less than `window` in claims."""
 
     def line_up(self, group: str, found: Unread, keys: Sequence[int | None]) -> bool:
-        """Put unread messages into claims that nobody holds, each with its key; False when a rival was first."""
+        """Put unread messages into claims without a holder, each with its key; False when a rival was first."""
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
-        """Take the open messages of these claims off the group; `ClaimLost` in the place of each that is lost.
+        """Remove the open messages of these claims from the group; `ClaimLost` in the place of each that is lost.
 
-        A message that was acknowledged, put back or bound before is lost to its claim; the others of it are done.
+        A message acknowledged, put back or bound earlier is lost to its claim; the claim's other messages are done.
         """
 
     def extend(self, claim: Claim, by: timedelta) -> None:
-        """Hold a claim for so long from now on; `ClaimLost` when it is lost."""
+        """Extend a claim to this long from now; `ClaimLost` when it is lost."""
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
-        """Let the one open message of a claim come again, with the cause; `ClaimLost` when it is lost."""
+        """Put the one open message of a claim back, with the cause; `ClaimLost` when it is lost."""
 
     def give_back(self, claim: Claim) -> None:
-        """Let messages come again at once, as if they had not been taken; what is lost is nobody's loss."""
+        """Put messages back at once, as if they had not been claimed; a lost claim is ignored."""
 
     def bury(self, claim: Claim, burial: Burial) -> None:
-        """Take the one open message of a claim off the group, into a backout queue or to the dead letters.
+        """Remove the one open message of a claim from the group, to a backout queue or the dead letters.
 
-        Both are done in one commit, history and all; `ClaimLost` when the claim is lost.
+        Both happen in one commit, with the history; `ClaimLost` when the claim is lost.
         """
 
     def drop(self, claim: Claim) -> None:
-        """Take the one open message of a claim off the group for good; `ClaimLost` when it is lost."""
+        """Remove the one open message of a claim from the group for good; `ClaimLost` when it is lost."""
 
 
 class ConsumerGroups(Protocol):
     """The consumer groups of a store."""
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
-        """Register a group, or find it; a policy counts only for one that is new. It counts as seen.
+        """Register a group, or find it; the policy applies only to a new one. The group is marked as seen.
 
         `GroupKindMismatch` for a group of the other style: a cursor can't be moved in both.
         """
 
     def find(self, name: str) -> ConsumerGroup | None:
-        """Return a group that is registered."""
+        """Return a registered group."""
 
     def touch(self, name: str) -> ConsumerGroup:
-        """Note that a member is at work, at most every minute; `UnknownGroup` for one that expired meanwhile."""
+        """Mark the group as seen, at most once a minute; `UnknownGroup` if it expired meanwhile."""
 
     def expire(self) -> Sequence[str]:
-        """Delete groups that nobody was seen in for as long as they say, with their cursors and claims; name them.
+        """Delete groups in which no member was seen for their expiry time, with cursors and claims; return their names.
 
-        One with a living member, with messages in somebody's hands or bound to a transaction counts as seen. The
-        dead letters of all stay.
+        A group with a live member, claimed messages or messages bound to a transaction counts as seen. All dead letters
+        stay.
         """
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
 
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
-        """Change parts of a group's policy, by name, and no other part; `UnknownGroup` for one not registered."""
+        """Change only the named parts of a group's policy; `UnknownGroup` for one that is not registered."""
 
 
 class DeadLetterStore(Protocol):
-    """Messages whose work failed to the end, by group."""
+    """Messages that ran out of attempts, by group."""
 
     def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
-        """Return dead letters, newest first; of all groups where none is named."""
+        """Return dead letters, newest first; of all groups if none is named."""
 
     def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
-        """Return numbers of a group's letters behind a number, oldest first."""
+        """Return numbers of a group's letters after a number, oldest first."""
 
     def get(self, id: int) -> DeadLetter | None:
-        """Return one."""
+        """Return one letter."""
 
     def replay(self, ids: Sequence[int]) -> int:
-        """Let letters come to their group again, with their history and no attempts; return how many came."""
+        """Redeliver letters to their groups, with their history and no attempts; return how many."""
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good; return how many there were."""
@@ -109,31 +109,31 @@ class Log(Protocol):
     """Offsets of committed messages."""
 
     def tick(self, limit: int) -> TickResult | None:
-        """Give offsets to decisions that became visible since the last tick, in (commit, number) order.
+        """Assign offsets to decisions that became visible since the last tick, in (commit, number) order.
 
         None when a rival was first: nothing was written. A tick without news writes nothing.
         """
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
-        """Return up to `limit` chunks from the one that holds `offset` on, none that begins at `end` or behind it."""
+        """Return up to `limit` chunks from the one that holds `offset`, none that begins at or after `end`."""
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
         """Return tail and head of queues."""
 
     def offset_at(self, qid: int, moment: datetime) -> int:
-        """Return the first offset that was given out at or after a moment."""
+        """Return the first offset published at or after a moment."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait for news; True when a tick announced some. Only a hint: the log is the truth."""
+        """Wait for news; True when a tick announced some. Only a hint: the log is authoritative."""
 
     def extend_partitions(self, ahead: int) -> int:
-        """Make sure that numbers up to `ahead` beyond the newest have a partition; return how many were added."""
+        """Ensure partitions for numbers up to `ahead` beyond the newest; return how many were added."""
 
     def drop_partitions(self) -> int:
         """Drop partitions in which everything is settled, acknowledged and read, past its topic's retention.
 
-        What is parked or due far ahead holds none; it stays, and is found as before. Return how many partitions went,
-        those that left something behind included.
+        Parked transactions and messages due far ahead don't keep one; they stay, and are found as before. Return how
+        many partitions went, including those that left something behind.
         """
 
 
@@ -150,7 +150,7 @@ class Queues(Protocol):
         """Create cursors that do not exist yet, at these offsets."""
 
     def acquire(self, group: str, member: str, qid: int) -> ClaimedQueue | None:
-        """Own a queue with a raised epoch.
+        """Own a queue, with a raised epoch.
 
         None while a live member owns it or an intent is open on it, and without a lease on its topic.
         """
@@ -159,24 +159,24 @@ class Queues(Protocol):
         """Give a queue back."""
 
     def advance(self, claim: ClaimedQueue, member: str, offset: int) -> ClaimedQueue:
-        """Move a cursor; the same again is no error.
+        """Move a cursor; the same move again is no error.
 
-        `LeaseLost` unless owner, epoch and offset are still the claim's, and while an intent is open: a member
-        that does not know where the cursor stands would skip what was never read.
+        `LeaseLost` unless owner, epoch and offset are still the claim's, and while an intent is open: a member that
+        does not know the cursor's position would skip unread messages.
         """
 
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
-        """Put cursors elsewhere, by queue, and forget the claims there; all of them or none.
+        """Move cursors, by queue, and drop the claims there; all of them or none.
 
-        `GroupInUse` while a member lives that owns one of the queues, or holds messages of one, and while a
-        transaction is bound to one.
+        `GroupInUse` while a live member owns one of the queues or holds messages of one, and while a transaction is
+        bound to one.
         """
 
     def forget(self, group: str, qids: Collection[int]) -> None:
         """Drop a group's cursors and claims on these queues, where it has any; all of them or none.
 
-        `GroupInUse` as `reset` does. What was replayed there is a dead letter again.
+        `GroupInUse` as for `reset`. Messages replayed there become dead letters again.
         """
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
-        """Return the intent that is open on a queue."""
+        """Return the open intent on a queue."""

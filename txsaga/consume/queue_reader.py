@@ -1,8 +1,8 @@
 """
 Reading one queue of the log from an offset on, some chunks ahead.
 
-What lies below the tail is gone. A reader that stands there is told so: if it went on at the tail instead,
-it would have skipped messages without a word.
+Offsets below the tail are gone. A reader positioned there gets an error: continuing at the tail instead would skip
+messages silently.
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ from txsaga.core.retry import patiently
 from txsaga.errors import ChunkDamaged, OffsetOutOfRange, StoreUnavailable
 
 AHEAD = 16
-"""Chunks per fetch, at most: where so many take the store too long it is asked for fewer."""
+"""Chunks per fetch, at most: if that takes the store too long, fewer are requested."""
 PAST = "seek({qid}, {behind}), poll(), commit(batch, upto=batch.offset)"
-"""How a stream leaves a damaged chunk behind."""
+"""How a stream skips a damaged chunk."""
 
 
 class QueueReader:
@@ -33,11 +33,11 @@ class QueueReader:
         self._offset = self._mark = offset
         self._ahead: deque[LogEntry] = deque()
         self._at_once = AHEAD
-        self._inside = False  # whether the position was seen to lie inside of the queue
+        self._inside = False  # whether the position was seen to be inside the queue
 
     @property
     def buffered(self) -> bool:
-        """Whether chunks are at hand without a fetch."""
+        """Whether chunks are available without a fetch."""
         return bool(self._ahead)
 
     @property
@@ -52,7 +52,7 @@ class QueueReader:
         if not self._ahead:
             return None
         batch = self._unpacked(self._ahead[0])
-        self._ahead.popleft()  # one that can't be read stays the next: behind it, it would be skipped
+        self._ahead.popleft()  # an unreadable chunk stays the next one: removed, it would be skipped
         self._offset = batch.end
         return batch
 
@@ -63,7 +63,7 @@ class QueueReader:
         self._inside = False
 
     def pass_over(self, offset: int) -> None:
-        """Count what lies before an offset as read, and give none of it any more."""
+        """Count everything before an offset as read, and return none of it any more."""
         if self._offset < offset:
             self.seek(offset)
         self._mark = offset

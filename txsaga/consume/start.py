@@ -1,8 +1,7 @@
 """
-Where a reader begins that has no position yet.
+Where a reader without a position begins.
 
-A word that is none is refused: if a typing error were taken for "latest", all that lies there already would
-never be read.
+An unknown value is refused: if a typing error were taken for "latest", the existing messages would never be read.
 """
 
 from datetime import datetime
@@ -15,7 +14,7 @@ Start = Literal["earliest", "latest"] | datetime | int
 
 
 def first_offset(log: Log, qid: int, start: Start) -> int:
-    """Return where a reader of a queue begins; a number outside of what the queue holds is moved to its edge."""
+    """Return the offset where a reader of a queue begins; a number outside the queue is moved to its nearest end."""
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise ConfigError(f"start {start} has no time zone; use pendulum or an aware datetime")

@@ -1,14 +1,13 @@
 """
 Stream consumers: a cursor per group and queue, with owner and epoch.
 
-Members share the queues of a group by their leases: the live members of a topic sorted by name, queue i belongs
-to member i modulo their number. A member that is gone loses its queues when its lease runs out; a queue whose
-offsets are bound to an undecided transaction is taken over only after that transaction is settled (R11).
+Members share the queues of a group by their leases: with the live members of a topic sorted by name, queue i belongs to
+member i modulo their number. A dead member loses its queues when its lease expires; a queue whose offsets are bound to
+an undecided transaction is taken over only after that transaction is settled (R11).
 
-A position moves when it is committed: by `commit`, by iterating on, or inside a transaction's decision
-(`tx.consume`). If nothing is committed, the same messages come again: at least once. A transaction consumes
-chunks in their order, each from where the cursor stands: otherwise what lies between would never be read, or
-what was read would be consumed twice.
+A position moves when it is committed: by `commit`, by iterating on, or by a transaction's decision (`tx.consume`).
+Uncommitted messages are delivered again: at least once. A transaction consumes chunks in order, each from the cursor's
+position: otherwise messages in between would never be read, or read ones would be consumed twice.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Stream:
         self._held = HeldQueues(self._membership, self._bound, member, queues, self._log, identity)
         self._closed = False
         self._process = this_process()
-        self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
+        self._lock = threading.RLock()  # a closing broker takes its streams from their threads
 
     @property
     def claims(self) -> dict[int, ClaimedQueue]:
@@ -80,14 +79,14 @@ class Stream:
         return self._held.claims
 
     def batches(self, *, wait: float | None = None) -> Iterator[Batch]:
-        """Yield chunks as columns; never commits. `wait` ends it after so many idle seconds."""
+        """Yield chunks as columns; never commit. `wait` ends it after this many idle seconds."""
         self._require_all_tags("batches")
         return self._chunks(wait)
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
-        """Yield messages; each chunk is committed when the message behind it is asked for.
+        """Yield messages; each chunk is committed when the message after it is requested.
 
-        A chunk within which a loop was left, if by its last message, comes again.
+        A chunk in which the loop was left, even at its last message, is delivered again.
         """
         return self._messages(self._chunks(wait))
 
@@ -95,11 +94,11 @@ class Stream:
         for batch in batches:
             yield from self.read(batch)
             if self._closed:
-                return  # closed by another thread: the chunk is another member's now
+                return  # closed by another thread: another member owns the chunk now
             self.commit(batch)
 
     def read(self, batch: Batch) -> Generator[Delivered]:
-        """Yield the messages of a chunk; it comes again if the loop is left within it. Nothing is committed."""
+        """Yield the messages of a chunk; it is delivered again if the loop is left within it. Nothing is committed."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
         with self._again_unless_read(batch):
             if self._tag is None:
@@ -109,7 +108,7 @@ class Stream:
 
     @contextmanager
     def _again_unless_read(self, batch: Batch) -> Iterator[None]:
-        """Let a chunk come again whose loop was left within it: who goes on behind it would commit what nobody read."""
+        """Redeliver a chunk whose loop was left within it: going on after it would commit unread messages."""
         claim = self.claims.get(batch.qid)
         try:
             yield
@@ -132,7 +131,7 @@ class Stream:
         return self._next()
 
     def commit(self, batch: Batch, *, upto: int | None = None) -> None:
-        """Move the cursor behind a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
+        """Move the cursor after a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
         if upto is not None:
             check_kind(upto, int, "upto", "give an offset in the chunk, or leave it out")
@@ -150,7 +149,7 @@ class Stream:
             held.pass_over(moved)
 
     def bind(self, transaction: Consuming, batch: Batch) -> None:
-        """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
+        """Let a transaction's decision move the cursor after a chunk (`tx.consume`)."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
         self._require_here()
         with self._lock:
@@ -175,9 +174,9 @@ class Stream:
             self._held.seek(qid, offset)
 
     def close(self) -> None:
-        """Give the queues back, bound ones with their decision; whoever iterates is at the end."""
+        """Give the queues back, bound ones when they are decided; running iterations end."""
         if not self._here:
-            return  # a forked child can't give back what its parent reads
+            return  # a forked child can't give back its parent's queues
         with self._lock:
             if self._closed:
                 return
@@ -234,7 +233,7 @@ class Stream:
         )
 
     def _follow(self, transaction: Consuming, txid: int, claim: ClaimedQueue) -> None:
-        """Follow a transaction that has a chunk, so that it comes again where ROLLBACK stands."""
+        """Follow a transaction that consumes a chunk: after a ROLLBACK it is read again."""
         with self._lock:
             self._bound.add(txid, claim)
         transaction.when_decided(lambda decision: self._decided(txid, decision))
@@ -245,7 +244,7 @@ class Stream:
         with self._lock:
             self._held.decided(txid, decision)
             if self._closed:
-                with suppress(StoreError):  # the decision stands; its leases run out by themselves
+                with suppress(StoreError):  # the decision is final; its leases expire by themselves
                     self._membership.leave()
 
     @property
@@ -253,7 +252,7 @@ class Stream:
         return this_process() == self._process
 
     def _require_here(self) -> None:
-        """Refuse in a forked child: two readers under one name and one lease would commit for each other."""
+        """Refuse in a forked child: two readers with one name and one lease would commit for each other."""
         if not self._here:
             raise LeaseLost(
                 f"this stream of group {self.group!r} is the parent's, from before the fork; "

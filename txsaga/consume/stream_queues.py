@@ -1,9 +1,9 @@
 """
-The queues in a member's hands, each with a reader where the group stands.
+The queues that a member owns, each with a reader at the group's position.
 
-What a member holds in its hands may be gone already: whoever commits or consumes is told so by the store, and
-then the queue is forgotten here and taken anew. If a chunk were consumed that is not the next one, what lies
-before it would never be read.
+Ownership may be lost without notice: the store reports it at the next commit or consume, and the queue is then
+forgotten here and taken again. If a chunk other than the next one were consumed, the messages before it would never be
+read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txsaga.errors import ChunkDamaged, LeaseLost, OffsetOutOfRange, OutOfOrder
 
 
 class HeldQueues:
-    """Reads the queues that fall to a member."""
+    """Reads the queues of a member's share."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class HeldQueues:
             try:
                 batch = reader.next()
             except (ChunkDamaged, OffsetOutOfRange):
-                self._turn += 1  # its neighbours are read on
+                self._turn += 1  # the other queues are read on
                 raise
             if not reader.buffered:
                 self._turn += 1
@@ -74,7 +74,7 @@ class HeldQueues:
         self.reader(qid).seek(offset)
 
     def reader(self, qid: int) -> QueueReader:
-        """Return the reader of a queue; a queue that was taken anew has a new one."""
+        """Return the reader of a queue; a queue that was taken again has a new one."""
         claim = self.claims[qid]
         epoch, reader = self._readers.get(qid, (None, None))
         if reader is None or epoch != claim.epoch:
@@ -91,7 +91,7 @@ class HeldQueues:
         return claim
 
     def due(self, batch: Batch) -> ClaimedQueue:
-        """Return the claim that a chunk continues; another chunk is refused, and the one that is due comes next."""
+        """Return the claim that a chunk continues; refuse any other chunk, and deliver the due one next."""
         claim = self.claim(batch)
         if batch.offset != claim.offset:
             self.reader(batch.qid).seek(claim.offset)
@@ -102,39 +102,39 @@ class HeldQueues:
         return claim
 
     def pass_over(self, claim: ClaimedQueue) -> None:
-        """Count what lies before a claim as read."""
+        """Count everything before a claim's offset as read."""
         self.claims[claim.qid] = claim
         self.reader(claim.qid).pass_over(claim.offset)
 
     def read_again(self, batch: Batch, claim: ClaimedQueue) -> None:
-        """Read again what was not read of a chunk, if its queue is held under the same claim still."""
+        """Read the unread part of a chunk again, if its queue is still owned under the same claim."""
         known = self.claims.get(batch.qid)
         if known is not None and known.epoch == claim.epoch:
             reader = self.reader(batch.qid)
             reader.seek(max(batch.offset, reader.mark))
 
     def follow(self) -> None:
-        """Look how the transactions ended that nobody told of."""
+        """Process decisions that were not reported here."""
         for txid, decision in self._bound.decided().items():
             self.decided(txid, decision)
 
     def decided(self, txid: int, decision: Decision) -> None:
-        """Read on as a transaction ended; the second time it changes nothing."""
+        """Continue after a transaction's decision; a second call changes nothing."""
         for claim in self._bound.forget(txid):
             if decision is Decision.ROLLBACK:
                 self.go_back(claim)
 
     def go_back(self, claim: ClaimedQueue) -> None:
-        """Read again from a claim on, if it still is the member's and lies behind."""
+        """Read again from a claim on, if the member still owns the queue and has passed it."""
         known = self.claims.get(claim.qid)
         if known is not None and known.epoch == claim.epoch:
-            # A transaction may have bound several chunks of a queue: back to the first of them.
+            # A transaction may have bound several chunks of a queue: go back to the first of them.
             back = self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
             self.reader(claim.qid).seek(back.offset)
 
     @contextmanager
     def or_back(self, claim: ClaimedQueue) -> Iterator[None]:
-        """Read again from a claim on when what lies there could not be consumed."""
+        """Read again from a claim on when its chunk could not be consumed."""
         try:
             yield
         except BaseException:
@@ -143,7 +143,7 @@ class HeldQueues:
 
     @contextmanager
     def fenced(self, batch: Batch) -> Iterator[None]:
-        """Forget the queue of a chunk when it turns out to be somebody else's."""
+        """Forget the queue of a chunk when another member owns it."""
         try:
             yield
         except LeaseLost:
@@ -152,5 +152,5 @@ class HeldQueues:
 
 
 def place(batch: Batch) -> str:
-    """Name the queue of a chunk."""
+    """Return the name of a chunk's queue."""
     return f"queue {batch.queue} of {batch.topic!r}"

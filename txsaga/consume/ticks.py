@@ -1,19 +1,19 @@
 """
-The function that ticks: what its snapshot sees newly decided gets offsets, in the order (commit, number).
+The tick function: decisions newly visible in its snapshot get offsets, in the order (commit, number).
 
-It has the owner's rights, so that no other login writes to the log, the ticks or the heads of queues: whoever can do
-that decides what readers see. All that a caller chooses is how many decisions one tick takes.
+It runs with the owner's rights, so that no other login writes to the log, the ticks or the heads of queues: that would
+decide what readers see. A caller chooses only how many decisions one tick takes.
 
 A queue is blocked while its log has a row at or after its head: no tick wrote that row, and none can overwrite it. The
-queue is left out, its messages wait, and it keeps the snapshot of the last tick that it was part of. The first tick
-after the row is gone starts from there for this queue.
+queue is skipped, its messages wait, and it keeps the snapshot of the last tick that included it. The first tick after
+the row is gone starts from there for this queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# What is new since the last tick; `cap` is the number of the first decision that is too many.
+# What is new since the last tick; `cap` is the number of the first decision over the limit.
 NEWS = """
 SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second' AS stale,
        pg_current_snapshot() AS seen,
@@ -27,8 +27,8 @@ SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second'
        ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid) AS blocked
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
-# A row from the head on is stray, unless it is of a message that a tick saw committed, of the attempt that won, and has
-# no offset before the head: then the head was set back. A stray one comes first.
+# A row at or after the head is stray, unless it is of a message that a tick saw committed, of the attempt that won, and
+# without an offset before the head: then the head was set back. A stray row comes first.
 BLOCKED = """
 SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
        (SELECT max(base + n) FROM {s}.log e WHERE e.qid = q.qid AND e.base >= q.head)
@@ -48,7 +48,7 @@ SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
  ORDER BY q.qid"""
 UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
 
-# Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
+# Half messages are looked up per decision: a plain join on a full table would read every half message in each tick.
 GIVE = f"""
 WITH o AS MATERIALIZED (
     SELECT txid, xid, keyed FROM {{s}}.op
@@ -134,7 +134,7 @@ ANSWERS = "tick int8, chunks int8, more bool, blocked int4[]"
 
 
 def blockage(row: Sequence[object], s: str) -> tuple[str, str]:
-    """Say what blocks a queue, by a row of `BLOCKED`, and return the statement that frees it."""
+    """Return what blocks a queue, from a row of `BLOCKED`, and the statement that frees it."""
     name, qid, head, base, txid, stray, end = row
     if stray:
         told = f"the head of queue {name} is {head}, its log has a stray row at {base} (transaction {txid})"
@@ -144,12 +144,12 @@ def blockage(row: Sequence[object], s: str) -> tuple[str, str]:
 
 
 def channel_of(namespace: str) -> str:
-    """Return where a tick announces that it gave offsets."""
+    """Return the channel on which a tick announces new offsets."""
     return f"txsaga_{namespace}"
 
 
 def ticking(s: str) -> str:
-    """Write the function for a (quoted) namespace."""
+    """Return the function body for a (quoted) namespace."""
     span = {
         "lo": "pg_snapshot_xmax(span.since)",
         "hi": "pg_snapshot_xmax(upto)",

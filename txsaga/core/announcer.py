@@ -1,8 +1,8 @@
 """
 Announcing facts to observers, before and after each durable step.
 
-Observers can't fail the work: an exception is logged and dropped. If an announcement never came, the step
-would still be done; only nobody would have seen it.
+Observers can't fail the work: their exceptions are logged and dropped. If an announcement never came, the step would
+still be done; no observer would have seen it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from txsaga.core.facts import AFTER, Fact
 
 
 class Observer(Protocol):
-    """Hears facts, in the thread that makes them."""
+    """Receives facts, in the thread that announces them."""
 
     def __call__(self, fact: Fact) -> None:
-        """Hear a fact; an exception is logged and dropped."""
+        """Receive a fact; an exception is logged and dropped."""
 
 
 logger = logging.getLogger("txsaga")
 
 
 class Announcer:
-    """Tells facts to observers, in the thread that makes them."""
+    """Announces facts to observers, in the thread that makes them."""
 
     __slots__ = ("_observers",)
 
@@ -34,11 +34,11 @@ class Announcer:
         self._observers = tuple(observers)
 
     def __bool__(self) -> bool:
-        """Tell whether anybody listens: the hot path makes no facts for nobody."""
+        """Return whether there are observers: without any, the hot path makes no facts."""
         return bool(self._observers)
 
     def __call__(self, fact: Fact) -> None:
-        """Tell one fact."""
+        """Announce one fact."""
         for observer in self._observers:
             try:
                 observer(fact)
@@ -47,7 +47,7 @@ class Announcer:
 
     @contextmanager
     def around(self, before: type[Fact], *txids: int, about: str = "") -> Iterator[None]:
-        """Tell the fact before a step and the one after it; none after a step that failed."""
+        """Announce the fact before a step and the one after it; none after a step that failed."""
         after = AFTER[before]
         if self._observers:
             self(before(txids, about=about))

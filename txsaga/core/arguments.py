@@ -1,8 +1,8 @@
 """
-What a user may pass beside messages, by its kind: the one place that looks at it.
+Checks of what a user may pass besides messages, by kind: the only place that checks it.
 
-A mistake is told in one line that names the argument and says what to give. If a wrong value got past here, Python
-would complain of it somewhere inside, or it would be stored and somebody else would find it.
+An error is one line that names the argument and says what to give. If a wrong value got past here, Python would raise
+somewhere inside, or the value would be stored and another process would fail on it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from txsaga.errors import ConfigError
 
 Item = TypeVar("Item")
 LONGEST_NUMBER = 20
-"""Digits: more than any number that is stored has."""
+"""Digits: more than any stored number has."""
 
 
 def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice: str) -> None:
-    """Raise `ConfigError` unless a value is of a kind; True and False are no numbers."""
+    """Raise `ConfigError` unless a value is of a kind; True and False are not numbers."""
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
 
@@ -44,33 +44,33 @@ def check_function(value: object, what: str, advice: str) -> None:
 
 
 def check_seconds(value: object, what: str) -> None:
-    """Raise `ConfigError` unless somebody can wait so many seconds."""
+    """Raise `ConfigError` unless a thread can wait for this many seconds."""
     if type(value) not in (int, float) or not 0 <= value <= TIMEOUT_MAX:  # type: ignore[operator]  # it is a number
         raise ConfigError(f"{what} is {value!r}; give seconds, 0 or more")
 
 
 def check_count(value: object, what: str) -> None:
-    """Raise `ConfigError` unless a value counts something."""
+    """Raise `ConfigError` unless a value is a count of 1 or more."""
     if type(value) is not int or value < 1:
         raise ConfigError(f"{what} is {value!r}; give a number, 1 or more")
 
 
 def check_duration(value: object, what: str, longest: timedelta) -> None:
-    """Raise `ConfigError` unless a value is a length of time."""
+    """Raise `ConfigError` unless a value is a duration up to `longest`."""
     check_kind(value, timedelta, what, "give a timedelta, like timedelta(seconds=15)")
     if not timedelta(0) <= value <= longest:  # type: ignore[operator]  # it is a timedelta
         raise ConfigError(f"{what} is {value}; it lies between 0 and {longest.days:,} days")
 
 
 def read_number(text: str) -> int | None:
-    """Read a whole number, in the digits 0 to 9 and nothing else; one that is too long to be meant is cut off."""
+    """Read a whole number, in the digits 0 to 9 only, else return None; a number of absurd length is cut off."""
     if not (text.isascii() and text.isdigit()):
         return None
     return int(text.lstrip("0")[:LONGEST_NUMBER] or 0)
 
 
 def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:
-    """Return what came as a list, or one by one, as a list; a text or bytes is none."""
+    """Return a list or another iterable as a list; refuse a text or bytes."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"{what} is {type(values).__name__}; {advice}")
     return list(values)

@@ -1,9 +1,9 @@
 """
 A future of the core that threads wait on and asyncio awaits.
 
-It is a `concurrent.futures.Future`. The batcher finishes all calls of a batch first and then wakes everybody
-who waits, each event loop once, threads one behind the other: waking them in the middle of a batch would hand the
-interpreter back and forth. If the wake-up never ran, waiters would hang although their decision is durable.
+It is a `concurrent.futures.Future`. The batcher finishes all calls of a batch first and then wakes the waiters: each
+event loop once, threads one after another. Waking them in the middle of a batch would pass the interpreter lock back
+and forth. If the wake-up never ran, waiters would hang although their decision is durable.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from txsaga.core.arguments import check_kind
 
 Line = deque["Bell"]
 LOOKS_UP = 1.0
-"""Seconds after which a sleeper looks for itself whether it was forgotten."""
+"""Seconds after which a sleeping thread checks whether its wake-up was lost."""
 
 
 class Bell:
-    """Where one thread sleeps until it is rung."""
+    """Where one thread sleeps until it is woken."""
 
     __slots__ = ("_behind", "_gone", "_rung")
 
@@ -37,23 +37,23 @@ class Bell:
         self._behind, self._gone = Line(), False
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until it rings, or so many seconds, but for a while at most."""
+        """Sleep until the bell rings, for at most this many seconds or `LOOKS_UP`."""
         self._rung.acquire(timeout=min(seconds, LOOKS_UP))
 
     def leave(self) -> None:
-        """Let the next one go on, now or once this bell is rung."""
-        self._gone = True  # before it looks for a line: `ring` makes the line first and looks for who is gone then
+        """Let the next thread go on, now or once this bell is rung."""
+        self._gone = True  # set before the line is read: `ring` sets the line first and reads this flag then
         _ring_first(self._behind)
 
     def ring(self, line: Line) -> bool:
-        """Wake who sleeps here; tell whether somebody is still here to ring for the next one of the line."""
+        """Wake the thread that sleeps here; return whether it is still there to ring the next bell of the line."""
         self._behind = line
         self._rung.release()
         return not self._gone
 
 
 def ring(bells: Sequence[Bell]) -> None:
-    """Wake everybody, one behind the other."""
+    """Wake all threads, one after another."""
     _ring_first(Line(bells))
 
 
@@ -61,7 +61,7 @@ def _ring_first(line: Line) -> None:
     while line:
         try:
             first = line.popleft()
-        except IndexError:  # two who were at it took the last one
+        except IndexError:  # two threads raced for the last one
             return
         if first.ring(line):
             return
@@ -73,7 +73,7 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class _Own:
-    """A list that a call gets when somebody asks for it; most calls are answered before that."""
+    """A list that a call gets on first access; most calls are answered before that."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -85,9 +85,9 @@ class _Own:
 class BatchFuture(Future[T]):
     """The answer of one call in a batch.
 
-    Who waits leaves a note and then looks once more; who answers marks the call and then reads the notes. So
-    nobody needs a lock to wait, and nobody is missed. Of its base it is what `wait`, `as_completed` and callbacks read,
-    by the names that Python 3.11 and 3.12 have for that; it makes none of it before somebody asks.
+    A waiter leaves a note and then checks again; the answering thread marks the call and then reads the notes. So
+    waiting needs no lock, and no waiter is missed. Of its base class it has what `wait`, `as_completed` and callbacks
+    read, under the names that Python 3.11 and 3.12 use; it creates none of that before it is accessed.
     """
 
     _state, _result, _exception = PENDING, None, None
@@ -96,19 +96,19 @@ class BatchFuture(Future[T]):
     _answered = False
 
     def __init__(self) -> None:
-        self._condition = threading.RLock()  # type: ignore[assignment]  # nobody waits on it
+        self._condition = threading.RLock()  # type: ignore[assignment]  # no thread waits on it
         self._notes: list[Waiter | Bell] = []
 
     def set_result(self, result: T) -> None:
-        """Answer; `wake` tells those who wait."""
+        """Set the answer; `wake` wakes the waiters."""
         self._answer(result, None)
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """Answer with an error; `wake` tells those who wait."""
+        """Set an error as the answer; `wake` wakes the waiters."""
         self._answer(None, exception)
 
     def cancel(self) -> bool:
-        """Refuse: the call may be in the store already, and its neighbours in the batch go on."""
+        """Refuse: the call may be in the store already, and the other calls of its batch go on."""
         return False
 
     def result(self, timeout: float | None = None) -> T:
@@ -140,14 +140,14 @@ class BatchFuture(Future[T]):
                 (waiter.add_result if exception is None else waiter.add_exception)(self)
         try:
             if "_done_callbacks" in self.__dict__:
-                self._invoke_callbacks()  # type: ignore[attr-defined]  # of the base, which hides it
+                self._invoke_callbacks()  # type: ignore[attr-defined]  # of the base class, which hides it
         finally:
             self._answered = True
 
     def _wait(self, timeout: float | None) -> None:
         if timeout is not None:
             check_kind(timeout, (int, float), "timeout", "give seconds")
-        if not self._answered and not self.done():  # a callback runs between the two
+        if not self._answered and not self.done():  # callbacks run in between
             until = math.inf if timeout is None else time.monotonic() + timeout
             bell = Bell()
             self._notes.append(bell)
@@ -166,7 +166,7 @@ class BatchFuture(Future[T]):
 
 
 def wake(finished: Iterable[BatchFuture[T]]) -> None:
-    """Wake everybody who waits for one of these calls; every event loop once, threads one behind the other."""
+    """Wake the waiters of these calls: every event loop once, threads one after another."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     bells: list[Bell] = []
     for call in finished:
@@ -177,7 +177,7 @@ def wake(finished: Iterable[BatchFuture[T]]) -> None:
                 bells.append(note)
     ring(bells)
     for loop, waiters in by_loop.items():
-        with suppress(RuntimeError):  # a loop that was closed has nobody left who waits
+        with suppress(RuntimeError):  # a closed loop has no waiters left
             loop.call_soon_threadsafe(_release, waiters)
 
 

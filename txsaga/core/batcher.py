@@ -1,18 +1,18 @@
 """
 Group commit: many callers, one durable statement.
 
-While one batch is under way the next one gathers; there is no timer. A lone caller runs its own batch in
-its own thread (`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
+While one batch is in flight the next one gathers; there is no timer. A lone caller runs its own batch in its own thread
+(`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
 
-* One batch is in flight at a time, so calls are stored in the order they came in. A loop whose store waits as a task
-  does has batches of its own: calls of two loops, or of a loop and of threads, are stored in any order.
-* A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
-  `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try. What is to run
-  `once` is never tried again: `run` finds the bad item itself, and what it raises in spite of that belongs to all.
+* One batch is in flight at a time, so calls are stored in order of arrival. An event loop whose store waits as a task
+  does has its own batches: calls of two loops, or of a loop and of threads, are stored in any order.
+* A batch that fails as a whole is run again item by item: one bad item never fails the others. `run` reads back before
+  it raises; where even that finds no answer, `OutcomeUnknown` prevents the second try. A batcher with `once` never
+  tries again: `run` finds the bad item itself, and what it raises goes to all callers.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
-* A batch is bounded, by count and by weight: a message that the server refuses would be sent again and again.
+* A batch is bounded, by count and by weight: a statement that the server refuses would be sent again and again.
 * Callers are answered outside the turn, so that a callback may call again.
-* After a fork the child starts with an empty queue: the parent's calls are the parent's.
+* After a fork the child starts with an empty queue: the parent's calls belong to the parent.
 
 If a batch never runs (the process dies), its callers were never answered and nothing of it is visible.
 """
@@ -42,7 +42,7 @@ _NONE: Any = object()
 
 
 class BatchSlot:
-    """The place of a call in the line of its loop: it waits for its answer, or to run the next batch."""
+    """The place of a call in its loop's line: it waits for its answer, or for its turn to run the next batch."""
 
     __slots__ = ("_waiter", "answer", "aside", "task", "told")
 
@@ -52,25 +52,25 @@ class BatchSlot:
         self._waiter: asyncio.Future[None] | None = None
 
     def __await__(self) -> Generator[object, None, None]:
-        """Wait until it is told something."""
+        """Wait until it is notified."""
         if not self.told:
             self._waiter = asyncio.get_running_loop().create_future()
             yield from self._waiter
 
     def cancelled(self) -> bool:
-        """Tell that nobody can take it back: it may be in a batch already."""
+        """Return False: the call can't be withdrawn, it may be in a batch already."""
         return False
 
     def tell(self) -> None:
-        """Let it go on."""
+        """Notify it."""
         self.told = True
         if self._waiter is not None and not self._waiter.done():
-            with suppress(RuntimeError):  # in a loop that was closed nobody waits any more
+            with suppress(RuntimeError):  # in a closed loop no task waits any more
                 self._waiter.set_result(None)
 
 
 class LoopBatches(Generic[Item]):
-    """The batches of one loop, one at a time, in order of arrival."""
+    """The batches of one event loop, one at a time, in order of arrival."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class LoopBatches(Generic[Item]):
     ) -> None:
         self._fitting, self._answers, self._gathers = fitting, answers, gathers
         self.waiting = deque[tuple[Item, BatchSlot]]()
-        self.leader: BatchSlot | None = None  # it runs a batch, or was told to
-        self._many = False  # whoever ran the last batch had neighbours
+        self.leader: BatchSlot | None = None  # it runs a batch, or is about to
+        self._many = False  # the last batch held more than one call
         self._batch: list[tuple[Item, BatchSlot]] = []
 
     def call(self, aside: Fiber, item: Item) -> Any:  # the answer that belongs to the item
-        """Run a call to its end: in the batch of another task, or in one's own."""
+        """Run a call to its end: in the batch of another task, or in its own."""
         place = BatchSlot(aside)
         try:
-            if self._is_led_by(aside):  # a call from within its batch: nobody else would run it
+            if self._is_led_by(aside):  # a call from within its batch: no other task would run it
                 (place.answer,) = self._answers([item])
             else:
                 self._run(place, item)
@@ -101,7 +101,7 @@ class LoopBatches(Generic[Item]):
                 self._let_go(place)
             raise
         finally:
-            place.answer = None  # an error knows this very frame
+            place.answer = None  # a cycle: an error's traceback holds this frame
 
     def _is_led_by(self, aside: Fiber) -> bool:
         return self.leader is not None and self.leader.aside is aside
@@ -121,8 +121,8 @@ class LoopBatches(Generic[Item]):
         self.leader = place
 
     def _lead(self, own: BatchSlot) -> None:
-        """Run the next batch and hand on; what is interrupted `_let_go` mends."""
-        if self._gathers and (self._many or own.told):  # who is alone has nobody to wait for
+        """Run the next batch and hand over; `_let_go` cleans up an interruption."""
+        if self._gathers and (self._many or own.told):  # a lone caller has no other to wait for
             own.aside.wait_for(_turn())
         fitting = self._fitting(self.waiting)
         self._many = fitting > 1 or own.told
@@ -150,16 +150,16 @@ class LoopBatches(Generic[Item]):
         if self.leader is not None and self.leader.task is task:
             self._let_go(self.leader)
         elif self.leader is not None:
-            self.leader.tell()  # whoever handed on did not come to that
+            self.leader.tell()  # the previous leader was interrupted before this
 
     def _let_go(self, left: BatchSlot) -> None:
-        """Give up a place in the line, and what it had begun for others."""
+        """Remove a place from the line, and answer the batch that it led."""
         if self.leader is left:
             for _, place in self._batch:
                 if place.answer is _NONE:
                     place.answer = OutcomeUnknown("whoever ran the batch was interrupted")
         staying = [each for each in self.waiting if each[1] is not left and each[1].answer is _NONE]
-        self.waiting.clear()  # the same line: whoever waits for room looks at it
+        self.waiting.clear()  # keep the deque: callers that wait for room poll it
         self.waiting.extend(staying)
         if self.leader is left:
             self._hand_on(left)
@@ -168,7 +168,7 @@ class LoopBatches(Generic[Item]):
 
 
 def _turn() -> asyncio.Future[None]:
-    """Give what is there with the next turn of the loop: whoever was told in this one has called again by then."""
+    """Return a future that is done in the next loop turn: callers answered in this turn have called again by then."""
     loop = asyncio.get_running_loop()
     turn = loop.create_future()
     loop.call_soon(turn.set_result, None)
@@ -176,7 +176,7 @@ def _turn() -> asyncio.Future[None]:
 
 
 def _for_others(answer: object) -> object:
-    """Tell an interruption of whoever ran the batch as what it is to the others."""
+    """Turn an interruption of the task that ran the batch into `OutcomeUnknown` for others."""
     if isinstance(answer, BaseException) and not isinstance(answer, Exception):
         return OutcomeUnknown("whoever ran the batch was interrupted")
     return answer
@@ -186,7 +186,7 @@ Answer = TypeVar("Answer")
 Caller = TypeVar("Caller")
 
 FEW = 32
-"""So many calls go at once. Of more it is the first half: its callers go on while the second is at the server."""
+"""Up to this many calls form one batch. Of more, half do: their callers go on while the other half is at the server."""
 
 logger = logging.getLogger("txsaga")
 
@@ -221,34 +221,34 @@ class Batcher(Generic[Item, Answer]):
     def submit(self, item: Item) -> BatchFuture[Answer]:
         """Queue a call and return its future; the batch runs in the batcher's own thread."""
         if self._worker is None:
-            self._start_worker()  # where that fails, nothing was queued
+            self._start_worker()  # if this fails, nothing was queued
         call = self._enqueue(item)
         if not self._worker_awake:
             self._wake_worker()
         return call
 
     def call(self, item: Item) -> Answer:
-        """Run a call to its end: in this thread when nobody else is at work."""
+        """Run a call to its end: in this thread when no other call is running."""
         aside = current_fiber()
         if aside is not None:
             return aside.wait_for(self.submit(item)) if self._loops is None else self._in_loop().call(aside, item)
         if threading.current_thread() is self._worker:
-            with self._turn:  # a callback of a finished call: nobody else would ever run this one
+            with self._turn:  # a callback of a finished call: no other thread would ever run this one
                 return self._alone(item)
-        # While the worker is at it, no caller takes turns: each hand-over costs a switch of threads.
+        # While the worker runs, no caller takes the turn: each hand-over costs a thread switch.
         if not self._waiting and not self._worker_awake:
             try:
                 if self._turn.acquire(blocking=False):
                     return self._alone(item)
-            finally:  # a signal may raise as soon as the turn is taken, and before that is known here
+            finally:  # a signal handler may raise after the lock is taken, before `acquire` has returned
                 try:
                     self._turn.release()
                 except RuntimeError:
-                    pass  # it is another's
+                    pass  # another thread's
         return self.submit(item).result()
 
     def close(self) -> None:
-        """Finish what is queued and stop the thread; calls that come later are refused."""
+        """Finish what is queued and stop the thread; refuse later calls."""
         with self._lock:
             self._closed = True
             worker = self._worker
@@ -261,9 +261,9 @@ class Batcher(Generic[Item, Answer]):
                 self._finish(batch, self._answers([item for item, _ in batch]))
 
     def reset(self) -> None:
-        """Start empty, as a forked child must: threads and calls are the parent's."""
+        """Start empty, as a forked child must: threads and calls belong to the parent."""
         self._waiting: deque[tuple[Item, BatchFuture[Answer]]] = deque()
-        self._turn, self._lock = threading.RLock(), threading.Lock()  # a turn knows whose it is
+        self._turn, self._lock = threading.RLock(), threading.Lock()  # an RLock knows its owner
         self._asleep = threading.Lock()  # held while nothing was signalled: cheaper than a semaphore, once per batch
         self._asleep.acquire()
         self._worker: threading.Thread | None = None
@@ -307,7 +307,7 @@ class Batcher(Generic[Item, Answer]):
                 raise_if_cancelled()  # nothing was handed over yet
 
     def _in_loop(self) -> LoopBatches[Item]:
-        """Return the batches of the loop that runs here."""
+        """Return the batches of the running loop."""
         assert self._loops is not None
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
@@ -315,7 +315,7 @@ class Batcher(Generic[Item, Answer]):
             found = LoopBatches(self._fitting, self._answers, gathers=self._gathers)
             with self._lock:
                 for closed in [each for each in self._loops if each.is_closed()]:
-                    del self._loops[closed]  # what waits there knows its loop, and keeps it
+                    del self._loops[closed]  # calls that wait there keep their own reference to it
                 self._loops[loop] = found
         if len(found.waiting) >= self._capacity:
             self._wait_for_room(found.waiting)
@@ -324,9 +324,9 @@ class Batcher(Generic[Item, Answer]):
         return found
 
     def _wait_for_loops(self) -> None:
-        """Wait for what the loops of other threads have queued; what is late goes on when its loop does.
+        """Wait for the calls that loops of other threads have queued; late ones go on when their loop does.
 
-        Within a loop nobody is waited for: another one may wait for this very loop.
+        Within a loop this does not wait: another loop may wait for this very one.
         """
         if self._loops is None or loops():
             return
@@ -350,7 +350,7 @@ class Batcher(Generic[Item, Answer]):
                 try:
                     self._worker_awake = True
                     self._signal()
-                except BaseException:  # of a signal handler: nobody else would wake one that is awake
+                except BaseException:  # of a signal handler: no caller would wake an awake worker
                     self._worker_awake = False
                     raise
 
@@ -361,7 +361,7 @@ class Batcher(Generic[Item, Answer]):
             pass  # it was signalled already
 
     def _work(self) -> None:
-        with self._lock:  # a signal may have raised in whoever started it, before that was noted
+        with self._lock:  # a signal handler may have raised in the starter before it stored the worker
             self._worker = self._worker or threading.current_thread()
         if self._worker is not threading.current_thread():
             return
@@ -384,7 +384,7 @@ class Batcher(Generic[Item, Answer]):
         return [waiting.popleft() for _ in range(self._fitting(waiting))]
 
     def _fitting(self, waiting: deque[tuple[Item, Caller]]) -> int:
-        """Tell how many calls go at once: at most `limit`, and no more than `weight` unless one alone has it."""
+        """Return how many calls form the next batch: at most `limit`, and at most `weight` unless one alone is more."""
         weight, most = 0, min(len(waiting), self._limit, max(FEW, len(waiting) // 2))
         for at in range(most):
             weight += self._weigh(waiting[at][0])
@@ -395,7 +395,7 @@ class Batcher(Generic[Item, Answer]):
     def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:
             answers = self._run(items)
-        except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
+        except BaseException as failure:  # noqa: BLE001  # any exception belongs to the waiting callers
             if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
             if self._once:
@@ -410,7 +410,7 @@ class Batcher(Generic[Item, Answer]):
         for item in items:
             answers += self._answers([item])
             if len(answers) > 1 and all(isinstance(answer, StoreUnavailable) for answer in answers[-2:]):
-                break  # one item may be held up by a lock; two in a row say that nobody answers
+                break  # one item may wait for a lock; two in a row mean that the store does not answer
         return answers + answers[-1:] * (len(items) - len(answers))
 
     def _finish(self, batch: list[tuple[Item, BatchFuture[Answer]]], answers: Sequence[Answer | BaseException]) -> None:
@@ -420,7 +420,7 @@ class Batcher(Generic[Item, Answer]):
                     call.set_exception(answer)
                 else:
                     call.set_result(answer)
-            except BaseException:  # a callback that wants to end the program ends only itself here
+            except BaseException:  # a callback that raises `SystemExit` ends only itself here
                 logger.exception("%s: a callback failed", self.name)
         wake(call for _, call in batch)
 

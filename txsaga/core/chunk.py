@@ -7,12 +7,12 @@ The columnar layout of a chunk: up to some hundred records in one stored value.
               [validity bitmap, least significant bit first, kind 2 only]
               i32 offsets[records + 1], the joined bytes
 
-The checksum covers the first 8 bytes and all that follows the header. Everything is little-endian, so a
-plain Python reader needs `struct` and `memoryview` alone and a columnar library wraps the same bytes
-without copying. If the checksum were not verified, a torn page would be delivered as a message.
+The checksum covers the first 8 bytes and everything after the header. Everything is little-endian, so a plain Python
+reader needs only `struct` and `memoryview`, and a columnar library wraps the same bytes without copying. If the
+checksum were not verified, a torn page would be delivered as a message.
 
-A right checksum proves only that the bytes are what somebody wrote. So all that is read here is first made sure of:
-`ChunkDamaged` or the exact values, nothing else comes of stored bytes.
+A correct checksum proves only that the bytes are what some writer wrote. So everything read here is verified first:
+stored bytes yield the exact values or `ChunkDamaged`, nothing else.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ COLUMNS = ("body", "key", "tag", "headers", "ordering_key", "deliver_at", "persi
 BODY, KEY, TAG, HEADERS, ORDERING_KEY, DELIVER_AT, PERSISTENT, UNIQUE_KEY = range(len(COLUMNS))
 MAX_RECORDS = 500
 MAX_BYTES = 8 * 1024 * 1024
-"""Of what the records hold, in one chunk."""
+"""Of the records' values, in one chunk."""
 
 _HEADER = struct.Struct("<BBHIII")
-_SPAN = struct.Struct("<ii")  # the offsets of a column of one
+_SPAN = struct.Struct("<ii")  # the offsets of a column with one value
 _PADDING = [bytes(size) for size in range(8)]
 _COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
 _ABSENT, _ALL, _SOME = 0, 1, 2
 WITHIN_A_LETTER = frozenset(range(0x80, 0xC0))
-"""Bytes of UTF-8 with which no letter begins."""
+"""Bytes that never begin a character in UTF-8."""
 
 Column = Sequence[bytes | None] | None
 """One value per record, or None where the whole column is absent."""
 
 
 def encode(columns: Sequence[Column]) -> bytes:
-    """Lay the columns out; the first one, the bodies, is always there."""
+    """Lay the columns out; the first one, the bodies, is required."""
     body = columns[BODY]
     if body is None:
         raise ValueError("a chunk has bodies")
@@ -61,7 +61,7 @@ def encode(columns: Sequence[Column]) -> bytes:
 
 
 def encode_one(record: Sequence[bytes | None]) -> bytes:
-    """Lay out a chunk of one record: most chunks are."""
+    """Lay out a chunk of one record, as most chunks are."""
     kinds, pieces = bytearray(len(COLUMNS)), [b""]
     for at, value in enumerate(record):
         if value is not None:
@@ -71,7 +71,7 @@ def encode_one(record: Sequence[bytes | None]) -> bytes:
 
 
 def encode_raw(count: int, columns: Mapping[int, tuple[bytes, bytes]]) -> bytes:
-    """Lay out columns that have a value for each record and lie as a chunk keeps them: offsets from 0, joined bytes."""
+    """Lay out columns that have a value for each record, in a chunk's own form: offsets from 0, joined bytes."""
     kinds, pieces = bytearray(len(COLUMNS)), [b""]
     for at in sorted(columns):
         kinds[at] = _ALL
@@ -110,7 +110,7 @@ def _padded(piece: bytes) -> bytes:
 
 
 def pieces(sizes: Sequence[int]) -> Iterator[range]:
-    """Cut records of these sizes into runs that one chunk each may hold: not too many, not too much."""
+    """Split records of these sizes into runs that fit one chunk each, by count and by size."""
     if sum(sizes) <= MAX_BYTES:
         yield from (range(at, min(at + MAX_RECORDS, len(sizes))) for at in range(0, len(sizes), MAX_RECORDS))
         return
@@ -124,12 +124,12 @@ def pieces(sizes: Sequence[int]) -> Iterator[range]:
 
 
 def written_wrong(what: str) -> ChunkDamaged:
-    """Return the error for bytes that are as they were written, and are no messages."""
+    """Return the error for bytes that are intact but hold no valid messages."""
     return ChunkDamaged(f"a stored chunk was written wrong: {what}; have its messages sent again")
 
 
 def _checked(view: memoryview) -> int:
-    """Make sure that a chunk is what was written; return the number of its records."""
+    """Verify that a chunk is what was written; return the number of its records."""
     if len(view) < _HEADER.size + 8:
         raise ChunkDamaged("a stored chunk is cut short; restore it from a backup")
     version, columns, _, count, checksum, _ = _HEADER.unpack_from(view)
@@ -143,11 +143,11 @@ def _checked(view: memoryview) -> int:
 
 
 def only_record(stored: bytes) -> list[bytes | None]:
-    """Read the columns of a chunk of one record: what was sent alone lies alone, and readers read little else."""
+    """Return the columns of a chunk of one record, the common case: a message sent alone has its own chunk."""
     count, columns = _checked(memoryview(stored)), _present(stored[_HEADER.size : _HEADER.size + len(COLUMNS)])
     if count != 1:
         raise written_wrong(f"it holds {count} messages, and its place is for 1")
-    if columns is None:  # another writer may say "some are absent" of one record
+    if columns is None:  # another writer may use kind 2 for a single record
         return [None if column is None else column[0] for column in map(Chunk(stored).column, range(len(COLUMNS)))]
     values: list[bytes | None] = [None] * len(COLUMNS)
     end = _HEADER.size + len(COLUMNS)
@@ -171,7 +171,7 @@ CUT = "its columns do not fill it"
 
 @cache
 def _present(kinds: bytes) -> tuple[int, ...] | None:
-    """Return the columns that are there, where each has a value for every record."""
+    """Return the columns that are present; None if one may lack values, or without bodies."""
     if max(kinds) > _ALL or kinds[BODY] == _ABSENT:
         return None
     return tuple(column for column, kind in enumerate(kinds) if kind != _ABSENT)
@@ -198,7 +198,7 @@ class Chunk:
             raise written_wrong("a message has no body")
 
     def column(self, at: int, first: int = 0, last: int | None = None) -> list[bytes] | list[bytes | None] | None:
-        """Read a column, or its records from `first` up to `last`, as a list of bytes; None where it is absent."""
+        """Return a column, or its records from `first` up to `last`, as a list of bytes; None where it is absent."""
         kind, start = self._kinds[at], self._at[at]
         if kind == _ABSENT:
             return None
@@ -223,7 +223,7 @@ class Chunk:
         return bitmap, self._view[start : start + 4 * (self.count + 1)], self._view[start + room :][:end]
 
     def require_texts(self) -> None:
-        """Make sure that each text is UTF-8: those of a column together, and none begins within a letter."""
+        """Verify that each text is UTF-8: each column as a whole decodes, and no value begins within a character."""
         for at in _texts(self._kinds):
             start = self._at[at] + _room(4 * (self.count + 1))
             joined = bytes(self._view[start : start + self._offsets[at][-1]])
@@ -237,7 +237,7 @@ class Chunk:
                 raise written_wrong(f"column {COLUMNS[at]} is not UTF-8, a value begins within a letter")
 
     def _look_through(self) -> None:
-        """Find the columns, and make sure that each lies within, with offsets that rise from 0."""
+        """Find the columns, and verify that each lies within the chunk, with offsets that rise from 0."""
         at, size = _HEADER.size + len(COLUMNS), 4 * (self.count + 1)
         for name, kind in zip(COLUMNS, self._kinds, strict=True):
             if kind > _SOME:

@@ -1,4 +1,4 @@
-"""The wall clock: the one place below the composition root that reads it."""
+"""The wall clock: the only place below the composition root that reads it."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 import pendulum
 
 Clock = Callable[[], datetime]
-"""Whatever says what time it is, with a time zone."""
+"""Returns the current time, with a time zone."""
 
 
 def wall_clock() -> datetime:

@@ -1,5 +1,5 @@
 """
-The words of a decision: what local work said, what a store answered, what stands.
+The vocabulary of a decision: what local work answers, what a store replies, the decision itself.
 
 Only two decisions exist. "Unknown" is an answer of local work, never a decision.
 """
@@ -10,14 +10,14 @@ from enum import IntEnum, StrEnum
 
 
 class Decision(IntEnum):
-    """The two outcomes of a transaction; the number is what the op row holds."""
+    """The two outcomes of a transaction; the op row holds the number."""
 
     COMMIT = 1
     ROLLBACK = 2
 
 
 class LocalState(StrEnum):
-    """What local work or a checker answers."""
+    """The answer of local work or of a checker."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -25,7 +25,7 @@ class LocalState(StrEnum):
 
     @classmethod
     def of(cls, answer: object, source: str) -> LocalState:
-        """Read what local work or a checker returned: None is UNKNOWN, a `Decision` is taken for the answer."""
+        """Read what local work or a checker returned: None is UNKNOWN, a `Decision` is accepted as the answer."""
         if answer is None:
             return cls.UNKNOWN
         name = answer.name if isinstance(answer, Decision) else answer
@@ -40,13 +40,13 @@ class LocalState(StrEnum):
 
 
 class ReplyCode(StrEnum):
-    """What a store answers to a send or an end."""
+    """What a store replies to a send or an end."""
 
     SUCCESS = "SUCCESS"
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored, no confirmed flush within the send timeout
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"  # a required standby was late
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # a required standby is absent, or we are one
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # a required standby is absent, or this server is one
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     SYSTEM_ERROR = "SYSTEM_ERROR"
@@ -55,4 +55,4 @@ class ReplyCode(StrEnum):
 
 
 NOT_SAFE = frozenset({ReplyCode.FLUSH_DISK_TIMEOUT, ReplyCode.FLUSH_SLAVE_TIMEOUT, ReplyCode.SLAVE_NOT_AVAILABLE})
-"""On the half these lead to ROLLBACK; on the final write they count as success."""
+"""On the half message these lead to ROLLBACK; on the final write they count as success."""

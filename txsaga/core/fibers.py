@@ -1,11 +1,11 @@
 """
-How code that blocks waits: its thread sleeps, or, within an event loop, only its task does.
+How blocking code waits: in a thread the thread sleeps; within an event loop only the task is suspended.
 
-The blocks of the core are written once, for threads. Within a loop the same code runs on a stack of its own, which is
-put aside wherever it would wait: for an answer that is on its way, or for a thread that does what can't be put aside.
-What was handed over can't be withdrawn, so a task that is cancelled meanwhile hears the answer first; whoever put the
-stack aside raises the cancellation afterwards. If that were left out, a block could leave with its half stored and not
-know of it.
+The core's blocking code is written once, for threads. Within a loop the same code runs on a stack of its own, a fiber,
+which is suspended wherever the code would wait: for an answer, or for a thread that runs what can't be suspended. A
+call that was handed over can't be withdrawn, so a task that is cancelled meanwhile gets the answer first; the code that
+suspended the fiber raises the cancellation afterwards. Without this, a block could exit without knowing that its half
+message is stored.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
 
 THREADS = 32
-"""So much may block at once; the rest waits for its turn."""
+"""Blocking calls at the same time; others wait for their turn."""
 
 
 class Handed(Protocol[Answer]):
-    """A call that was handed over, and is awaited as often as its task is cancelled."""
+    """A call that was handed over; it is awaited again after each cancellation of its task."""
 
     def __await__(self) -> Generator[Any, None, Answer]:
         """Wait for the answer."""
 
     def cancelled(self) -> bool:
-        """Tell whether it was withdrawn."""
+        """Return whether it was withdrawn."""
 
 
 Await = Callable[[Awaitable[Any]], Any]
-"""Puts the running stack aside until something is there."""
+"""Suspends the running fiber until an awaitable is done."""
 
 
 class Fiber:
     """One stack within a loop: how it waits, and whether its task was cancelled meanwhile.
 
-    What is done on one that is `unbroken` is done to its end.
+    Work on an `unbroken` fiber runs to its end.
     """
 
     __slots__ = ("cancelled", "unbroken", "wait")
@@ -54,7 +54,7 @@ class Fiber:
         self.cancelled: CancelledError | None = None
 
     def moment(self, something: Awaitable[object]) -> None:
-        """Wait until something is there, or the task is cancelled, as it may be in each turn: the caller looks."""
+        """Wait until `something` is done or the task is cancelled, possible in each turn; the caller checks which."""
         try:
             self.wait(something)
         except CancelledError as cancelled:
@@ -72,13 +72,13 @@ class Fiber:
 
 
 class _Pool:
-    """Threads of our own: those of the loop may all be at work for what waits for us."""
+    """Our own threads: all threads of the loop may be busy with work that waits for us."""
 
     def __init__(self) -> None:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Have no threads yet, as a forked child must."""
+        """Start without threads, as a forked child must."""
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="txsaga-away")
 
 
@@ -101,12 +101,12 @@ os.register_at_fork(after_in_child=_start_anew)
 
 
 def current_fiber() -> Fiber | None:
-    """Return the stack that this runs on; None in a thread, and for a task's own code."""
+    """Return the fiber that this code runs on; None in a thread, and for a task's own code."""
     return _running.aside
 
 
 def loops() -> bool:
-    """Tell whether a loop runs in this thread: what blocks here stops all that it does."""
+    """Return whether a loop runs in this thread: code that blocks here stops the whole loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -115,7 +115,7 @@ def loops() -> bool:
 
 
 def on(aside: Fiber, go_on: Callable[..., T], *given: object) -> T:
-    """Let a stack go on until it is put aside again; what it calls waits as it does."""
+    """Resume a fiber until it is suspended again; the code that it calls waits as it does."""
     before, _running.aside = _running.aside, aside
     try:
         return go_on(*given)
@@ -124,7 +124,7 @@ def on(aside: Fiber, go_on: Callable[..., T], *given: object) -> T:
 
 
 def raise_if_cancelled() -> None:
-    """Raise the cancellation that came while nothing could be withdrawn: what follows would be begun for nobody."""
+    """Raise a cancellation that came while nothing could be withdrawn, before work starts that no caller wants."""
     aside = current_fiber()
     if aside is not None and aside.cancelled is not None and not aside.unbroken:
         cancelled, aside.cancelled = aside.cancelled, None
@@ -132,12 +132,12 @@ def raise_if_cancelled() -> None:
 
 
 def run_blocking(work: Callable[[], T]) -> T:
-    """Do what blocks: here, or within a loop in a thread."""
+    """Run blocking code: here, or within a loop in a thread."""
     return work() if current_fiber() is None else sent_away(work)()
 
 
 def sent_away(work: Callable[[], T]) -> Callable[[], T]:
-    """Begin within a loop what blocks, in a thread; the function that is returned waits for it."""
+    """Start blocking code of a loop's task in a thread; the returned function waits for it."""
     aside = current_fiber()
     assert aside is not None
     begun = asyncio.get_running_loop().run_in_executor(_pool.threads, copy_context().run, work)
@@ -154,10 +154,10 @@ def pause(seconds: float) -> None:
 
 
 class Loops(Protocol):
-    """Runs code that blocks on a stack of its own, which is put aside wherever it would wait."""
+    """Runs blocking code on a fiber, which is suspended wherever the code would wait."""
 
     def __call__(self, work: Callable[[], T], *, unbroken: bool = False) -> Coroutine[Any, Any, T]:
-        """Do some work to its end; a task that was cancelled meanwhile is told so behind it.
+        """Run some work to its end; a task that was cancelled meanwhile is cancelled afterwards.
 
-        What heeds a cancellation half-way, as drivers do, heeds none in work that is `unbroken`.
+        Code that reacts to a cancellation half-way, such as a driver's, ignores it in `unbroken` work.
         """

@@ -1,7 +1,7 @@
 """
-Which process this is, known without asking the system: a block asks at each step whether it is its own.
+Which process this is, without a system call: a block checks at each step whether it belongs to this process.
 
-If a forked child were not told that it is another one, it would go on with its parent's blocks.
+If a forked child did not get a new number, it would go on with its parent's blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def this_process() -> int:
 
 
 def _look_again() -> None:
-    global _this  # it is the process's own
+    global _this  # one value per process
     _this = os.getpid()
 
 

@@ -1,10 +1,10 @@
 """
-Identity: which store, which life of it, which half.
+Identity: which store, which incarnation of it, which half message.
 
-Transaction numbers start again after a reset, in another namespace and after a restore. Every id that
-leaves the store therefore names the store's uuid and its incarnation; otherwise a stale evidence row would
-say COMMIT for somebody else's transaction. A transaction keeps the incarnation that it was made in: under
-another one its own evidence would not be found, and committed work would lose its messages.
+Transaction numbers start again after a reset, in another namespace and after a restore. Every id that leaves the store
+therefore names the store's uuid and its incarnation; otherwise a stale evidence row would mean COMMIT for another
+transaction. A transaction keeps the incarnation in which it was created: under another one its own evidence would not
+be found, and committed work would lose its messages.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from txsaga.core.arguments import check_kind
 from txsaga.errors import UnknownTransaction
 
 LAST = 2**63 - 1
-"""The highest number that a store can give to a transaction."""
+"""The highest number that a store can assign to a transaction."""
 
 
 def check_txid(txid: object, what: str = "txid", advice: str = "give the number of a transaction") -> None:
-    """Raise `ConfigError` unless it is a number, and `UnknownTransaction` if no store could have given it."""
+    """Raise `ConfigError` unless it is a number, and `UnknownTransaction` if no store could have assigned it."""
     check_kind(txid, int, what, advice)
     if abs(txid) > LAST:  # type: ignore[arg-type]  # it is a number
         raise UnknownTransaction(f"{what} names no transaction of this store: their numbers lie between 1 and {LAST}")
@@ -28,23 +28,23 @@ def check_txid(txid: object, what: str = "txid", advice: str = "give the number 
 
 @dataclass(frozen=True, slots=True)
 class StoreId:
-    """A store and its incarnation, raised by every `txsaga db adopt`."""
+    """A store and its incarnation, which every `txsaga db adopt` raises."""
 
     uuid: UUID
     incarnation: int
     births: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """The highest number given out before each adoption, the last adoption's at the end."""
+    """The highest number assigned before each adoption, the latest adoption last."""
 
     def incarnation_of(self, txid: int) -> int:
-        """Return the incarnation that a transaction was made in."""
+        """Return the incarnation in which a transaction was created."""
         return self.incarnation - sum(txid <= birth for birth in self.births)
 
     def transaction(self, txid: int) -> str:
-        """Name a transaction for the world outside."""
+        """Return a transaction's id for use elsewhere."""
         return f"{self.uuid.hex}-{self.incarnation_of(txid):x}-{txid:x}"
 
     def own(self, transaction: str) -> int:
-        """Return the number of a transaction that must be this store's."""
+        """Return the number of a transaction, which must belong to this store."""
         uuid, incarnation, txid = _split(transaction, 3)
         number = int(txid, 16)
         check_txid(number, f"id {transaction[:99]!r}")
@@ -58,7 +58,7 @@ class StoreId:
 
 @dataclass(frozen=True, slots=True)
 class HalfId:
-    """One stored record: the store, its transaction, queue, chunk and place in the chunk."""
+    """One stored record: the store, its transaction, queue, chunk and index in the chunk."""
 
     store: StoreId
     txid: int
@@ -79,7 +79,7 @@ class HalfId:
 
     @classmethod
     def decode(cls, text: str) -> HalfId:
-        """Read it back."""
+        """Parse it."""
         uuid, *numbers = _split(text, 8)
         incarnation, txid, part, attempt, qid, chunk, index = (int(number, 16) for number in numbers)
         return cls(StoreId(UUID(hex=uuid), incarnation), txid, part, attempt, qid, chunk, index)

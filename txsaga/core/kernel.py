@@ -1,7 +1,7 @@
 """
 What producers, transactions and roles share: one store, its batchers, its decider, its resources.
 
-It holds no rules of its own. If it is closed, what its batchers still hold is finished first.
+It holds no rules of its own. When it is closed, it first finishes what its batchers still hold.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger("txsaga")
 T = TypeVar("T")
 
 Handler = Callable[[Question], Decision | None]
-"""What a group does with a transaction that is out of checks: ROLLBACK, or nothing to say."""
+"""What a group does with a transaction that is out of checks: ROLLBACK, or None for no answer."""
 
 
 def _none(name: str) -> Participant:
@@ -67,7 +67,7 @@ class Service(Protocol):
     """What a part of the product keeps for one store."""
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish what is in flight."""
 
 
 S = TypeVar("S", bound=Service)
@@ -95,7 +95,7 @@ class Kernel:
         self._store, self.closed = store, False
         self.announce, self.services, self.jitter = announce, services, jitter
         self.in_loop = in_loop
-        self.member = member  # of the producer groups that this process answers for
+        self.member = member  # its name in the producer groups that it answers for
         self.evidence, self._participants = evidence, participants
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers = Checkers()
@@ -164,21 +164,21 @@ class Kernel:
 
     @property
     def rows(self) -> HomeRows:
-        """The tables of the home database that are not ours."""
+        """The tables of the home database that are not txsaga's own."""
         if self._rows is None:
             raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
         return self._rows
 
     def reach(self, name: str) -> Participant:
-        """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""
+        """Return a registered resource to finish work that another process began in it; nothing is written for that."""
         return self._participants(name)
 
     def leave_out(self, name: str) -> None:
-        """Forget how a resource was reached: the next one to ask finds it anew."""
+        """Forget a resource that takes part; the next caller opens and probes it again."""
         self._enlisted.pop(name, None)
 
     def tell_hooks(self, group: Group, stored: TxRecord | Receipt, decision: Decision, remark: str = "") -> None:
-        """Tell the end hooks of a group of an end that came as no request."""
+        """Notify a group's end hooks of a decision without an end request."""
         if self.hooks.hear(group.name):
             case = DoubtContext(self.store, Doubt.of(stored), group.name)
             run_blocking(lambda: self.hooks.tell(case.request(LocalState[decision.name], remark)))
@@ -190,7 +190,7 @@ class Kernel:
         return self._store
 
     def service(self, make: Callable[[Kernel], S]) -> S:
-        """Return what `make` makes of this kernel: made once, and closed with it."""
+        """Return the result of `make` for this kernel: made once, and closed with it."""
         known = self._services.get(make)
         if known is None:
             known = self._services.setdefault(make, make(self))
@@ -202,7 +202,7 @@ class Kernel:
             raise BrokerClosed
 
     def close(self) -> None:
-        """Finish what is queued; what comes later is refused."""
+        """Finish what is queued; refuse later calls."""
         self._writes.close()
         self.acks.close()
         for service in self._services.values():
@@ -225,19 +225,19 @@ class Kernel:
             return self._store.claims.ack(claims)
 
     def when_decided(self, wake: Callable[[], None]) -> None:
-        """Call this after each decision of this process, in place of what was called before."""
+        """Call `wake` after each decision of this process, in place of the previous function."""
         self._wake = wake
 
     def tell_decided(self) -> None:
-        """Wake the role that delivers what is decided; a call that raises is logged, the decision stands."""
+        """Wake the role that delivers decided transactions; an error is logged, the decision is final."""
         try:
             self._wake()
-        except Exception:  # the decision is written: an error here must not look like one of it
+        except Exception:  # the decision is written: this error must not look like one of it
             logger.exception("nobody could be told of a decision; the next tick finds it")
 
 
 class OfBroker:
-    """What a program has of a broker: nothing of it works once that is closed."""
+    """A part of a broker for programs: it stops working once the broker is closed."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._parts = kernel

@@ -1,8 +1,8 @@
 """
 Between messages and chunks: columns out of messages, messages out of columns.
 
-A chunk is decoded as a whole before anything of it is given: were its third message damaged, its first two would else
-come again and again.
+A chunk is decoded as a whole before any of it is delivered: if its third message were damaged, its first two would else
+be delivered again and again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txsaga.errors import ChunkDamaged
 Texts = Sequence[str | None] | None
 NO_HEADERS: Mapping[str, str] = {}
 NOT_DECODED = (ValueError, RecursionError)
-"""What comes of texts that are no UTF-8, and of headers that are no JSON or nested too deeply."""
+"""Raised by texts that are not UTF-8, and by headers that are not JSON or are nested too deeply."""
 
 
 def lay_out_columns(
@@ -127,7 +127,7 @@ def lone(entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId) -
 
 
 def decoded(stored: bytes, count: int | None = None) -> tuple[Chunk, Sequence[Mapping[str, str]] | None]:
-    """Read a chunk, of so many messages, with its headers; `ChunkDamaged` unless each of its values decodes."""
+    """Return a chunk, of `count` messages if given, with its headers; `ChunkDamaged` unless every value decodes."""
     read = Chunk(stored)
     if count is not None and read.count != count:
         raise written_wrong(f"it holds {read.count} messages, and its place is for {count}")
@@ -163,17 +163,17 @@ class Batch:
 
     @property
     def store(self) -> StoreId:
-        """The store that it lies in."""
+        """The store that holds the chunk."""
         return self._store
 
     def part(self, start: int, end: int) -> Batch:
-        """Return what of the same chunk lies from one offset up to another; the chunk is not looked through again."""
+        """Return the records of the same chunk between two offsets; the chunk is not verified again."""
         part = copy(self)
         part._skip, part._stop = max(0, start - self.entry.base), min(self.entry.count, end - self.entry.base)
         return part
 
     def __len__(self) -> int:
-        """Count the records that are left to read."""
+        """Return the number of records left to read."""
         return self._stop - self._skip
 
     @property
@@ -183,7 +183,7 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.entry.base + self._stop
 
     @property
@@ -266,7 +266,7 @@ def _headers(value: bytes) -> Mapping[str, str]:
     found = json.loads(text)
     if type(found) is not dict or not all(type(value) is str for value in found.values()):
         raise ValueError("headers are no JSON object of texts")
-    if "\\u" in text:  # half of a letter may be escaped: it can't be stored again
+    if "\\u" in text:  # an escape may be half of a surrogate pair: it can't be stored again
         "".join([*found, *found.values()]).encode()
     return found
 

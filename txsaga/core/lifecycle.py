@@ -1,8 +1,8 @@
 """
-What may follow what: one table per lifecycle, everything else is derived from it.
+Which event may follow which state: one table per lifecycle, everything else is derived from it.
 
-The guards of the statements, the CHECK constraints, the diagrams in the docs and the tests all read these
-tables. A move that is not here does not exist.
+The guards of the statements, the CHECK constraints, the diagrams in the docs and the tests all read these tables. A
+move that is not here does not exist.
 """
 
 from collections.abc import Mapping
@@ -30,26 +30,26 @@ class Lifecycle(Generic[State, Event]):
             raise IllegalTransition(f"{event.value} is not possible in state {state.value}") from None
 
     def sources(self, event: Event) -> tuple[State, ...]:
-        """Return the states that the event may leave: the WHERE clause of its statement."""
+        """Return the states in which the event is legal: the WHERE clause of its statement."""
         return tuple(state for state, cause in self.moves if cause is event)
 
     def final(self) -> frozenset[State]:
-        """Return the states that nothing leaves."""
+        """Return the states that no event leaves."""
         return frozenset(self.moves.values()) - {state for state, _ in self.moves}
 
     def mermaid(self) -> str:
-        """Draw the table."""
+        """Return a Mermaid diagram."""
         lines = [f"    {s.value} --> {t.value}: {e.value}" for (s, e), t in self.moves.items()]
         return "\n".join(["stateDiagram-v2", *lines])
 
 
 class TxState(StrEnum):
-    """Where a keyed or flow transaction stands."""
+    """The state of a keyed or flow transaction."""
 
     ACTIVE = "active"  # its owner adds to it; others may only roll it back
-    ENDED = "ended"  # closed by its owner: the evidence may commit it
+    ENDED = "ended"  # sealed by its owner: the evidence may commit it
     PREPARED = "prepared"  # every branch voted yes
-    PARKED = "parked"  # out of checks: invisible, listed, settled by hand; not a decision
+    PARKED = "parked"  # out of checks: invisible, listed, settled by an operator; not a decision
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
 
@@ -84,10 +84,10 @@ TRANSACTION: Lifecycle[TxState, TxEvent] = Lifecycle(
 
 
 class MessageState(StrEnum):
-    """Where one message stands."""
+    """The state of one message."""
 
     INITIALISED = "initialised"
-    PENDING = "pending"  # a half: durable, invisible, undecided
+    PENDING = "pending"  # a half message: durable, invisible, undecided
     ROLLED_BACK = "rolled_back"
     COMMITTED = "committed"  # deliverable
     CONSUMING = "consuming"

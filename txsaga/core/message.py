@@ -24,7 +24,7 @@ MAX_DELAY = timedelta(days=40)
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message may have besides its topic and its body."""
+    """The options of a message, besides its topic and its body."""
 
     key: str | None
     tag: str | None
@@ -73,22 +73,22 @@ class Message:
 
     @property
     def scheduled(self) -> bool:
-        """Tell whether it is to be delivered later."""
+        """Return whether it is to be delivered later."""
         return self.delay is not None or self.deliver_at is not None
 
     @property
     def tx_id(self) -> str | None:
-        """The transaction id: the client's unique key, else the store's, once the half is stored."""
+        """The transaction id: the client's unique key, else the store's, once the half message is stored."""
         return self.unique_key or (self.headers or {}).get(TRANSACTION_ID)
 
     def stored_in(self, transaction: str) -> Message:
-        """Copy the store's id of its transaction, when there is one, to the user property."""
+        """Return a copy with the store's id of its transaction, if it has one, as a user property."""
         if not transaction:
             return self
         return replace(self, headers={**(self.headers or {}), TRANSACTION_ID: transaction})
 
     def unscheduled(self) -> Message:
-        """Drop the delay."""
+        """Return a copy without delay."""
         return replace(self, delay=None, deliver_at=None)
 
 
@@ -96,7 +96,7 @@ OPTIONS = tuple(field.name for field in fields(Message) if field.name not in ("t
 
 
 def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
-    """Make a message of what was passed by name; a name that it does not have is refused."""
+    """Return a message with these options; raise `InvalidMessage` for an unknown one."""
     try:
         return Message(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
     except TypeError:
@@ -106,7 +106,7 @@ def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One message as its reader gets it: an ordinary message, rebuilt from its half."""
+    """One message as its reader gets it: an ordinary message, rebuilt from its half message."""
 
     topic: str
     queue: int
@@ -119,12 +119,12 @@ class Delivered:
     persistent: bool
     unique_key: str | None
     born: datetime
-    half: HalfId  # the chunk it lies in
-    index: int  # its place there
+    half: HalfId  # the chunk that holds it
+    index: int  # its index in the chunk
 
     @property
     def id(self) -> str:
-        """The id that names the store and the half; it can be decoded."""
+        """The id that names the store and the half message; it can be decoded."""
         return replace(self.half, index=self.index).encode()
 
     @property
@@ -134,7 +134,7 @@ class Delivered:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The headers, and the transaction id under the name that clients of half messages know."""
+        """The headers, and the transaction id under the name that clients of half messages use."""
         return {**self.headers, TRANSACTION_ID: self.half.transaction}
 
     def text(self) -> str:

@@ -1,5 +1,5 @@
 """
-What crosses the ports: halves to store, receipts, ends, standings, lives, log entries, positions.
+What ports take and return: half messages, receipts, ends, outcomes, records, log entries, positions.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from txsaga.core.lifecycle import TxState
 from txsaga.errors import OutOfOrder
 
 FRAMES = 1 << 20
-"""Parts from here on are those of frames: of one each, and of one task each within it. A take-over drops them."""
+"""Parts from here on belong to frames: one per frame, one per task within it. A take-over drops them."""
 NOBODY = 0
-"""The producer group of what the store itself moves; it has no name."""
+"""The producer group of messages that the store itself moves; it has no name."""
 
 
 class Row(NamedTuple):
-    """One stored chunk of a half: where it goes and its records."""
+    """One stored chunk of a half message: its queue and its records."""
 
     qid: int
     chunk: int
-    count: int  # type: ignore[assignment]  # nobody counts occurrences in a row
+    count: int  # type: ignore[assignment]  # `tuple.count` is not used on a row
     body: bytes
 
 
 class Due(NamedTuple):
-    """When a message is to come: so long after it is stored, or at a moment. Only the store's clock counts."""
+    """When a message is to be delivered: after a delay from storing, or at a moment. Only the store's clock counts."""
 
     delay: timedelta | None = None
     at: datetime | None = None
 
 
 class Half(NamedTuple):
-    """The halves of one transaction, to be stored in one statement."""
+    """The half messages of one transaction, to be stored in one statement."""
 
     group: int
     rows: Sequence[Row]
@@ -48,7 +48,7 @@ class Half(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A stored half: closed by its prepare, waiting for its decision."""
+    """A stored half message: sealed by its prepare, waiting for its decision."""
 
     txid: int
     group: int
@@ -56,23 +56,23 @@ class Receipt(NamedTuple):
     code: ReplyCode = ReplyCode.SEND_OK
 
     def __repr__(self) -> str:
-        """Show it without its token: whoever has that may decide."""
+        """Return it without its token: knowing the token is enough to decide."""
         return f"Receipt(txid={self.txid}, group={self.group}, token=..., code={self.code!r})"
 
 
 class End(NamedTuple):
-    """The request that decides a stored half."""
+    """The request that decides a stored half message."""
 
     txid: int
     group: int
     token: bytes
     decision: Decision
     from_check: bool = False
-    recalls: bool = False  # a message for later
+    recalls: bool = False  # recalls a message for later
 
 
 class DecisionOutcome(NamedTuple):
-    """What stands after an end: the decision, and whether this end made it."""
+    """The decision after an end request, and whether this request made it."""
 
     txid: int
     decision: Decision
@@ -82,31 +82,31 @@ class DecisionOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxRecord:
-    """A keyed or flow transaction in one of its lives (epochs)."""
+    """A keyed or flow transaction in one of its attempts (epochs)."""
 
     txid: int
     group: int
     token: bytes = field(repr=False)
     key: str | None
     epoch: int
-    owner: int  # raised by each re-join: the fence within a life
+    owner: int  # raised by each re-join: the fence within an epoch
     state: TxState
     evidence: int | None = None
     run: str | None = None  # the flow that it belongs to
     coordinator: UUID | None = None  # the store whose branch it is; its key is the branch's name
-    lease: timedelta | None = None  # of a flow: in which somebody must be heard of; others are held while they run
+    lease: timedelta | None = None  # of a flow: a process must renew it in this time; others are held while they run
     given: bytes = field(
         default=b"", compare=False, repr=False
-    )  # shows that its number was given out, until it is written down
+    )  # proves that its number was assigned, until it is written
 
     @property
     def voted(self) -> bool:
-        """Tell whether it is a branch that voted yes: only its coordinator decides it now (R15)."""
+        """Return whether it is a branch that voted yes: only its coordinator may decide it now (R15)."""
         return self.coordinator is not None and self.state is TxState.PREPARED
 
 
 class Doubt(NamedTuple):
-    """A transaction without a decision whose time has come to be asked about."""
+    """A transaction without a decision that is due for a check."""
 
     txid: int
     group: int
@@ -117,11 +117,11 @@ class Doubt(NamedTuple):
     checks: int = 0
     age: timedelta = timedelta()
     run: str | None = None
-    asked_last: str | None = None  # the member whose answer, or silence, is the last remark
+    asked_last: str | None = None  # the member whose answer, or missing answer, is the last remark
 
     @classmethod
     def of(cls, stored: TxRecord | Receipt, evidence: int | None = None) -> Doubt:
-        """Ask about a life or a plain half now; `evidence` is the resource that will hold it."""
+        """Return the doubt of a transaction to check now; `evidence` is the resource of its evidence."""
         keyed = isinstance(stored, TxRecord)
         recorded = stored.evidence if isinstance(stored, TxRecord) and evidence is None else evidence
         run = stored.run if isinstance(stored, TxRecord) else None
@@ -135,12 +135,12 @@ class Group:
     id: int
     name: str
     transactional: bool
-    checks: Mapping[str, object] = field(default_factory=dict)  # what it says otherwise than the engine
+    checks: Mapping[str, object] = field(default_factory=dict)  # its settings that override the engine's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredResource:
-    """A registered database that holds evidence, pinned by that database's own uuid."""
+    """A registered database that holds evidence, pinned by its own uuid."""
 
     id: int
     name: str
@@ -152,7 +152,7 @@ class LogEntry(NamedTuple):
     """One chunk as the log shows it: records `base` to `base + count` of a queue."""
 
     base: int
-    count: int  # type: ignore[assignment]  # nobody counts occurrences in an entry
+    count: int  # type: ignore[assignment]  # `tuple.count` is not used on an entry
     txid: int
     part: int
     attempt: int
@@ -162,19 +162,19 @@ class LogEntry(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """The offset behind its last record."""
+        """The offset after its last record."""
         return self.base + self.count
 
 
 class Bounds(NamedTuple):
-    """The first offset that is still there and the next one to come."""
+    """The first offset that still exists and the next one to be assigned."""
 
     tail: int
     head: int
 
 
 class ClaimedQueue(NamedTuple):
-    """A queue in the hands of one member, with its fence."""
+    """A queue claimed by one member, with its fence."""
 
     group: str
     qid: int
@@ -215,7 +215,7 @@ class LateSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfView:
-    """A half as the store shows it: under the system topic until it is committed."""
+    """A half message as the store shows it: under the system topic until it is committed."""
 
     id: str
     topic: str
@@ -230,14 +230,14 @@ class HalfView:
 
 
 class Content(NamedTuple):
-    """What one half holds, and where that is to go."""
+    """The content of one half message, and its destination."""
 
     topic: str
     body: bytes
 
 
 SCHEDULED = "scheduled"
-"""How a message for later is listed while it waits; it is a half like any other."""
+"""The listed state of a message for later while it waits; it is a half message like others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,16 +258,16 @@ class TxView:
 
 
 class TickResult(NamedTuple):
-    """What a tick gave out."""
+    """What a tick published."""
 
     tick: int
     chunks: int
     more: bool
-    blocked: tuple[int, ...] = ()  # queues that it had to leave out
+    blocked: tuple[int, ...] = ()  # queues that it had to skip
 
 
 class EvidenceOutcome(NamedTuple):
-    """What a resource's evidence says of a transaction."""
+    """What a resource's evidence shows about a transaction."""
 
     committed: bool
     bodies: Mapping[int, bytes]  # late payloads by slot

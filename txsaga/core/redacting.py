@@ -1,8 +1,8 @@
 """
 Addresses as people may see them, in errors, logs and reprs.
 
-An address may be malformed, so no parser decides what of it is secret: all before its last @ is, and all values of
-its options.
+An address may be malformed, so no parser decides which part is secret: everything before its last @ is, and all values
+of its options.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ def redacted(address: str) -> str:
     login, at, place = address[len(scheme) :].rpartition("@")
     if "?" in login or "&" in login:  # this @ may be part of an option
         place = ""
-    if scheme:  # without its host a login reads as a host and its port
+    if scheme:  # without its host, a login looks like a host and its port
         place = _NO_PORT.sub(f":{MASK}", place)
     return scheme + (MASK + at if at else "") + _OPTIONS.sub(rf"\1{MASK}", place)

@@ -1,8 +1,8 @@
 """
-Trying a step again while the store is away: the clients of a server that restarts find back by themselves.
+Trying a step again while the store is unavailable: clients of a server that restarts recover by themselves.
 
-Only for steps that may be done twice: an error at COMMIT means unknown, so the step may have been done when it
-is tried again. If nobody tried again, each restart of the server would end every reader.
+Only for steps that may be done twice: an error at COMMIT means unknown, so the step may already have been done when it
+is tried again. Without retries, each restart of the server would end every reader.
 """
 
 import time
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 def patiently(step: Callable[[], Answer], patience: float = PATIENCE) -> Answer:
-    """Do a step that may be done twice, waiting for the store to come back."""
+    """Run a step that may be done twice, waiting for the store to come back."""
     if not patience:
         return step()
     end, pause = time.monotonic() + patience, 0.05
@@ -34,6 +34,6 @@ def patiently(step: Callable[[], Answer], patience: float = PATIENCE) -> Answer:
         except BrokerClosed:
             if unknown is None:
                 raise
-            raise unknown from None  # "closed" would say that nothing was done
+            raise unknown from None  # "closed" would mean that nothing was done
         wait(pause)
         pause = min(pause * 2, 1.0)

@@ -1,9 +1,9 @@
 """
-Running roles until they are told to stop.
+Running roles until they are stopped.
 
-The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
-longer, up to its rest; `wake` ends the wait, but not the breath that a role takes after it did something. A round that
-fails is logged and tried again after a second, and the other roles go on. What a retry mends is told once, not each
+The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and longer, up to
+its `rest`; `wake` ends the wait, but not the `breath` that a role takes after it did something. A round that fails is
+logged and tried again after a second, and the other roles go on. An error that a retry may fix is logged once, not each
 second.
 """
 
@@ -22,11 +22,11 @@ AFTER_ERROR = 1.0
 
 
 class Role(Protocol):
-    """Something that is done again and again."""
+    """Work that is done again and again, in rounds."""
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """Its name in logs."""
 
     @property
     def pace(self) -> Pace:
@@ -75,7 +75,7 @@ class Loop:
         while not self._stop.is_set():
             try:
                 done = role.run_once()
-            except BaseException as failure:  # noqa: BLE001  # the role would be gone without a word
+            except BaseException as failure:  # noqa: BLE001  # otherwise the role would end silently
                 told = _tell(role.name, failure, told)
                 self._wait(role.name, AFTER_ERROR)
                 continue
@@ -92,7 +92,7 @@ class Loop:
     def _breathe(self, role: Role) -> None:
         if role.pace.breath:
             self._stop.wait(role.pace.breath)
-            self._wakes[role.name].clear()  # the next round sees whatever woke it meanwhile
+            self._wakes[role.name].clear()  # the next round sees what woke it meanwhile
 
     def _wait(self, name: str, seconds: float) -> bool:
         event = self._wakes[name]
@@ -102,7 +102,7 @@ class Loop:
 
 
 def _tell(role: str, failure: BaseException, told: str) -> str:
-    """Log why a round failed, unless it was told already; return what is told of it."""
+    """Log why a round failed, unless that was logged already; return the logged reason."""
     if not (isinstance(failure, TxSagaError) and failure.retryable):
         logger.error("role %s failed; it goes on", role, exc_info=failure, extra={"role": role})
         return ""
@@ -118,6 +118,6 @@ class Pace(NamedTuple):
     pause: float
     """After a round that found nothing."""
     rest: float
-    """At most, when round after round finds nothing."""
+    """At most, after several rounds that found nothing."""
     breath: float = 0.0
-    """After a round that did something: meanwhile work gathers, where a round costs much and each thing little."""
+    """After a round that did something: work gathers meanwhile, for rounds that cost much however little they find."""

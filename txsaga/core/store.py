@@ -16,11 +16,11 @@ class Store(Protocol):
 
     @property
     def waits_in_loops(self) -> bool:
-        """Whether what is written of halves and branches waits within a loop as a task does; else it blocks."""
+        """Whether writes of half messages and branches, within a loop, suspend only the task; else they block."""
 
     @property
     def halves(self) -> HalfStore:
-        """The hot path."""
+        """Half messages, the hot path."""
 
     @property
     def ledgers(self) -> Ledgers:
@@ -32,15 +32,15 @@ class Store(Protocol):
 
     @property
     def doubts(self) -> Doubts:
-        """Transactions that somebody must decide."""
+        """Transactions for check-back."""
 
     @property
     def questions(self) -> Questions:
-        """What members of producer groups are asked."""
+        """Questions to members of producer groups."""
 
     @property
     def leases(self) -> Leases:
-        """Who leads, and who is alive."""
+        """Which processes lead or live."""
 
     @property
     def schedule(self) -> Schedule:
@@ -68,7 +68,7 @@ class Store(Protocol):
 
     @property
     def claims(self) -> Claims:
-        """Messages in the hands of consumers."""
+        """Messages claimed by consumers."""
 
     @property
     def groups(self) -> ConsumerGroups:
@@ -76,7 +76,7 @@ class Store(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetterStore:
-        """Messages that groups gave up."""
+        """Messages that groups gave up on."""
 
     @property
     def registry(self) -> Registry:
@@ -84,11 +84,11 @@ class Store(Protocol):
 
     @property
     def overview(self) -> Overview:
-        """Figures for people."""
+        """Figures for operators."""
 
     @property
     def rights(self) -> frozenset[Right]:
         """What this process may do here."""
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Close all connections."""

@@ -1,8 +1,8 @@
 """
-JSON that a store can keep: the one place that writes what users hand over to be read by others later.
+JSON that a store can keep: the only place that writes users' values for other processes to read later.
 
-What can't be kept is told by its name, before anything is stored. If it got past here, one store would refuse it in
-words of its own and another would keep it.
+A value that can't be kept is reported by name, before anything is stored. If it got past here, one store would refuse
+it with its own message and another would keep it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from txsaga.errors import ConfigError
 
 _UNKEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000|(?P<half>[\ud800-\udfff])")
-"""A NUL as JSON writes it, or one half of a letter: no database keeps them in its texts."""
+"""A NUL as JSON writes it, or a lone surrogate: no database keeps them in its texts."""
 
 
 def as_json(value: object, what: str) -> str:
-    """Write a value as JSON that the store can keep."""
+    """Return a value as JSON that the store can keep."""
     try:
         return _written(value)
     except _Unkept as wrong:
@@ -26,7 +26,7 @@ def as_json(value: object, what: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be kept."""
+    """Return whether a text can be kept."""
     return _UNKEPT.search(json.dumps(text, ensure_ascii=False)) is None
 
 
@@ -48,7 +48,7 @@ def _written(value: object) -> str:
 
 
 def _place(value: object) -> str:
-    """Name what is wrong in a mapping; its own names have no place."""
+    """Return the place of the wrong value in a mapping; names have none."""
     for name, each in value.items() if isinstance(value, Mapping) else ():
         try:
             _written(each)

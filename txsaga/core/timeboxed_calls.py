@@ -1,9 +1,9 @@
 """
-Calls that may never answer, into databases and into users' code: each has a thread of its own, and a time.
+Calls that may never return, to databases and to users' code: each has its own thread and a time limit.
 
-A driver that waits on a line that fell silent can't be told to stop, and a limit that a statement sets is not there
-while that statement has no answer. Who has such a call is not called again until the call ends. The program does not
-wait for it at its end. Without this, one silent database would stop check-back for every group.
+A driver that waits on a dead connection can't be stopped, and a statement's own timeout does not work while the server
+is silent. A target with a hanging call is not called again until that call ends. The program does not wait for the call
+when it exits. Without this, one silent database would stop check-back for every group.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from txsaga.errors import StoreUnavailable
 Answer = TypeVar("Answer")
 
 PATIENCE = 6.0
-"""Seconds from the beginning of a call: well below the lead of a round, so that whoever waited still leads."""
+"""Seconds from the start of a call: well below the lease of a round, so that a process that waited still leads."""
 
 
 class TimeboxedCalls:
-    """The calls, by who is called."""
+    """The calls, by target."""
 
     def __init__(self) -> None:
-        # The last one of each: the others began no later. What hangs in a process does not hang in its children.
+        # The latest one per target: no other began later. What hangs in a process does not hang in its children.
         self._hanging: dict[tuple[int, str], Future[object]] = {}
 
     def begin(self, whom: str, call: Callable[[], Answer]) -> Callable[[], Answer]:
-        """Begin a call and return the way to its answer; `StoreUnavailable` where another one still hangs."""
+        """Start a call and return a function that waits for its answer; `StoreUnavailable` if an earlier one hangs."""
         hanging, until = self._hanging.get((os.getpid(), whom)), time.monotonic() + PATIENCE
         if hanging is not None and not hanging.done():
             raise _silent(whom)
         done: Future[Answer] = Future()
-        context = copy_context()  # whoever announced the call has announced what it does
+        context = copy_context()  # announcements of the call know its context
         threading.Thread(target=context.run, args=(_run, call, done), name="txsaga-evidence", daemon=True).start()
 
         def answer() -> Answer:
@@ -47,7 +47,7 @@ class TimeboxedCalls:
             except TimeoutError:
                 if done.done():
                     return done.result()  # or the call's own error
-                self._hanging[os.getpid(), whom] = done  # type: ignore[assignment]  # nobody reads it
+                self._hanging[os.getpid(), whom] = done  # type: ignore[assignment]  # never read
                 raise _silent(whom) from None
 
         return answer
@@ -60,22 +60,22 @@ def _silent(whom: str) -> StoreUnavailable:
 def _run(call: Callable[[], Answer], done: Future[Answer]) -> None:
     try:
         answer = call()
-    except Exception as failed:  # noqa: BLE001  # it is raised where the answer is wanted
+    except Exception as failed:  # noqa: BLE001  # raised where the answer is read
         done.set_exception(failed)
-    except BaseException as failed:  # noqa: BLE001  # where it is wanted it would end a thread of ours
+    except BaseException as failed:  # noqa: BLE001  # raised there, it would end a thread of ours
         done.set_exception(StoreUnavailable(f"{type(failed).__name__}: {failed}"))
     else:
         done.set_result(answer)
 
 
 def sent(call: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Begin a call in a thread; the function that is returned waits for it."""
+    """Start a call in a thread; the returned function waits for it."""
     future: Future[Answer] = Future()
 
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
+        except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
             future.set_exception(error)
 
     Thread(target=run, name="txsaga-branch", daemon=True).start()

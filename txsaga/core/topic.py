@@ -1,8 +1,8 @@
 """
-Topics: what may be sent to which type, and which names are the system's.
+Topics: what may be sent to which type, and which names belong to the system.
 
-A topic's type is fixed when it is created. If the table below were not asked before a send, a half could
-lie under a topic whose readers expect order or delay, and nobody would notice until it is delivered.
+A topic's type is fixed when it is created. Without the check of the table below before a send, a half message could be
+stored in a topic whose readers expect order or delay, unnoticed until it is delivered.
 """
 
 from collections.abc import Callable
@@ -61,13 +61,13 @@ class Topic:
     retention_bytes: int | None = None
 
     def __str__(self) -> str:
-        """Tell its settings."""
+        """Return its settings as text."""
         kept = [f"{self.retention_seconds} s"] if self.retention_seconds is not None else []
         kept += [f"{self.retention_bytes} bytes"] if self.retention_bytes is not None else []
         return f"{self.type} with {len(self.qids)} queues, retention {' and '.join(kept) or 'without end'}"
 
     def check(self, way: SendKind) -> None:
-        """Raise unless messages may come in this way."""
+        """Raise unless the topic takes this kind of send."""
         if self.type not in ALLOWED[way]:
             fitting = ", ".join(sorted(ALLOWED[way]))
             raise TopicTypeMismatch(
@@ -75,7 +75,7 @@ class Topic:
             )
 
     def admit(self, way: SendKind, *, ordered: bool, scheduled: bool = False) -> None:
-        """Raise unless a message with or without an ordering key and a delay may come in this way."""
+        """Raise unless the topic takes this kind of send, with or without an ordering key and a delay."""
         self.check(way)
         if scheduled and not (self.type is TopicType.DELAY and way is SendKind.PLAIN):
             raise InvalidMessage(
@@ -90,7 +90,7 @@ class Topic:
             raise InvalidMessage(f"topic {self.name!r} is ordered; give each message an ordering_key with send(…)")
 
     def queue_for(self, key: str | None, turn: int) -> int:
-        """Choose the queue: by key, always the same; without one, by turns."""
+        """Return the queue: always the same for a key; without a key, in turn."""
         if key is None:
             return self.qids[turn % len(self.qids)]
         return self.qids[crc32(key.encode()) % len(self.qids)]
@@ -104,28 +104,28 @@ def check_name(name: object, *, what: str = "topic", known: Callable[[], bool] =
         raise InvalidMessage(f"a {what} name has 1 to {MAX_NAME} characters, this one has {len(name)}")
     if not all(c.isalnum() or c in "_-.%|" for c in name):
         raise InvalidMessage(f"{what} name {name!r} may hold letters, digits and _ - . % | only")
-    if name[0] in "-.%|" and not known():  # a path, an option, or what clients of half messages call retries
+    if name[0] in "-.%|" and not known():  # a path, an option, or what clients of half messages use for retries
         raise InvalidMessage(f"{what} name {name!r} is refused: a name begins with a letter, a digit or _")
     if name in SYSTEM_TOPICS or name.lower().startswith("rmq_sys"):
         raise ReservedName(name)
 
 
 def type_of(type: object) -> TopicType:
-    """Return a type of topics by its word."""
+    """Return the topic type of this name."""
     try:
-        return TopicType(type)  # type: ignore[arg-type]  # whatever it is, it is none of them
+        return TopicType(type)  # type: ignore[arg-type]  # any other value raises
     except ValueError:
         raise ConfigError(f"topic type {type!r} is none of {', '.join(TopicType)}") from None
 
 
 def check_queues(queues: object) -> None:
-    """Raise unless a topic may have so many queues."""
+    """Raise unless a topic may have this many queues."""
     if type(queues) is not int or not 1 <= queues <= MAX_QUEUES:
         raise ConfigError(f"a topic has 1 to {MAX_QUEUES} queues, not {queues!r}")
 
 
 def seconds_of(retention: object) -> int | None:
-    """Return a retention in whole seconds, never less than was asked for."""
+    """Return a retention in whole seconds, never less than requested."""
     if retention is None:
         return None
     if not isinstance(retention, timedelta):
@@ -136,6 +136,6 @@ def seconds_of(retention: object) -> int | None:
 
 
 def check_retention_bytes(bytes: object) -> None:
-    """Raise unless a topic may be told to keep so many bytes."""
+    """Raise unless this can be the number of bytes that a topic keeps."""
     if bytes is not None and (type(bytes) is not int or not 0 <= bytes <= MAX_RETENTION_BYTES):
         raise ConfigError(f"retention_bytes is {bytes!r}; give a number of bytes, from 0 to {MAX_RETENTION_BYTES}")

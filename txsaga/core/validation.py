@@ -1,8 +1,8 @@
 """
-What a user may hand over: messages, columns of messages, keys. Checked before anything is stored.
+Checks of what users pass: messages, columns of messages, keys. They run before anything is stored.
 
-The error holds what is wrong and the number that is too big. If a wrong value got past here, the database
-would refuse it in words of its own, a whole batch with it, or a reader would find it.
+The error names what is wrong and the number that is too big. If a wrong value got past here, the database would refuse
+it, and the whole batch, with its own message, or a reader would fail on it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def validate_life(key: object, run: object) -> None:
 
 
 def validate_receipt(receipt: object) -> None:
-    """Raise `InvalidMessage` unless this can name a half: a batch of others would fail with it."""
+    """Raise `InvalidMessage` unless this can name a half message: others in its batch would fail too."""
     if not isinstance(receipt, Receipt):
         raise InvalidMessage(f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare")
     numbers = all(type(each) is int and abs(each) <= LAST for each in (receipt.txid, receipt.group))
@@ -100,7 +100,7 @@ def validate_receipt(receipt: object) -> None:
 
 
 def validate_wanted_tag(tag: object) -> None:
-    """Raise `ConfigError` unless a reader may ask for the messages of this tag: one tag, no expression."""
+    """Raise `ConfigError` unless a reader may filter by this tag: one tag, not an expression."""
     if tag is not None:
         check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
         if not is_text(str(tag)) or "||" in str(tag) or len(str(tag)) > MAX_TAG:
@@ -108,7 +108,7 @@ def validate_wanted_tag(tag: object) -> None:
 
 
 def validate_late(shape: Message) -> None:
-    """Raise `InvalidMessage` unless the texts of a late message can wait for its body in a row of their own."""
+    """Raise `InvalidMessage` unless the texts of a late message can be stored in a row until its body is known."""
     texts = {"the key": shape.key, "the tag": shape.tag, "the ordering key": shape.ordering_key}
     for name, value in (shape.headers or {}).items():
         texts |= {f"header {name!r}": name + value}
@@ -135,7 +135,7 @@ def _texts(what: str, column: Sequence[str], most: int) -> int:
         if not issubclass(kind, str):
             raise InvalidMessage(f"{what} is {kind.__name__}, not str")
     size = _size(what, "".join(column))
-    if max(map(len, column), default=0) * 4 > most:  # a letter has four bytes at most
+    if max(map(len, column), default=0) * 4 > most:  # a character has at most four bytes
         _at_most(what, max(len(text.encode()) for text in column), most)
     return size
 
@@ -187,7 +187,7 @@ def _schedule(message: Message) -> None:
 
 
 def _is_shown(moment: datetime) -> bool:
-    """Tell whether the moment has a year in every time zone: a list that shows another one can't be read at all."""
+    """Return whether the moment has a year in every time zone: otherwise a list that shows it can't be read at all."""
     with suppress(OverflowError):
         return 1 < moment.astimezone(UTC).year < 9999
     return False

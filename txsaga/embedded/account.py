@@ -1,7 +1,7 @@
-"""The account of the operating system that runs the server.
+"""The operating-system account that runs the server.
 
-PostgreSQL refuses to run as root, so root lends it an existing account; anybody else runs it as
-themselves. It must not create accounts and must not change a folder that it does not own.
+PostgreSQL refuses to run as root, so root runs it as an existing account; every other user runs it as
+themselves. This module must not create accounts, nor change a folder that the account does not own.
 """
 
 import os
@@ -18,7 +18,7 @@ _CANDIDATES = ("txsaga", "postgres", "nobody")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """An account and the means to act as it; `group` is None when it is the caller's own."""
+    """An account and the means to act as it; `group` is None if it is the caller's own."""
 
     name: str
     user: int
@@ -26,7 +26,7 @@ class Account:
 
     @property
     def is_lent(self) -> bool:
-        """Tell whether root acts as somebody else."""
+        """Return whether root acts as another account."""
         return self.group is not None
 
     @property
@@ -37,7 +37,7 @@ class Account:
     def run(
         self, *command: str | Path, cwd: Path, text: str = "", keep: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run `command` as this account and return what it wrote, whatever its exit code."""
+        """Run `command` as this account and return its output, for any exit code."""
         try:
             return subprocess.run(
                 [os.fspath(word) for word in command],
@@ -59,14 +59,14 @@ class Account:
         return path
 
     def reaches(self, path: Path) -> bool:
-        """Tell whether this account can enter, or run, `path`."""
+        """Return whether this account can enter, or run, `path`."""
         if not self.is_lent:
             return os.access(path, os.X_OK)
         return self.run("test", "-x", path, cwd=Path("/")).returncode == 0
 
 
 def home_of_the_caller() -> Path:
-    """Return the folder that the system gives the caller's account."""
+    """Return the home folder of the caller's account."""
     try:
         return Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -91,7 +91,7 @@ def server_account(*, wanted: str | None, data: Path) -> Account:
 
 
 def _owner_of(data: Path) -> Account:
-    # Whoever it is, root included: a stop or a reset must work on any folder; a start refuses root.
+    # Any owner, root included: a stop or a reset must work on any folder; a start refuses root.
     found = data.stat()
     return Account(name=_name_of(found.st_uid), user=found.st_uid, group=found.st_gid)
 
@@ -122,7 +122,7 @@ def _name_of(user: int) -> str:
 
 def _environment() -> dict[str, str]:
     # The user's PG* variables are meant for other servers. Messages are matched, so they must be English.
-    # The server is no part of an Airflow that happens to start it, and must not end with it.
+    # The server is not part of an Airflow that happens to start it, and must not end with it.
     others = ("PG", "LC_", "LANG", "TXSAGA_HOST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return {**kept, "LC_ALL": "C"}

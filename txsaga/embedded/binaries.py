@@ -1,8 +1,8 @@
-"""Finds the programs of PostgreSQL, and copies them where the server account can't reach them.
+"""Find the programs of PostgreSQL, and copy them if the server account can't reach them.
 
-The order: what the user named, a wheel (found without importing it: its own start-up code is
-unsafe under root), the system. It must not open somebody's folder to others: a virtual environment
-below a 0700 folder is copied into the home. A copy that was cut short is named `*.new` and redone.
+The order: the user's choice, a wheel (found without importing it: its own start-up code is unsafe
+under root), the system. This module must not open a user's folder to others: a virtual environment
+below a 0700 folder is copied into the home. An interrupted copy is named `*.new` and redone.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class Binaries:
 
     @property
     def initdb(self) -> Path:
-        """Return the program that makes a data folder."""
+        """Return the program that creates a data folder."""
         return self.folder / "initdb"
 
 
@@ -114,7 +114,7 @@ def _version(postgres: Path) -> str:
 
 
 def _copy(package: Path, prefix: str, copy: Path) -> None:
-    # The wheel's libraries are looked up beside its package, so the relative places stay.
+    # The wheel's libraries are found relative to its package, so the relative paths stay.
     copies = copy.parent
     shutil.rmtree(copies, ignore_errors=True)
     fresh = copy.with_suffix(".new")

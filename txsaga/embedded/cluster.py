@@ -1,9 +1,9 @@
-"""The data folder: making it, checking it, cleaning what a killed server left.
+"""The data folder: create it, check it, clean up after a killed server.
 
-It must never make a new data folder over one that holds anything, and never delete one. All of it
-runs under both locks. The programs it runs inherit the life lock: one that outlives a killed starter
-is waited for, not run into. If a starter dies while a folder is made, `data.new` is left, never a
-half `data`.
+This module must never create a data folder over one that holds anything, and never delete one. All of it
+runs under both locks. The programs it runs inherit the life lock, so the next starter waits for one that
+outlives a killed starter. If a starter dies while it creates a folder, `data.new` is left, never an
+incomplete `data`.
 """
 
 import shutil
@@ -29,7 +29,7 @@ class DataFolder:
     account: Account
 
     def create(self, binaries: Binaries, secret: Secret, life: int) -> None:
-        """Make the data folder beside its place and rename it there when it is complete."""
+        """Create the data folder under another name and rename it when it is complete."""
         unborn = self.home.unborn
         for leftover in (unborn, self.home.discarded):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -56,7 +56,7 @@ class DataFolder:
             raise self._command_failed("initdb", done.stdout)
 
     def set_password(self, binaries: Binaries, secret: Secret, settings: Iterable[str], life: int) -> None:
-        """Set a new password in a stopped server, for when the file with the old one was lost."""
+        """Set a new password in a stopped server, if the file with the old one was lost."""
         done = self.account.run(
             binaries.postgres, "--single", "-D", self.home.data, *settings, "postgres",
             cwd=self.home.root, text=f"ALTER ROLE {USER} PASSWORD '{secret.password}'\n", keep=[life],
@@ -65,7 +65,7 @@ class DataFolder:
             raise self._command_failed("setting a new password", done.stdout)
 
     def clear_leftovers(self) -> None:
-        """Delete the files of a dead server; the pid in them may now be a zombie's or a stranger's."""
+        """Delete the files of a dead server; the pid in them may now be a zombie's or another program's."""
         pid_file(self.home.data).unlink(missing_ok=True)
         for leftover in self.home.sockets.iterdir():
             leftover.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ class DataFolder:
 
 
 def major_of(data: Path) -> int | None:
-    """Return the major version of a data folder, None if there is none yet; refuse a damaged one."""
+    """Return the major version of a data folder, None if there is none yet; raise for a damaged one."""
     if not data.exists() or not any(data.iterdir()):
         return None
     version = data / "PG_VERSION"

@@ -1,6 +1,6 @@
-"""Turns whatever went wrong into one line that says what to do.
+"""Turn any failure into one line that says what to do.
 
-It must not hide a cause: the original exception stays chained, and a line that quotes PostgreSQL
+This module must not hide a cause: the original exception stays chained, and a line that quotes PostgreSQL
 names the log. It decides nothing: whether to try again is decided where the server is started.
 """
 
@@ -27,7 +27,7 @@ def complaint(text: str, kind: type[EmbeddedDatabaseError] = EmbeddedDatabaseErr
 
 @contextmanager
 def explained(root: Path) -> Iterator[None]:
-    """Replace errors of the system and of the driver by one line about the home at `root`."""
+    """Replace errors of the system and of the driver with one line about the home at `root`."""
     try:
         yield
     except OSError as error:
@@ -48,14 +48,14 @@ def serious_line(output: str) -> str:
 
 
 def disk_full(folder: Path, output: str) -> bool:
-    """Tell whether `output` speaks of a full disk, or is silent because even the log could not grow."""
+    """Return whether `output` reports a full disk, or is silent because even the log could not grow."""
     if _DISK_FULL.search(output):
         return True
     return not _SERIOUS.search(output) and shutil.disk_usage(folder).free < _NEARLY_NOTHING
 
 
 def disk_full_complaint(root: Path) -> EmbeddedDatabaseError:
-    """Build the line about a full disk."""
+    """Build the error about a full disk."""
     return complaint(f"the disk below {root} is full: free some space and start again, no data was changed")
 
 

@@ -1,15 +1,15 @@
-"""The folder of one embedded server: what lies where, and who may enter.
+"""The folder of one embedded server: its layout and its permissions.
 
     home/             0711 when root starts the server (its account passes through), else 0700
       pgpass          0600, of the caller: port and password, all that a client needs
-      lock            flocked by whoever starts, stops or resets
+      lock            flocked by the process that starts, stops or resets
       life            flocked by every server process until the last one is gone
       data/ sock/ log  0700/0700/0600, of the server account
-      pg/             a copy of the binaries, when their own place is out of that account's reach
+      pg/             a copy of the binaries, if that account can't reach the originals
 
-It must not change a folder that was there before, least of all one above the home.
+This module must not change a folder that existed before, least of all one above the home.
 If a process dies between two lines here, `data.new`, `data.gone` and `*.new` files stay; they hold
-nothing that is needed and the next start or reset removes them.
+nothing that is needed, and the next start or reset removes them.
 """
 
 import os
@@ -26,7 +26,7 @@ from txsaga.embedded.complaint import complaint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHome:
-    """The places inside one home."""
+    """The paths inside one home."""
 
     root: Path
 
@@ -37,7 +37,7 @@ class ServerHome:
 
     @property
     def unborn(self) -> Path:
-        """Return where a data folder is made before it is renamed into place."""
+        """Return where a data folder is created before it is renamed into place."""
         return self.root / "data.new"
 
     @property
@@ -52,7 +52,7 @@ class ServerHome:
 
     @property
     def log(self) -> Path:
-        """Return the server's log."""
+        """Return the server's log file."""
         return self.root / "log"
 
     @property
@@ -62,12 +62,12 @@ class ServerHome:
 
     @property
     def lock(self) -> Path:
-        """Return the lock of whoever starts or stops."""
+        """Return the lock held to start, stop or reset."""
         return self.root / "lock"
 
     @property
     def life(self) -> Path:
-        """Return the lock that lives as long as any server process."""
+        """Return the lock that is held as long as any server process runs."""
         return self.root / "life"
 
     @property
@@ -76,7 +76,7 @@ class ServerHome:
         return self.root / "pg"
 
     def create(self, mode: int) -> None:
-        """Make the home and the folders missing above it, with `mode` whatever the umask is."""
+        """Create the home and the folders missing above it, with `mode` under any umask."""
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         for folder in reversed(missing):
             _make_folder(folder, mode)
@@ -121,19 +121,19 @@ _LINE = re.compile(rf"\*:(\d+):\*:{USER}:([\w-]+)\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """Where the server listens and what it wants to hear."""
+    """The port of the server and its password."""
 
     port: int
     password: str = field(repr=False)
 
     @classmethod
     def new(cls, port: int) -> Self:
-        """Make up a password of 256 random bits."""
+        """Generate a password of 256 random bits."""
         return cls(port=port, password=secrets.token_urlsafe(32))
 
     @classmethod
     def read(cls, home: ServerHome) -> Self | None:
-        """Read the file; None when it is absent or garbled."""
+        """Read the file; return None if it is absent or garbled."""
         try:
             found = _LINE.fullmatch(home.pgpass.read_text(errors="replace"))
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class Secret:
         return cls(port=int(found[1]), password=found[2]) if found else None
 
     def write(self, home: ServerHome) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         fresh = home.write_private("pgpass.new", f"*:{self.port}:*:{USER}:{self.password}\n")
         fresh.replace(home.pgpass)
         home.sync()

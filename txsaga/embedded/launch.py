@@ -1,11 +1,11 @@
-"""Starts the server of a home; its caller holds the home's lock.
+"""Start the server of a home; the caller holds the home's lock.
 
-States: somebody serves (join it) → server processes live without answering (wait: it recovers, or
-it is orphans, which are ended) → nobody lives (hold the life lock, clean up, start). The life lock
+States: a server answers (join it) → server processes run without answering (wait: the server recovers, or
+they are orphans, which are ended) → no process runs (hold the life lock, clean up, start). The life lock
 is authoritative; `postmaster.pid` never is. The server inherits the lock, so a starter that is
 killed at any line leaves either nothing, or a server that the next starter waits for and joins.
 
-It must not change data: every refusal and every failed start leaves the folder as it was.
+This module must not change data: every refusal and every failed start leaves the folder as it was.
 """
 
 import os
@@ -33,7 +33,7 @@ PORTS = range(27000, 28000)
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on `port` now."""
+    """Return whether a server could listen on `port` now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -61,20 +61,20 @@ SETTINGS: Mapping[str, str] = {
     # One syncfs instead of an fsync per file: recovery after kill -9 takes 0.3 s instead of seconds.
     **({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}),
 }
-# What another try may cure: the port was taken meanwhile, or a dead server's memory is still counted.
+# What another try may solve: the port was taken meanwhile, or a dead server's memory is still attached.
 _PASSING = re.compile(r"could not bind|create any TCP/IP|pre-existing shared memory|lock file .* already exists")
 _TRIES = 2
 _PAUSE = 0.02
 _LOG_LIMIT = 16 * 1024 * 1024
 _SOCKET_PATH_LIMIT = 103
-# The words are arguments, so no path can break out of the shell. It ends at once, so the server
-# is nobody's child: no caller's clean-up takes it along.
+# The command is in arguments, so no path can break out of the shell. The shell exits at once, so the
+# server is no child of the caller, whose clean-up leaves it alone.
 _DETACH = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 &'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One attempt to have a running server before `deadline`."""
+    """One attempt to get a running server before `deadline`."""
 
     home: ServerHome
     account: Account
@@ -83,7 +83,7 @@ class Launch:
     deadline: float
 
     def start(self) -> ProbeAnswer:
-        """Return the first answer of the server, whoever started it."""
+        """Return the first answer of the server, whichever process started it."""
         self._cluster.check_owner()
         failures = 0
         while True:
@@ -101,7 +101,7 @@ class Launch:
             time.sleep(_PAUSE)
 
     def _serving_or_gone(self) -> ProbeAnswer | int:
-        """Wait for a server that answers, or until none is left; then return the life lock, held."""
+        """Wait for a server that answers, or until none is left; then return the held life lock."""
         watch = OrphanWatch(data=self.home.data, account=self.account)
         while True:
             processes = watch.look()
@@ -111,7 +111,7 @@ class Launch:
             answer = serving(self.home, self.account)
             if answer is not None:
                 return answer
-            # Looked at twice: one of ours that just ended also leaves the lock free.
+            # Checked twice: a server of ours that just ended also leaves the lock free.
             if processes.postmaster and self._life.is_free() and watch.look().postmaster:
                 raise complaint(
                     f"a server that txsaga did not start works in {self.home.data} "
@@ -122,7 +122,7 @@ class Launch:
             time.sleep(_PAUSE)
 
     def _spawn(self, life: int) -> tuple[int, str]:
-        """Start a server that inherits `life`; return where its log begins and what the shell said."""
+        """Start a server that inherits `life`; return where its log begins and the shell's output."""
         try:
             self._prepare(life)
             secret = self._usable_secret(life)
@@ -137,7 +137,7 @@ class Launch:
             os.close(life)
 
     def _prepare(self, life: int) -> None:
-        """Make the folders that are missing and clear what a dead server left."""
+        """Create missing folders and clean up after a dead server."""
         if major_of(self.home.data) is None:
             secret = Secret.read(self.home) or Secret.new(free_port())
             secret.write(self.home)
@@ -164,14 +164,14 @@ class Launch:
         return [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
 
     def _socket_folder(self, port: int) -> str:
-        """Quote the folder of the socket; empty if its path is too long, or no client could name it."""
+        """Return the quoted socket folder; empty if its path is too long, or no client could name it."""
         folder = os.fspath(self.home.sockets)
         if len(os.fsencode(folder)) + len(f"/.s.PGSQL.{port}") > _SOCKET_PATH_LIMIT or "," in folder:
             return ""
         return '"' + folder.replace('"', '""') + '"'
 
     def _wait_until_ready(self) -> ProbeAnswer | None:
-        """Wait until the server answers; None if it ended instead."""
+        """Wait until the server answers; return None if it ended instead."""
         while not self._is_late():
             claim = read_pid_file(self.home.data)
             if claim is not None and claim.ready:
@@ -231,14 +231,14 @@ _STOP_PAUSE = 0.01
 
 
 class StopMode(StrEnum):
-    """How a stop treats those who are connected, as in pg_ctl."""
+    """How a stop treats connected clients, as in pg_ctl."""
 
     SMART = "smart"
-    """Wait until they leave."""
+    """Wait until they disconnect."""
     FAST = "fast"
-    """Roll their open transactions back."""
+    """Roll back their open transactions."""
     IMMEDIATE = "immediate"
-    """Leave at once; the next start recovers."""
+    """Quit at once; the next start recovers."""
 
 
 _SIGNALS = {
@@ -249,7 +249,7 @@ _SIGNALS = {
 
 
 def halt(home: ServerHome, account: Account, mode: StopMode, *, deadline: float) -> int:
-    """Stop the server and return the life lock, held."""
+    """Stop the server and return the held life lock."""
     life = LifeLock(path=home.life)
     watch = OrphanWatch(data=home.data, account=account)
     told: int | None = None

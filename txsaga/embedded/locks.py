@@ -1,10 +1,10 @@
 """The two locks of a home.
 
-`lock` serialises starting, stopping and resetting. `life` is handed down to every server process,
-so it is free exactly when the last one is gone; only who holds it may touch the data folder.
+`lock` serialises starting, stopping and resetting. Every server process inherits `life`, so it is free
+exactly when the last one is gone; only its holder may touch the data folder.
 
-It must not unlock `life` after a successful start: the open file is shared with the server.
-What happens if a holder is killed: the kernel frees `lock`; `life` stays with the server processes.
+This module must not unlock `life` after a successful start: the open file is shared with the server.
+If a holder is killed, the kernel frees `lock`; `life` stays with the server processes.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _PAUSE = 0.02
 
 @contextmanager
 def locked(path: Path, *, deadline: float) -> Iterator[bool]:
-    """Hold `path` exclusively; yields whether somebody else held it first."""
+    """Hold `path` exclusively; yield whether another process held it first."""
     descriptor = _open(path)
     waited = False
     try:
@@ -47,7 +47,7 @@ class LifeLock:
     path: Path
 
     def take(self) -> int | None:
-        """Return an open, locked descriptor to hand down, or None while any server process lives."""
+        """Return an open, locked descriptor to be inherited, or None while any server process runs."""
         descriptor = _open(self.path)
         if _flock(descriptor):
             return descriptor
@@ -55,7 +55,7 @@ class LifeLock:
         return None
 
     def is_free(self) -> bool:
-        """Tell whether no server process is left."""
+        """Return whether no server process is left."""
         descriptor = self.take()
         if descriptor is None:
             return False
@@ -64,7 +64,7 @@ class LifeLock:
 
 
 def _open(path: Path) -> int:
-    # 0600: nobody else may flock it and block every start.
+    # 0600: no other account may flock it and block every start.
     return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
 
 

@@ -1,7 +1,7 @@
-"""Asks the server itself whether it is alive, and whether it is ours.
+"""Ask the server itself whether it is alive, and whether it is ours.
 
-A pid or an open port proves nothing: a stranger may listen there. So it connects and compares the
-data folder. It must not show the password to a stranger: only a scram exchange is accepted.
+A pid or an open port proves nothing: a stranger may listen there. So this module connects and compares the
+data folder. It must not reveal the password to a stranger: only a scram exchange is accepted.
 """
 
 import re
@@ -27,16 +27,16 @@ _NOT_YET = re.compile(r"the database system is|not yet accepting connections")
 
 
 class ServerReply(Enum):
-    """How a knock at the port was answered."""
+    """How a connection attempt was answered."""
 
     OURS = auto()
     """The server of this home."""
     BUSY = auto()
     """A PostgreSQL whose connections are all taken."""
     REFUSED = auto()
-    """A PostgreSQL that said no; `text` says why."""
+    """A PostgreSQL that refused; `text` has the reason."""
     NOBODY = auto()
-    """Nobody, a stranger, or a server that is starting or stopping."""
+    """No server, a stranger, or a server that is starting or stopping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +50,18 @@ class ProbeAnswer:
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether the server of this home answered."""
+        """Return whether the server of this home answered."""
         return self.reply is ServerReply.OURS
 
 
 def connect(secret: Secret, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
-    """Open an autocommit connection that the caller's PG* variables can't bend."""
+    """Open an autocommit connection that the caller's PG* variables can't affect."""
     fixed = (
         "sslmode=disable gssencmode=disable channel_binding=disable target_session_attrs=any "
         "client_encoding=utf8 options=''"
     )
     if psycopg.pq.version() >= 160000:
-        # Older client libraries lack it; with them only the comparison of folders tells a stranger.
+        # Older client libraries lack it; with them only the comparison of folders detects a stranger.
         fixed += " require_auth=scram-sha-256"
     return psycopg.connect(
         fixed, host="127.0.0.1", hostaddr="127.0.0.1", port=secret.port, dbname=database,
@@ -70,7 +70,7 @@ def connect(secret: Secret, database: str = "postgres") -> psycopg.Connection[tu
 
 
 def ask(secret: Secret | None, data: Path) -> ProbeAnswer:
-    """Knock once."""
+    """Try to connect once."""
     if secret is None:
         return ProbeAnswer(reply=ServerReply.NOBODY)
     try:
@@ -98,7 +98,7 @@ def _same_folder(claimed: str, data: Path) -> bool:
 
 
 def serving(home: ServerHome, account: Account) -> ProbeAnswer | None:
-    """Return the answer of a server that serves, None while there is none; raise if it never will."""
+    """Return the answer of a serving server, None while there is none; raise if there never will be."""
     secret = Secret.read(home)
     answer = ask(secret, home.data)
     if answer.is_ours:

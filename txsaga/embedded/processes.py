@@ -1,8 +1,8 @@
-"""Who works in a data folder, asked of the operating system, because `postmaster.pid` lies.
+"""The processes of a data folder, from the operating system, because `postmaster.pid` lies.
 
-After kill -9 or a container's restart the pid in it may be a zombie's or a stranger's. A server
-process is known by its name and by its working directory. It must not signal anything that is not
-one. Without /proc (macOS) it sees nobody and says so; the life lock then decides alone.
+After kill -9 or a container restart the pid in it may be a zombie's or another program's. A server
+process is recognised by its name and its working directory. This module must not signal any other
+process. Without /proc (macOS) it sees none and reports that; the life lock then decides alone.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from txsaga.embedded.account import Account
 
-# A postmaster that starts or ends has no pid file for some milliseconds; it is no orphan yet.
+# A postmaster that starts or ends has no pid file for some milliseconds; that is no orphan yet.
 _GRACE = 0.3
 PROC = Path("/proc")
 _LIST = """
@@ -35,7 +35,7 @@ class PidFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """The server processes of one data folder; `visible` is False where nobody can look."""
+    """The server processes of one data folder; `visible` is False if they can't be seen."""
 
     visible: bool
     everyone: frozenset[int]
@@ -44,12 +44,12 @@ class Processes:
 
 
 def pid_file(data: Path) -> Path:
-    """Return where a postmaster writes down that it runs."""
+    """Return the path of the postmaster's pid file."""
     return data / "postmaster.pid"
 
 
 def read_pid_file(data: Path) -> PidFile | None:
-    """Read the pid file; None when it is absent or unfinished."""
+    """Read the pid file; return None if it is absent or unfinished."""
     try:
         lines = pid_file(data).read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def read_pid_file(data: Path) -> PidFile | None:
 
 
 def can_look() -> bool:
-    """Tell whether this system shows who works where."""
+    """Return whether this system shows where processes work."""
     return (PROC / "self" / "cwd").exists()
 
 
@@ -82,14 +82,14 @@ def working_in(data: Path, account: Account) -> Processes:
 
 @dataclass(slots=True, kw_only=True)
 class OrphanWatch:
-    """Ends backends whose postmaster is dead: a busy one would work on for minutes."""
+    """Ends backends whose postmaster is dead: a busy one would run on for minutes."""
 
     data: Path
     account: Account
     _since: float | None = field(default=None, init=False)
 
     def look(self) -> Processes:
-        """List the processes, and quit those that have had no postmaster for a while."""
+        """List the processes, and end those that have had no postmaster for a while."""
         found = working_in(self.data, self.account)
         if found.postmaster is not None or not found.everyone:
             self._since = None
@@ -110,7 +110,7 @@ def tell(pid: int, number: signal.Signals) -> None:
 
 
 def _list(data: Path, account: Account) -> frozenset[int]:
-    # As the account: in a container root may not look into the processes of others.
+    # As the account: in a container root may not inspect the processes of others.
     listing = account.run("sh", "-c", _LIST, "sh", data, cwd=Path("/")).stdout
     return frozenset(int(word) for word in listing.split() if word.isdigit())
 

@@ -1,8 +1,8 @@
 """The embedded PostgreSQL of this account: one server per home, shared by every process that asks.
 
-`ensure()` finds it or starts it; nobody stops it but `stop()`, because schedulers, workers and
-notebooks share it. If this process dies, the server goes on. It must not lose data: only `reset()`
-deletes any, and only after the server is gone.
+`ensure()` finds it or starts it; only `stop()` stops it, because schedulers, workers and notebooks
+share it. If this process dies, the server keeps running. This module must not lose data: only
+`reset()` deletes any, and only after the server is gone.
 """
 
 import os
@@ -48,7 +48,7 @@ class EmbeddedServer:
     binaries: Path | None = None
     account: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Server settings beyond the usual ones, for whoever starts it."""
+    """Server settings beyond the usual ones, used if this process starts it."""
 
     def __post_init__(self) -> None:
         """Make the home absolute: the server changes its working directory."""
@@ -65,7 +65,7 @@ class EmbeddedServer:
         )
 
     def ensure(self, *, timeout: float = 90) -> Self:
-        """Return with the server running and the default database there, whoever started it."""
+        """Ensure that the server runs, whichever process started it, with the default database."""
         deadline = time.monotonic() + timeout
         with explained(self.home):
             answer = self._ask()
@@ -76,7 +76,7 @@ class EmbeddedServer:
         return self
 
     def revive(self, *, timeout: float = 30) -> Self:
-        """Start the server again where it was killed; one that was stopped stays stopped."""
+        """Start the server again if it was killed; one that was stopped stays stopped."""
         deadline = time.monotonic() + timeout
         with explained(self.home):
             if self._was_killed():
@@ -86,7 +86,7 @@ class EmbeddedServer:
         return self
 
     def stop(self, mode: str = StopMode.FAST, *, timeout: float = 60) -> None:
-        """Return when the last server process is gone; what was killed before counts as stopped too."""
+        """Stop the server and return when its last process is gone; one killed before counts as stopped."""
         known = {str(name): name for name in StopMode}
         if mode not in known:
             raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(known)}")
@@ -110,7 +110,7 @@ class EmbeddedServer:
                         os.close(life)
 
     def status(self) -> ServerStatus:
-        """Tell what is known, without starting or changing anything."""
+        """Return what is known, without starting or changing anything."""
         with explained(self.home):
             secret = Secret.read(self._paths) if self.home.exists() else None
             answer = serving(self._paths, self._account) if self._paths.data.exists() else None
@@ -131,7 +131,7 @@ class EmbeddedServer:
             return database_url(self._paths, self._secret(), database, driver=driver, socket=socket)
 
     def database(self, name: str) -> Self:
-        """Create a database unless it is there."""
+        """Create a database unless it exists."""
         with explained(self.home), connect(self._secret()) as connection:
             known = connection.execute("select from pg_database where datname = %s", [name]).rowcount
             if not known:
@@ -162,7 +162,7 @@ class EmbeddedServer:
         return launch.start()
 
     def _was_killed(self) -> bool:
-        """Tell whether the server left without a word: one that is stopped takes its pid file away."""
+        """Return whether the server was killed: one that is stopped removes its pid file."""
         data = self._paths.data
         return read_pid_file(data) is not None and working_in(data, self._account).postmaster is None
 

@@ -1,13 +1,13 @@
 """
-Evidence: one row that local work leaves in its own database, by its own commit.
+Evidence: a row that local work writes in its own database, in its own commit.
 
-    txsaga_database   the uuid of this very database: a wrong URL can't answer for another one
+    txsaga_database   the uuid of this database, so that a wrong URL can't answer for another one
     txsaga_evidence   (store, incarnation, txid, branch) -> 1 committed | 2 rolled back: the barrier
-    txsaga_inbox      (group, message): what the message was to do here is done
+    txsaga_inbox      (group, message): the effect of the message is done in this database
 
-The row is the first write of a local transaction. A barrier is the same row, written by check-back. Their primary key
-admits only one of them: who reads the row knows what became of the work, and after a barrier no late commit succeeds.
+The row is the first write of a local transaction. A barrier is the same row, written by check-back. The primary key
+admits only one of the two: the row shows the outcome of the work, and after a barrier no late commit can succeed.
 
-Nothing here decides. If a process dies between any two lines, either nothing of the local work is there and the next
-barrier says so, or all of it is there with its row.
+Nothing here decides. If a process dies between any two lines, either none of the local work is committed and the next
+barrier records that, or all of it is committed with its row.
 """

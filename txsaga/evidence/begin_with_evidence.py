@@ -1,9 +1,8 @@
 """
-The row that opens a local transaction, sent to PostgreSQL with its BEGIN: one round trip instead of two.
+Sends the row that opens a local transaction to PostgreSQL with its BEGIN: one round trip instead of two.
 
-It must not say what an error means: what goes wrong is taken back, and the usual way, by the driver, meets it
-again and says so; only a server that says nothing is waited for no longer. If it never runs, the row is written by that
-way.
+This module must not interpret errors: it rolls back, and the usual path through the driver meets the error again and
+reports it; only a silent server ends in an error here. If this never runs, that path writes the row.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from txsaga.evidence.schema import MAIN, EvidenceKey
 from txsaga.evidence.statements import MARKED
 
 WORTH = 4
-"""Uses for which it pays to prepare; where they don't last as long it is not tried again."""
+"""Number of uses for which preparing pays off; if statements are lost earlier, they are not prepared again."""
 
 
 class PreparedStatements:
-    """Our statements in one session."""
+    """Our prepared statements in one session."""
 
     __slots__ = ("_given_up", "_there", "_uses")
 
@@ -36,7 +35,7 @@ class PreparedStatements:
         self._uses = 0
 
     def use(self, prepare: Callable[[], bool]) -> bool:
-        """Tell whether they can be used, preparing them where that is worth it."""
+        """Return whether they can be used, preparing them if that is worthwhile."""
         if not self._there and not self._given_up:
             self._there, self._uses = prepare(), 0
             self._given_up = not self._there
@@ -44,7 +43,7 @@ class PreparedStatements:
         return self._there
 
     def lose(self) -> None:
-        """Note that the server knows them no more."""
+        """Record that the server has dropped them."""
         self._there, self._given_up = False, self._uses < WORTH
 
 
@@ -53,13 +52,13 @@ _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
 
 
 PATIENCE = 60.0
-"""Seconds that a silent server is waited for, as in a vote."""
+"""Seconds to wait for a silent server, as in a vote."""
 
 Driver = psycopg.Connection[object] | psycopg.AsyncConnection[object]
 
 
 def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
-    """Begin the transaction of a connection with the row of a commit; False where that is left to the driver."""
+    """Begin a connection's transaction with its commit row; False if that is left to the driver."""
     driver = connection.connection.driver_connection
     if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) or not _is_plain(driver):
         return False
@@ -76,18 +75,18 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
             kept.lose()
         _ask(driver, "rollback")
     except libpq.ServerSilent as silent:
-        connection.invalidate()  # an answer that comes later is nobody's
+        connection.invalidate()  # a late answer would be read by the next user
         raise StoreUnavailable(f"the database of the local work does not answer: {silent}") from silent
     except libpq.SessionLost:
         pass
     except BaseException:
-        connection.invalidate()  # interrupted: the answer that is under way is nobody's
+        connection.invalidate()  # interrupted: the pending answer would be read by the next user
         raise
     return False
 
 
 def _is_plain(driver: Driver) -> bool:
-    """Tell whether the driver would begin a transaction now, and keeps statements prepared."""
+    """Return whether the driver would begin a transaction now and may keep prepared statements."""
     return (
         not driver.autocommit
         and driver.prepare_threshold is not None
@@ -102,7 +101,7 @@ def _ask(driver: Driver, text: str) -> libpq.ServerAnswer:
 
 @cache
 def _texts(table: Table, dialect: Dialect) -> tuple[str, str]:
-    """Return the name of the prepared row, and what prepares it."""
+    """Return the name of the prepared insert, and the statement that prepares it."""
     place = dialect.identifier_preparer.format_table(table)
     row = _ROW.format(table=place, main=MAIN, outcome=int(Decision.COMMIT), marked=MARKED)
     name = f"txsaga_{crc32(row.encode()):08x}_first"

@@ -1,4 +1,4 @@
-"""The evidence of one registered database, through the user's own SQLAlchemy engine."""
+"""The evidence of one registered database, through the user's SQLAlchemy engine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from txsaga.evidence.steps import SqlSteps
 
 
 def outcomes(rows: Iterable[Row[*tuple[Any, ...]]]) -> dict[EvidenceKey, EvidenceOutcome]:
-    """Return the outcome of each transaction whose own row is among these, with its late bodies.
+    """Return the outcome of each transaction whose main row is among these, with its late bodies.
 
-    The rows of branches under two-phase commit lie beside them and say nothing here.
+    Rows of two-phase commit branches are in the same table and are ignored here.
     """
     standing: dict[EvidenceKey, Decision] = {}
     bodies: dict[EvidenceKey, dict[int, bytes]] = defaultdict(dict)
@@ -43,7 +43,7 @@ def outcomes(rows: Iterable[Row[*tuple[Any, ...]]]) -> dict[EvidenceKey, Evidenc
 
 
 def slots(branches: Iterable[str]) -> frozenset[int]:
-    """Return the numbers of the slots among these branches."""
+    """Return the slot numbers among these branches."""
     return frozenset(int(branch.removeprefix(SLOT)) for branch in branches if branch.startswith(SLOT))
 
 
@@ -52,11 +52,11 @@ _FENCES = 4  # connections
 
 
 def _nobody(done: bool) -> None:
-    """Announce to nobody."""
+    """Ignore the announcement."""
 
 
 class SqlEvidence:
-    """Evidence in PostgreSQL, MariaDB, MySQL or SQLite; connects with the first question."""
+    """Evidence in PostgreSQL, MariaDB, MySQL or SQLite; connects on first use."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SqlEvidence:
         loops: AsyncEngine | None = None,
         where: Whereabouts | None = None,
     ) -> None:
-        ddl(engine.dialect.name)  # other databases are refused here
+        ddl(engine.dialect.name)  # refuses other databases
         self._engine, self.loops = engine, loops
         self._name = name or resource_name(engine)
         self._where = where or Whereabouts(engine, self._name, create=create)
@@ -75,7 +75,7 @@ class SqlEvidence:
         self._within: LoopEvidence | None = None
 
     def in_loop(self) -> SqlEvidence:
-        """Return the same evidence for local work within an event loop; `ConfigError` where it takes none."""
+        """Return the same evidence for local work in an event loop; `ConfigError` without an async engine."""
         if self.loops is None:
             raise ConfigError(
                 f"resource {self._name!r} is registered with an engine for threads; "
@@ -87,7 +87,7 @@ class SqlEvidence:
 
     @property
     def database(self) -> UUID:
-        """The uuid that the evidence table of this very database carries."""
+        """The uuid stored in this database next to the evidence table."""
         return self._where.place.database
 
     @contextmanager
@@ -105,22 +105,22 @@ class SqlEvidence:
                 yield self._shown(connection)
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
-        """Store a late body beside the evidence, in the local transaction."""
+        """Store a late body with the evidence, in the local transaction."""
         key = EvidenceKey.parse(transaction)
         connection.execute(statements.write_body(self._where.place.table, key, slot, body), execution_options=PLAIN)
 
     def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
-        """Return the slots whose bodies lie in the local transaction."""
+        """Return the slots whose bodies are stored in the local transaction."""
         key = EvidenceKey.parse(transaction)
         asked = statements.branches(self._where.place.table, key)
         return slots(connection.scalars(asked, execution_options=PLAIN))
 
     def read(self, transaction: str) -> EvidenceOutcome | None:
-        """Return what the evidence says; None when there is none."""
+        """Return the recorded outcome; None if there is no evidence."""
         return self.read_many([transaction]).get(transaction)
 
     def read_many(self, transactions: Sequence[str]) -> dict[str, EvidenceOutcome]:
-        """Return what the evidence says of each transaction that has some, in one question."""
+        """Return the recorded outcome of each transaction that has evidence, in one query."""
         keys = {transaction: EvidenceKey.parse(transaction) for transaction in transactions}
         asked, place = list(set(keys.values())), self._where.place
         found: dict[EvidenceKey, EvidenceOutcome] = {}
@@ -133,14 +133,14 @@ class SqlEvidence:
 
     @property
     def at_once(self) -> int:
-        """How many are fenced at the same time: on servers, and no more than the user's pool keeps open."""
+        """How many are fenced concurrently: several only on servers, and no more than the user's pool keeps open."""
         pool = self._engine.pool
         if self._engine.dialect.name == "sqlite" or not isinstance(pool, QueuePool):
             return 1
         return max(1, min(_FENCES, pool.size()))
 
     def fence(self, transaction: str) -> EvidenceOutcome | None:
-        """Write the rollback barrier unless evidence is there, and return what stands; None while it runs."""
+        """Write the rollback barrier unless evidence exists, and return the recorded outcome; None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
         with self._connected() as connection, short_waits(connection, locks=1):
             try:
@@ -150,7 +150,7 @@ class SqlEvidence:
                 connection.commit()
                 return EvidenceOutcome(committed=False, bodies={})
             except IntegrityError:
-                connection.rollback()  # a row is there: it stands
+                connection.rollback()  # a row exists: its outcome is final
             except DBAPIError as error:
                 if not is_blocked(error):
                     raise
@@ -187,12 +187,12 @@ def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None
 
 
 class LoopEvidence(SqlEvidence):
-    """The same for local work within an event loop: it is done by an engine of asyncio's, and asked for by another."""
+    """Evidence for local work in an event loop: an AsyncEngine does the work, another engine reads the evidence."""
 
     def __init__(self, engine: AsyncEngine, name: str, where: Whereabouts) -> None:
         self._engine, self._name, self._where = engine.sync_engine, name, where
         self._asynchronous = engine
-        self._agrees = False  # with the database that is asked
+        self._agrees = False  # whether both engines lead to the same database
 
     def in_loop(self) -> SqlEvidence:
         """Return itself."""
@@ -202,11 +202,11 @@ class LoopEvidence(SqlEvidence):
         return AsyncConnection(self._asynchronous, connection)
 
     def fill(self, connection: Any, transaction: str, slot: int, body: bytes) -> None:
-        """Store a late body beside the evidence, in the local transaction."""
+        """Store a late body with the evidence, in the local transaction."""
         super().fill(connection.sync_connection, transaction, slot, body)
 
     def filled(self, connection: Any, transaction: str) -> frozenset[int]:
-        """Return the slots whose bodies lie in the local transaction."""
+        """Return the slots whose bodies are stored in the local transaction."""
         return super().filled(connection.sync_connection, transaction)
 
     def _open(self) -> Connection:

@@ -1,8 +1,7 @@
-"""What a driver's error means for evidence, and the edge where it becomes one of ours.
+"""Classifies driver errors for evidence, and converts them into our errors.
 
-The codes of the three databases never meet: SQLSTATEs are text, those of MySQL lie above 1000, those of
-SQLite below 256. What is not listed here means the careful thing: not blocked, not forbidden, and at COMMIT
-unknown.
+The codes of the three databases do not overlap: SQLSTATEs are text, MySQL's numbers are above 1000, SQLite's below 256.
+A code not listed here gets the cautious meaning: not blocked, not forbidden, and at COMMIT unknown.
 """
 
 from collections.abc import Iterator
@@ -41,34 +40,34 @@ _REFUSED: frozenset[Code] = frozenset(
 
 
 def is_blocked(error: DBAPIError) -> bool:
-    """Tell whether another transaction was in the way."""
+    """Return whether another transaction blocked this one."""
     return code_of(error) in _BLOCKED
 
 
 def is_forbidden(error: DBAPIError) -> bool:
-    """Tell whether a right is missing."""
+    """Return whether a right is missing."""
     return code_of(error) in _FORBIDDEN
 
 
 def is_absent(error: DBAPIError) -> bool:
-    """Tell whether PostgreSQL found no such table on the search path."""
+    """Return whether PostgreSQL found no such table on the search path."""
     return code_of(error) == "42P01"
 
 
 def refuses_commit(error: DBAPIError) -> bool:
-    """Tell whether an error at COMMIT is a clear no; everything else leaves the outcome unknown."""
+    """Return whether an error at COMMIT is a definite no; any other error leaves the outcome unknown."""
     code = code_of(error)
     if not isinstance(code, str):
         return code in _REFUSED
-    # FATAL and PANIC end the session, perhaps after the commit was written.
+    # FATAL and PANIC end the session, possibly after the commit was written.
     severity = getattr(getattr(error.orig, "diag", None), "severity_nonlocalized", None)
-    severity = severity or getattr(getattr(error.orig, "__cause__", None), "severity_en", None)  # so asyncpg has it
+    severity = severity or getattr(getattr(error.orig, "__cause__", None), "severity_en", None)  # where asyncpg has it
     lost = code.startswith(("08", "57P")) or code == "40003"
     return severity == "ERROR" and not lost
 
 
 class edge:
-    """Turns what a driver raises in its block into our errors, which name the resource; every call goes through it."""
+    """Converts a driver's errors in its block into ours, which name the resource; every call goes through it."""
 
     __slots__ = ("_resource",)
 
@@ -87,13 +86,13 @@ class edge:
 
 @contextmanager
 def reached(resource: str, engine: Engine) -> Iterator[Connection]:
-    """Connect to ask a question: a connection that can't be had is one that is not there now, whatever is raised."""
+    """Connect to read something; any error while connecting means that the resource is unavailable."""
     with edge(resource):
         try:
             connection = plain(engine).connect()
         except (DBAPIError, PoolTimeout, TxSagaError):
             raise
-        except Exception as away:  # of the user's own way to connect: a vault, a token
+        except Exception as away:  # from the user's own connect code: a vault, a token
             said = f"{type(away).__name__}: {_line(away)}"
             raise StoreUnavailable(f"resource {resource!r} can't be connected to: {said}") from away
         with connection:
@@ -110,14 +109,14 @@ def _ours(resource: str, error: DBAPIError) -> StoreError:
 
 
 def code_of(error: BaseException) -> Code | None:
-    """Return the code that the driver gives; None when it gives none."""
+    """Return the driver's error code; None if it has none."""
     driver = error.orig if isinstance(error, DBAPIError) else error
     number = getattr(driver, "sqlite_errorcode", None)
     if isinstance(number, int):
-        return number & 0xFF  # without the extension that tells why it was busy
+        return number & 0xFF  # without the extended code
     first = driver.args[0] if driver is not None and driver.args else None
     if isinstance(first, int):
-        return first  # before the SQLSTATE, which is a coarser word for the same
+        return first  # preferred over the SQLSTATE, which is coarser
     state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
     return state if isinstance(state, str) else None
 

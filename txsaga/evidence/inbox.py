@@ -1,9 +1,9 @@
 """
-The inbox: a row for each message whose effect is in this database, written by the effect's own transaction.
+The inbox: a row for each message whose effect is in this database, written in the effect's own transaction.
 
-Only one transaction gets the row in; a duplicate waits for it and is told that the effect is there. It must never
-commit or roll back by itself, and the table is never created in the caller's transaction: MySQL would commit it. If
-the process dies before the caller's COMMIT, neither row nor effect is there, and the message comes again.
+Only one transaction can insert the row; a duplicate waits for it and gets `AlreadyDone`. The inbox must never commit or
+roll back, and never creates its table in the caller's transaction: MySQL would commit it. If the process dies before
+the caller's COMMIT, neither row nor effect exists, and the message is delivered again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txsaga.evidence.statements import MARKED
 LONGEST = timedelta(days=36_500)
 
 _VALUES = f"{INBOX} (grp, message) values (:group, :message)"
-# None of them fails on a duplicate: that would spoil the caller's transaction on PostgreSQL.
+# None fails on a duplicate: on PostgreSQL that would abort the caller's transaction.
 _INSERT: Mapping[str, str] = MappingProxyType(
     {
         "postgresql": f"insert into {_VALUES} on conflict do nothing returning {MARKED}",
@@ -52,13 +52,13 @@ _DELETE_OLD: Mapping[str, str] = MappingProxyType(
 )
 
 _pools: WeakSet[Pool] = WeakSet()
-"""Where the table was found."""
+"""Pools whose database is known to have the table."""
 
 
 def inbox(
     connection: Connection, message: Delivery | Delivered, *, group: str | None = None
 ) -> AbstractContextManager[None]:
-    """Do the effect of a message once: `AlreadyDone` when this database holds it, for this group."""
+    """Do the effect of a message once; `AlreadyDone` if this database has it for this group."""
     advice = "give the SQLAlchemy Connection that the effect goes through; of a Session, session.connection()"
     check_kind(connection, Connection, "the connection", advice)
     check_kind(message, (Delivery, Delivered), "the message", "give one that a consumer or a stream gave")
@@ -71,10 +71,10 @@ def inbox(
 
 
 def forget(engine: Engine, older_than: timedelta, name: str | None = None) -> int:
-    """Forget messages whose effect is that old, by the database's clock; return how many."""
+    """Delete the rows of messages whose effect is older, by the database's clock; return how many."""
     check_duration(older_than, "older_than", LONGEST)
     resource, dialect = name or resource_name(engine), engine.dialect.name
-    statements(dialect)  # other databases are refused here
+    statements(dialect)  # refuses other databases
     if not has_inbox(engine, resource):
         raise missing(engine, resource)
     with edge(resource), engine.begin() as connection:
@@ -85,7 +85,7 @@ def forget(engine: Engine, older_than: timedelta, name: str | None = None) -> in
 def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
     resource = resource_name(connection.engine)
     with edge(resource):
-        statements(connection.dialect.name)  # other databases are refused here
+        statements(connection.dialect.name)  # refuses other databases
         refuse_autocommit(connection)
         _require_table(connection, resource)
         begin_now(connection)
@@ -99,7 +99,7 @@ def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
             _require_row(connection, row, mark)
     except BaseException:
         if connection.get_transaction() is opened:
-            with suppress(Exception):  # then nothing of this transaction can be committed either
+            with suppress(Exception):  # on an error here nothing of this transaction can be committed either
                 connection.execute(text(f"delete {_ROW}"), row)
         raise
 
@@ -108,7 +108,7 @@ def _inserted(connection: Connection, row: dict[str, str]) -> bool:
     try:
         answer = connection.execute(text(_INSERT[connection.dialect.name]), row)
     except DBAPIError:
-        _pools.discard(connection.engine.pool)  # the table may be gone: the next one looks again
+        _pools.discard(connection.engine.pool)  # the table may be gone: the next call checks again
         raise
     return answer.first() is not None if answer.returns_rows else answer.rowcount > 0
 
@@ -122,9 +122,9 @@ def _require_transaction(connection: Connection, opened: RootTransaction | None,
 
 
 def _require_row(connection: Connection, row: dict[str, str], mark: str | None) -> None:
-    """Refuse to leave the block without the row: servers roll back a whole transaction under a statement."""
+    """Raise if the row is gone: servers roll back a whole transaction on some errors."""
     state = session_state(connection)
-    # Who can insert it again has lost it. To read it would fail in a MySQL snapshot that is older than the table.
+    # If it can be inserted again, it was lost. Reading it would fail in a MySQL snapshot older than the table.
     marked = mark is not None and mark_of(connection) == mark
     if state in (IDLE, IN_ERROR) or (not marked and _inserted(connection, row)):
         raise TransactionError(
@@ -140,13 +140,13 @@ def _require_table(connection: Connection, resource: str) -> None:
     if not sees_inbox(connection):
         _require_room_beside(connection, resource)
         create(engine, resource)
-        if not sees_inbox(connection):  # PostgreSQL: this connection's search path leads elsewhere
+        if not sees_inbox(connection):  # PostgreSQL: this connection has another search path
             raise missing(engine, resource)
     _pools.add(engine.pool)
 
 
 def _require_room_beside(connection: Connection, resource: str) -> None:
-    """Refuse to create the table where that would wait for this very transaction, or end it."""
+    """Raise if creating the table would wait for this transaction, or end it."""
     shared = isinstance(connection.engine.pool, StaticPool | SingletonThreadPool | AssertionPool)
     driver = connection.connection.driver_connection
     if shared or getattr(driver, "in_transaction", False):

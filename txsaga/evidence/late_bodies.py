@@ -1,9 +1,9 @@
 """
-Late bodies of one block: places kept before local work, filled in it, on its own connection.
+Late bodies of one block: slots reserved before local work and filled during it, on its own connection.
 
-A body lies beside the evidence in the same commit, so whoever finds the evidence finds the body. Nothing may be
-filled anywhere else: a body on another connection would be gone, or there, without the work it speaks of. If a
-body is missing behind the local commit, nobody can commit the transaction any more (R16).
+A body is stored with the evidence in the same commit, so a reader of the evidence always finds the body. Slots must not
+be filled on another connection: the body could be lost, or exist, without the work it describes. If a body is missing
+after the local commit, the transaction can never be committed (R16).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A place for a body that is known only in the local transaction."""
+    """A slot for a body that is known only in the local transaction."""
 
     def __init__(self, late: LateBodies, number: int) -> None:
         self._late, self._number = late, number
 
     def fill(self, connection: Connection, body: bytes) -> None:
-        """Store the body beside the evidence, in the local transaction."""
+        """Store the body with the evidence, in the local transaction."""
         self._late.fill(connection, self._number, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The local transaction that may fill places now."""
+    """The local transaction that may fill slots now."""
 
     evidence: Evidence
     transaction: str
@@ -46,7 +46,7 @@ class Filling:
 
 
 class LateBodies:
-    """The places of one block, and what was filled in."""
+    """The slots of one block and the bodies filled in."""
 
     def __init__(self) -> None:
         self.bodies: dict[int, bytes] = {}
@@ -54,7 +54,7 @@ class LateBodies:
         self._filling: Filling | None = None
 
     def keep(self, txid: int, qid: int, shape: Message) -> tuple[LateSlot, Slot]:
-        """Number a place for a message without its body: what is stored of it, and what the user fills."""
+        """Reserve a numbered slot for a message without its body; return its stored form and the user's `Slot`."""
         self._kept += 1
         stored = LateSlot(
             txid=txid,
@@ -69,17 +69,17 @@ class LateBodies:
 
     @contextmanager
     def filled_in(self, filling: Filling) -> Iterator[None]:
-        """Let places be filled while local work runs, and let it end only when all of them are."""
+        """Allow filling slots while local work runs; raise at the end unless all are filled."""
         self._filling, process = filling, this_process()
         try:
             yield
-            if this_process() == process:  # a forked child asks nothing on its parent's session
+            if this_process() == process:  # a forked child must not use its parent's session
                 self._require_filled(filling)
         finally:
             self._filling = None
 
     def fill(self, connection: Connection, number: int, body: bytes) -> None:
-        """Fill a place, once."""
+        """Fill a slot, once."""
         validate_body(body)
         filling = self._filling
         if filling is None or connection is not filling.connection:
@@ -92,20 +92,20 @@ class LateBodies:
     def _require_filled(self, filling: Filling) -> None:
         filled = frozenset(self.bodies)
         if filled and filling.connection.in_transaction():
-            # The rows are asked: a savepoint that was rolled back took its bodies along.
+            # Read the rows: rolling back a savepoint also removed its bodies.
             filled = filling.evidence.filled(filling.connection, filling.transaction)
         if missing := sorted(set(range(1, self._kept + 1)) - filled):
             raise TransactionError(f"late slots {missing} were kept and not filled; nothing was done")
 
 
 LATE_PART = 2
-"""Late bodies are a contribution of their own, behind the block's."""
+"""Part number of late bodies: a contribution of their own, after the block's."""
 FIRST_CHUNK = 1_000_000
-"""Late chunks stand behind all that was sent before."""
+"""Chunk numbers of late bodies come after those of all other messages."""
 
 
 def lay_out(slot: LateSlot, body: bytes) -> Row:
-    """Lay out a late body as a chunk of its own."""
+    """Lay out a late body as a separate chunk."""
     columns = lay_out_columns(
         [body], key=[slot.key], tag=[slot.tag], headers=[slot.headers], ordering_key=[slot.ordering_key]
     )

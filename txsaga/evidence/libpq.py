@@ -1,7 +1,7 @@
 """
-Plain text straight to PostgreSQL, where what is sent and what is waited for are two calls.
+Sends plain SQL text to PostgreSQL through libpq, with separate calls for sending and receiving.
 
-It must not decide what an answer means. If the process dies between the two calls, the server does what it was sent.
+This module must not interpret answers. If the process dies between the two calls, the server still runs what was sent.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from txsaga.aio.readable import readable_by
 from txsaga.core.fibers import Fiber, current_fiber, run_blocking
 
 IMPATIENCE = 0.0004
-"""Seconds for which one looks again and again."""
+"""Seconds of busy polling."""
 PRICE = 4
-"""What a look in vain costs; one that is worth it pays back 1."""
+"""Cost of a poll that ended without an answer; a successful one pays back 1."""
 DEBT = 4 * PRICE
-"""Where so much is owed most answers are slow: the disk is, or the server is far away."""
+"""The limit of the summed cost: beyond it most answers are slow, because of the disk or the distance."""
 RESTS = 60
-"""Answers for which nobody looks out then."""
+"""Number of answers without busy polling after that."""
 
 
 class SpinWait:
-    """One who looks out for answers, as long as that pays."""
+    """Busy-polls for answers, as long as that pays off."""
 
     def __init__(self) -> None:
         self._owed = self._rests = 0
 
     def look(self, readable: select.poll) -> None:
-        """Return as soon as there is something to read, or when one should rather sleep."""
+        """Return once there is something to read, or when the caller should rather block."""
         if self._rests:
             self._rests -= 1
-        elif not readable.poll(0):  # one that is there already tells nothing
+        elif not readable.poll(0):  # an answer already there is no evidence either way
             self._keep_looking(readable)
 
     def _keep_looking(self, readable: select.poll) -> None:
         until = time.perf_counter() + IMPATIENCE
         while True:
-            os.sched_yield()  # the server may need this very processor
+            os.sched_yield()  # the server may need this CPU
             if readable.poll(0):
                 self._owed = max(0, self._owed - 1)
                 return
@@ -61,36 +61,36 @@ class SpinWait:
 
 
 UNPREPARED = "26000"
-"""A statement is not prepared in this session: whoever resets sessions drops what was."""
+"""SQLSTATE: the statement is not prepared in this session; resetting a session drops prepared statements."""
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _lookout = SpinWait()
 _waiting = set[int]()
-"""Threads that wait in `receive`. Who waits for the home database, or for other servers, is not among them."""
+"""Threads waiting in `receive`, without those that wait for the home database or for other servers."""
 os.register_at_fork(after_in_child=_waiting.clear)
 
 
 class SessionLost(Exception):
-    """The session ended, or fell silent: nobody knows what became of what was sent."""
+    """The session ended or fell silent: the outcome of what was sent is unknown."""
 
 
 class ServerSilent(SessionLost):
-    """There was no answer in time: the server may be at work on it still."""
+    """No answer came in time: the server may still be working on it."""
 
 
 class ServerAnswer(NamedTuple):
-    """What the server says of one statement: its tag and the first row, or a clear error."""
+    """The server's answer to one statement: its tag and the first row, or a definite error."""
 
     tag: str = ""
     row: Sequence[str | None] = ()
     state: str = ""  # the SQLSTATE of an error
     why: str = ""
-    table: str = ""  # what a constraint belongs to
+    table: str = ""  # the table of a violated constraint
 
 
 def hung_up(session: PGconn) -> bool:
-    """Tell whether the server has left while nothing was under way: what is not sent yet is not in doubt."""
+    """Return whether the server closed the idle session: what is not sent yet is not in doubt."""
     if session.status == ConnStatus.BAD:
         return True
     readable = _poll(session, select.POLLIN)
@@ -103,7 +103,7 @@ def hung_up(session: PGconn) -> bool:
 
 
 def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given: Mapping[str, Any] = _NONE) -> str:
-    """Write what the driver would send by itself, in a round trip of its own; `given` goes before its settings."""
+    """Return the BEGIN the driver would send in a separate round trip; `given` overrides its settings."""
     level = given.get("isolation_level", driver.isolation_level)
     read_only = given.get("read_only", driver.read_only)
     deferrable = given.get("deferrable", driver.deferrable)
@@ -118,7 +118,7 @@ def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given:
 
 
 def send(session: PGconn, text: str | bytes, patience: float = math.inf) -> None:
-    """Send statements, waiting so many seconds till all of it is taken; together they are one round trip."""
+    """Send statements in one round trip, waiting up to `patience` seconds until the server has accepted all of it."""
     try:
         session.send_query(text.encode() if isinstance(text, str) else text)
         flush(session, patience)
@@ -129,13 +129,13 @@ def send(session: PGconn, text: str | bytes, patience: float = math.inf) -> None
 def receive(
     session: PGconn, patience: float = math.inf, *, since: float | None = None, heard: bool = True
 ) -> Sequence[ServerAnswer]:
-    """Wait so many seconds for the answer to each statement; one that failed is the last.
+    """Wait up to `patience` seconds for the answer to each statement; a failed statement's answer is the last.
 
-    They count from now on, or from a moment of the monotonic clock: who waits for many that were asked together waits
-    no longer for all of them than for one.
+    The time counts from now, or from `since` on the monotonic clock: then waiting for several sessions that were asked
+    together takes no longer than waiting for one.
 
-    A task that is cancelled hears the answer first, unless there is nobody who would need it; unbroken work does so
-    in any case.
+    A cancelled task receives the answer first, unless `heard` is False or `patience` unlimited; unbroken work always
+    does.
     """
     me, aside, late = threading.get_ident(), current_fiber(), 0.0 if since is None else time.monotonic() - since
     try:
@@ -156,7 +156,7 @@ def _received(session: PGconn, patience: float, late: float) -> Sequence[ServerA
         while session.is_busy():
             if readable is None:
                 readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience - late
-                if len(_waiting) == 1:  # with others about, their servers need the processor
+                if len(_waiting) == 1:  # if other threads wait, their servers need the CPU
                     _lookout.look(readable)
             if not readable.poll(_left(deadline)):
                 raise ServerSilent(f"no answer for {patience:g} s")
@@ -168,7 +168,7 @@ def _received(session: PGconn, patience: float, late: float) -> Sequence[ServerA
 
 
 def _arrived(session: PGconn, patience: float, aside: Fiber, *, late: float, heard: bool) -> Sequence[ServerAnswer]:
-    """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
+    """Wait in an event loop; if the answer must be received first, record the cancellation on the fiber."""
     answers, loop = list[ServerAnswer](), asyncio.get_running_loop()
     until = loop.time() + patience - late
     while True:
@@ -182,7 +182,7 @@ def _arrived(session: PGconn, patience: float, aside: Fiber, *, late: float, hea
                 readable = loop.time() < until or bool(_poll(session, select.POLLIN).poll(0))
             if not readable:
                 raise ServerSilent(f"no answer for {patience:g} s")
-            session.consume_input()  # also behind a cancellation: who is cancelled in each turn is told of no socket
+            session.consume_input()  # also if cancelled: a task cancelled in every turn never sees it ready
         elif (result := session.get_result()) is None:
             return answers
         else:
@@ -190,7 +190,7 @@ def _arrived(session: PGconn, patience: float, aside: Fiber, *, late: float, hea
 
 
 def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[ServerAnswer]:
-    """Run statements, each in a transaction of its own, all of them on their way before the first is answered."""
+    """Run statements, each in its own transaction, all sent before the first answer arrives."""
     try:
         session.enter_pipeline_mode()
         for statement in statements:
@@ -205,7 +205,7 @@ def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Seq
 
 
 def _next(session: PGconn, patience: float) -> ServerAnswer:
-    """Wait for one answer of a pipeline, and for the end of its transaction."""
+    """Wait for one answer of a pipeline and the end of its transaction."""
     readable, answer = _poll(session, select.POLLIN), None
     while True:
         while session.is_busy():
@@ -230,14 +230,14 @@ def _answer(result: PGresult) -> ServerAnswer:
         return ServerAnswer((result.command_status or b"").decode(), row)
     said = " ".join(result.error_message.decode(errors="replace").split())
     state = _text(result.error_field(DiagnosticField.SQLSTATE)) or ""
-    # FATAL and PANIC end the session, perhaps after what was sent was done; what has no state is the client's own word.
+    # FATAL and PANIC end the session, possibly after the statement was done; an error without a state is libpq's own.
     if not state or _text(result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED)) != "ERROR":
         raise SessionLost(said)
     return ServerAnswer(state=state, why=said, table=_text(result.error_field(DiagnosticField.TABLE_NAME)) or "")
 
 
 def flush(session: PGconn, patience: float = math.inf) -> None:
-    """Send all that is left, waiting so many seconds; within a loop a thread waits: nothing tells it of room."""
+    """Send all pending data within `patience` seconds; in a loop a thread waits, as loops watch for reading only."""
     if session.flush():
         run_blocking(lambda: _flush_slowly(session, patience))
 
@@ -247,7 +247,7 @@ def _flush_slowly(session: PGconn, patience: float) -> None:
     while session.flush():
         if not ready.poll(_left(deadline)):
             raise ServerSilent(f"not all of it was taken within {patience:g} s")
-        session.consume_input()  # the server may want to be read meanwhile
+        session.consume_input()  # the server may block until its output is read
 
 
 def _text(value: bytes | None) -> str | None:

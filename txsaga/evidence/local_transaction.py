@@ -1,14 +1,14 @@
-"""A local transaction that carries its own evidence: the row first, the user's work, one commit.
+"""A local transaction that carries its own evidence: first the row, then the user's work, one commit.
 
-Who is authoritative: the database. Before COMMIT every way out rolls back and is a clear no. At COMMIT only
-a clear no of the server is a no; anything else is unknown, and the row is asked later. What the block raises
-always comes out as it is, whatever became of the work: it is the user's to see. It must not commit
-work whose row is gone: servers roll back a whole transaction under a statement (a deadlock, a full disk), and
-a program that swallows that error would go on in a second transaction without evidence; so would one that rolls back
-past SQLAlchemy. `commit()` inside the block is refused before it commits anything. A COMMIT past SQLAlchemy, and DDL of
-MySQL and MariaDB, commit the row before the work is complete: what follows is committed as well, and the block raises.
+The database is authoritative. Before COMMIT every exit rolls back and is a definite no. At COMMIT only an explicit
+refusal by the server is a no; any other error leaves the outcome unknown, and the row is read later. An exception of
+the block always propagates unchanged, whatever the outcome. Work whose row is gone must not be committed: servers roll
+back a whole transaction on some errors (a deadlock, a full disk), and a program that swallows that error would continue
+in a second transaction without evidence; so would one that rolls back bypassing SQLAlchemy. `commit()` inside the block
+is refused before it commits anything. A COMMIT that bypasses SQLAlchemy, and DDL on MySQL and MariaDB, commit the row
+before the work is complete: the later work is committed as well, and the block raises.
 
-If the process dies before COMMIT, nothing is there; after it, everything is.
+If the process dies before COMMIT, nothing is committed; after it, everything is.
 """
 
 import os
@@ -29,17 +29,17 @@ from txsaga.evidence.sessions import PLAIN
 Announce = Callable[[bool], None]
 
 _of_parents: list[object] = []
-"""Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's session."""
+"""Kept in a forked child: an unreferenced connection returns to its pool, which rolls back the parent's session."""
 
 SAVEPOINT: Final = "txsaga_work"
-"""Set behind the row: it is there as long as the transaction of the row is."""
+"""Savepoint set after the row: it exists as long as the row's transaction."""
 
 _at_work: WeakSet[Connection] = WeakSet()
 _refused: WeakSet[Connection] = WeakSet()
-"""Those of them where a commit() was refused: SQLAlchemy takes their transaction for ended."""
+"""Those of `_at_work` where a commit() was refused: SQLAlchemy considers their transaction over."""
 _engines: WeakSet[Engine] = WeakSet()
 
-IDLE: Final = 0  # libpq's numbers of a session's state
+IDLE: Final = 0  # libpq's transaction status codes
 IN_ERROR: Final = 3
 
 
@@ -47,10 +47,10 @@ IN_ERROR: Final = 3
 def committing(
     transaction: RootTransaction, id: str, question: Callable[[], Select[int]], announce: Announce
 ) -> Iterator[None]:
-    """Run a block in an open transaction and commit it; `question` selects its evidence row."""
+    """Run a block in an open transaction and commit it; `question` builds the query for its evidence row."""
     mark, process = mark_of(transaction.connection), os.getpid()
     refuse_commits(transaction.connection)
-    with in_its_process(transaction):  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
+    with in_its_process(transaction):  # after a commit() or rollback() in the block SQLAlchemy refuses to continue
         try:
             yield
             if os.getpid() != process:
@@ -73,13 +73,13 @@ def committing(
 
 
 def mark_work(connection: Connection) -> None:
-    """Mark the transaction of a row that was just written, where the server does not do that with the row."""
+    """Mark the transaction of the row just written; on PostgreSQL the insert itself does it."""
     if connection.dialect.name != "postgresql":
         connection.exec_driver_sql(f"savepoint {SAVEPOINT}").close()
 
 
 def refuse_commits(connection: Connection) -> None:
-    """Let nobody but the end of its block commit what is done on a connection; a listener on its engine refuses."""
+    """Refuse commits on a connection until its block ends; a listener on its engine does that."""
     _at_work.add(connection)
     if connection.engine not in _engines:
         event.listen(connection.engine, "commit", _refuse)
@@ -103,7 +103,7 @@ def _refuse(connection: Connection) -> None:
 
 
 class in_its_process:
-    """Leaves what is entered only where it was entered: a forked child would speak to the server for its parent."""
+    """Exits a context only in the process that entered it: a forked child would use its parent's session."""
 
     __slots__ = ("_entered", "_process")
 
@@ -124,11 +124,11 @@ class in_its_process:
 
 
 def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Select[int]], mark: str | None) -> bool:
-    """Tell whether all was done in the transaction of the row; raise where that was rolled back."""
+    """Return whether all work is in the row's transaction; raise if that was rolled back."""
     connection = transaction.connection
     if not transaction.is_active:
         raise _ended_by_refusal(id) if connection in _refused else _ended_inside(id)
-    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
+    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, which drivers treat as success.
     if session_state(connection) == IN_ERROR:
         raise _rolled_back(id)
     if mark is not None and mark_of(connection) == mark:
@@ -143,7 +143,7 @@ def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Sele
 
 
 def _released(connection: Connection, id: str) -> bool:
-    """Tell whether the savepoint behind the row was still there."""
+    """Return whether the savepoint set after the row still existed."""
     try:
         connection.exec_driver_sql(f"release savepoint {SAVEPOINT}").close()
     except DBAPIError as error:
@@ -180,14 +180,14 @@ def _rolled_back(id: str) -> TransactionError:
 
 
 def session_state(connection: Connection) -> int | None:
-    """Return what libpq knows without asking the server; None for other clients."""
+    """Return libpq's transaction status without a round trip; None for other drivers."""
     info = getattr(connection.connection.driver_connection, "info", None)
     state = getattr(info, "transaction_status", None)
     return int(state) if state is not None else None
 
 
 def mark_of(connection: Connection) -> str | None:
-    """Return what the server last told of the mark that ends with the transaction of a row; None where it told none."""
+    """Return the mark of the row's transaction as the server last reported it; None if it reported none."""
     info = getattr(connection.connection.driver_connection, "info", None)
     told = getattr(info, "parameter_status", lambda _: None)("application_name")
     return str(told) if told and " #" in told else None
@@ -195,17 +195,17 @@ def mark_of(connection: Connection) -> str | None:
 
 def _roll_back(transaction: RootTransaction) -> None:
     if not transaction.is_active:
-        return  # the block ended it itself
+        return  # the block itself ended it
     try:
         transaction.rollback()
     except DBAPIError as lost:
-        transaction.connection.invalidate(lost)  # the server rolls back what lost its session
+        transaction.connection.invalidate(lost)  # the server rolls back when the session is lost
 
 
 def _commit(transaction: RootTransaction, id: str) -> None:
     try:
         transaction.commit()
-    except Exception as error:  # whatever it is: the server may have committed
+    except Exception as error:  # whatever the error, the server may have committed
         transaction.connection.invalidate(error)
         if isinstance(error, DBAPIError) and refuses_commit(error):
             raise

@@ -1,9 +1,9 @@
 """
-Local work of one block: the user's transaction in a registered database, with its evidence and its late bodies.
+Local work of one block: the user's transaction in a registered database, with its evidence and late bodies.
 
-The database is authoritative. An error at its COMMIT means unknown, so the evidence is asked before anybody is told;
-what the user's own block raises comes out as it is. If the process dies before the local COMMIT nothing is there, and
-behind it all of it is.
+The database is authoritative. An error at its COMMIT means unknown, so the evidence is read before the caller gets an
+answer; an exception of the user's block propagates unchanged. If the process dies before the local COMMIT nothing is
+committed, after it everything is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LocalWork:
-    """Runs the local work of a block that is closed."""
+    """Runs the local work of a closed block."""
 
     def __init__(self, kernel: Kernel, contribution: StoredBlock) -> None:
         self._kernel, self._contribution = kernel, contribution
@@ -35,7 +35,7 @@ class LocalWork:
 
     @contextmanager
     def run(self, evidence: Evidence, transaction: str) -> Iterator[Connection]:
-        """Open the local transaction; leaving the block without an error means that it is committed."""
+        """Open the local transaction; if the block exits without an error, it is committed."""
         complete = False
         try:
             with evidence.work(transaction, self._announce) as connection:
@@ -55,4 +55,4 @@ class LocalWork:
             case = DoubtContext(self._kernel.store, self._contribution.doubt())
             return run_blocking(lambda: self._kernel.settler.judge.know(case)).state is LocalState.COMMIT
         except TxSagaError:
-            return False  # it stays unknown
+            return False  # the outcome stays unknown

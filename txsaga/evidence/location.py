@@ -1,8 +1,8 @@
 """Finds our tables in a user's database, and creates them where that is allowed.
 
-Many processes may start at once: the statements keep what is there, and PostgreSQL, whose
-`create table if not exists` fails when raced, takes them one by one. If it stops half way, the next use
-finds a table or the uuid missing and runs all of it again.
+Many processes may start at once: the statements keep existing objects, and on PostgreSQL, whose
+`create table if not exists` fails in a race, a lock serializes them. If creation stops half way, the next use finds a
+table or the uuid missing and runs everything again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCHEMAS = {"mysql": "select database()", "mariadb": "select database()"}
 _IN_POSTGRESQL = f"""select to_regclass('{DATABASE}') is not null as known, (
       select nspname from pg_class join pg_namespace n on n.oid = relnamespace
       where pg_class.oid = to_regclass('{EVIDENCE}')) as schema"""
-_ONE_BY_ONE = "select pg_advisory_xact_lock(8392571384871780718)"  # a number of ours alone
+_ONE_BY_ONE = "select pg_advisory_xact_lock(8392571384871780718)"  # an arbitrary number used only here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,12 @@ class EvidenceTables:
 
 
 def resource_name(engine: Engine) -> str:
-    """Name a database that was not given a name."""
+    """Return a name for a database that was not given one."""
     return engine.url.database or engine.dialect.name
 
 
 def create(engine: Engine, name: str | None = None) -> UUID:
-    """Create the tables and the database's uuid unless they are there; return the uuid."""
+    """Create the tables and the database's uuid unless they exist; return the uuid."""
     resource = name or resource_name(engine)
     place = find(engine, resource) if has_inbox(engine, resource) else None
     if place is None:
@@ -51,18 +51,18 @@ def create(engine: Engine, name: str | None = None) -> UUID:
 
 
 def has_inbox(engine: Engine, resource: str) -> bool:
-    """Tell whether the inbox is there."""
+    """Return whether the inbox exists."""
     with reached(resource, engine) as connection:
         settle_level(connection)
         return sees_inbox(connection)
 
 
 def sees_inbox(connection: Connection) -> bool:
-    """Tell whether the inbox is there for this connection, in whatever transaction it is."""
+    """Return whether this connection sees the inbox, whatever its transaction."""
     if connection.dialect.name != "postgresql":
         return connection.dialect.has_table(connection, INBOX)
     try:
-        # By use, not by catalogue: a transaction that has looked before keeps what it saw there.
+        # By use, not from the catalogue: an older snapshot of the transaction would hide a new table.
         with connection.begin_nested():
             connection.exec_driver_sql(f"select from {INBOX} where false").close()
     except DBAPIError as error:
@@ -73,7 +73,7 @@ def sees_inbox(connection: Connection) -> bool:
 
 
 def find(engine: Engine, resource: str) -> EvidenceTables | None:
-    """Find the tables of evidence and the uuid; None when any of it is missing."""
+    """Find the evidence tables and the uuid; None if any of them is missing."""
     with reached(resource, engine) as connection:
         settle_level(connection)
         _refuse_memory(connection)
@@ -85,7 +85,7 @@ def find(engine: Engine, resource: str) -> EvidenceTables | None:
 
 
 def missing(engine: Engine, resource: str) -> EvidenceMissing:
-    """Say what to do where the tables can't be created here."""
+    """Return the error that explains what to do when the tables can't be created here."""
     dialect = engine.dialect.name
     return EvidenceMissing(
         f"resource {resource!r} lacks a table of ours and we may not create it; "
@@ -114,8 +114,8 @@ def _run_statements(connection: Connection) -> None:
 
 
 def _looked(connection: Connection) -> tuple[bool, str | None]:
-    """Tell whether both tables are there, and in which schema."""
-    if connection.dialect.name == "postgresql":  # one question where reflection asks one for each table
+    """Return whether both tables exist, and their schema."""
+    if connection.dialect.name == "postgresql":  # one query, where reflection needs one per table
         known, schema = connection.exec_driver_sql(_IN_POSTGRESQL).one()
         return known and schema is not None, schema
     tables = inspect(connection)
@@ -135,7 +135,7 @@ def _refuse_memory(connection: Connection) -> None:
 
 
 class Whereabouts:
-    """The tables of evidence in the database that an engine leads to; they are created where that is allowed."""
+    """The evidence tables in the database of an engine; they are created where that is allowed."""
 
     def __init__(self, engine: Engine, name: str, *, create: bool = True, database: UUID | None = None) -> None:
         self.may_create = create
@@ -147,29 +147,29 @@ class Whereabouts:
     @property
     def place(self) -> EvidenceTables:
         """The tables and the uuid of their database."""
-        found = self._found  # another thread may drop it meanwhile
+        found = self._found  # another thread may reset it meanwhile
         if found is None:
             found = self._found = self._agreed(find(self._engine, self._name) or self._created())
         return found
 
     def look(self) -> bool:
-        """Tell whether the tables are there; nothing is created."""
+        """Return whether the tables exist; create nothing."""
         if self._found is None and (found := find(self._engine, self._name)) is not None:
             self._found = self._agreed(found)
         return self._found is not None
 
     def require_same(self, connection: Connection, place: EvidenceTables) -> None:
-        """Refuse an answer of another database than the one whose place this is."""
+        """Raise if the connection leads to another database than `place`."""
         self.refuse_other(connection.scalar(select(database_table(place.table.schema).c.uuid)), place)
 
     def refuse_other(self, uuid: str | None, place: EvidenceTables) -> None:
-        """Refuse the uuid that came with an answer, unless it is the one of this place."""
+        """Raise unless the uuid that came with an answer is that of `place`."""
         if uuid is None or UUID(hex=uuid) != place.database:
-            self._found = None  # whoever asks next looks where it leads now
+            self._found = None  # the next caller finds the tables again
             raise self._elsewhere()
 
     def _created(self) -> EvidenceTables:
-        if self.may_create and self._pinned is None:  # in the database that was recorded they were there
+        if self.may_create and self._pinned is None:  # a recorded database already had them
             create(self._engine, self._name)
         found = find(self._engine, self._name)
         if found is None:

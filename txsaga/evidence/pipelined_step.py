@@ -1,9 +1,9 @@
 """
-A step that is one statement, on PostgreSQL: its row, the statement and COMMIT are sent together.
+A single-statement step on PostgreSQL: its row, the statement and COMMIT are sent together.
 
-The server does each only if the one before it succeeded, so nothing is committed without its row. Whatever is lost on
-the way may have been committed: only a clear no of the server is a no. It must not wait between two of them: that wait
-is what it is for.
+The server runs each only if the previous one succeeded, so nothing is committed without its row. If the connection is
+lost the step may have been committed: only an explicit refusal by the server is a no. The code must not wait between
+two of them: saving that wait is its purpose.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from txsaga.evidence.schema import EvidenceKey
 
 
 class SentStep(NamedTuple):
-    """What came of it; without a row of its own it was done or kept out before."""
+    """The result; if not `fresh`, the row existed: the step was done or fenced before."""
 
     fresh: bool
     answer: object = None
 
 
 def driver_of(connection: Connection) -> psycopg.Connection[Any] | None:
-    """Return the driver's connection where it can send many things together."""
+    """Return the driver's connection if it supports pipelining."""
     driver = connection.connection.driver_connection
     return driver if isinstance(driver, psycopg.Connection) and psycopg.Pipeline.is_supported() else None
 
@@ -46,7 +46,7 @@ def send(
     input: Mapping[str, object],
     announce: Announce,
 ) -> SentStep:
-    """Do a statement with its row, and commit."""
+    """Run a statement with its row, and commit."""
     table, key, row = place
     statement = compiled(sql, connection.dialect)
     written = statements.written(table, connection.dialect)
@@ -65,7 +65,7 @@ def send(
 
 @cache
 def compiled(sql: str, dialect: Dialect) -> Compiled:
-    """Write a user's statement as the driver takes it; each is read once."""
+    """Compile a user's statement for the driver; each is compiled once."""
     return text(sql).compile(dialect=dialect)
 
 

@@ -1,7 +1,7 @@
 """The tables in the user's database, as plain SQL to print and as columns to build statements from.
 
-Creating them runs the very text that is printed, so an administrator's tables are never other than ours.
-Every statement can be run again and leaves what is there.
+Creating them runs exactly the printed SQL, so tables created by an administrator are always identical to ours.
+Every statement can be repeated and leaves existing objects and rows alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ values (1, replace(gen_random_uuid()::text, '-', '')) on conflict do nothing""",
     f"create index if not exists {INBOX}_at on {INBOX} (at)",
 )
 
-# InnoDB by name: in an engine without transactions the row would outlive the work it speaks for.
+# Explicitly InnoDB: in an engine without transactions the row would outlive the work it records.
 _MYSQL = (
     f"""create table if not exists {DATABASE} (
   id smallint not null primary key check (id = 1),
@@ -105,25 +105,25 @@ _STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
 
 
 def statements(dialect_name: str) -> Sequence[str]:
-    """Return what creates the tables and the database's own uuid; `ConfigError` for other databases."""
+    """Return the statements that create the tables and the database's uuid; `ConfigError` for other databases."""
     if dialect_name not in _STATEMENTS:
         raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(_STATEMENTS))}")
     return _STATEMENTS[dialect_name]
 
 
 def ddl(dialect_name: str) -> str:
-    """Return the same as plain SQL, for databases whose administrator creates tables."""
+    """Return these statements as plain SQL, for an administrator to run."""
     text = "".join(f"{statement};\n" for statement in statements(dialect_name))
     return f"{text}-- The application needs {RIGHTS}.\n"
 
 
 def database_table(schema: str | None = None) -> Table:
-    """Describe the table that holds the database's own uuid."""
+    """Describe the table that holds the database's uuid."""
     return Table(DATABASE, MetaData(), Column("uuid", CHAR(32)), schema=schema)
 
 
 def evidence_table(schema: str | None) -> Table:
-    """Describe the evidence table; named with its schema, because local work may change the search path."""
+    """Describe the evidence table; schema-qualified, because local work may change the search path."""
     return Table(
         EVIDENCE,
         MetaData(),
@@ -138,21 +138,21 @@ def evidence_table(schema: str | None) -> Table:
 
 
 _ID = re.compile(r"([0-9a-f]{32})-([0-9a-f]{1,8})-([0-9a-f]{1,16})")
-_INCARNATION_END = 2**31  # what the columns hold
+_INCARNATION_END = 2**31  # the limits of the columns
 _TXID_END = 2**63
 
 
 class EvidenceKey(NamedTuple):
-    """Which store, which incarnation of it, which transaction."""
+    """The store, its incarnation and the transaction."""
 
     store: str
     incarnation: int
     txid: int
 
     @classmethod
-    @lru_cache(maxsize=256)  # each of a transaction's branches reads it
+    @lru_cache(maxsize=256)  # every branch of a transaction parses it
     def parse(cls, transaction: str) -> EvidenceKey:
-        """Read what `StoreId.transaction` wrote."""
+        """Parse the output of `StoreId.transaction`."""
         found = _ID.fullmatch(transaction)
         key = cls(found[1], int(found[2], 16), int(found[3], 16)) if found else None
         if key is None or key.incarnation >= _INCARNATION_END or key.txid >= _TXID_END:

@@ -1,7 +1,7 @@
-"""Connections of the user's engine, made fit for evidence and given back as they were.
+"""Prepares connections of the user's engine for evidence and restores their settings afterwards.
 
-The user's engine may be in AUTOCOMMIT, in SERIALIZABLE, or a SQLite whose driver begins late. None of that
-may bend what evidence says, and none of what is changed here may stay on a pooled connection.
+The user's engine may be in AUTOCOMMIT, in SERIALIZABLE, or a SQLite whose driver begins late. None of that may distort
+the evidence, and no setting changed here may stay on a pooled connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MYSQL = ("mysql", "mariadb")
 
 
 def keep(connection: Connection) -> None:
-    """Note how the session of a connection is; what an option of SQLAlchemy's has changed SQLAlchemy puts back."""
+    """Save a connection's session settings for restoring; SQLAlchemy itself restores what its options changed."""
     if _KEPT in connection.info or "isolation_level" in connection.get_execution_options():
         return
     driver = connection.connection.driver_connection
@@ -37,14 +37,14 @@ def keep(connection: Connection) -> None:
 
 
 def put_back_behind(engine: Engine, info: MutableMapping[Any, Any], put_back: PutBack) -> None:
-    """Put something back when the session returns to its pool, behind what SQLAlchemy resets there."""
+    """Run `put_back` when the session returns to its pool, after SQLAlchemy's own reset."""
     if not event.contains(engine.pool, "checkin", _put_back):
         event.listen(engine.pool, "checkin", _put_back)
     info[_KEPT] = put_back
 
 
 def of_psycopg(driver: psycopg.Connection[Any]) -> PutBack:
-    """Return what puts a session of psycopg's back to how it is now."""
+    """Return a function that restores a psycopg session to its current settings."""
     before = driver.autocommit, driver.isolation_level, driver.read_only, driver.deferrable
 
     def put_back(_: object) -> None:
@@ -53,7 +53,7 @@ def of_psycopg(driver: psycopg.Connection[Any]) -> PutBack:
     return put_back
 
 
-def _commits_by_itself(session: Any) -> None:  # SQLAlchemy's form of an asynchronous one
+def _commits_by_itself(session: Any) -> None:  # SQLAlchemy's wrapper of an asynchronous session
     session.autocommit = True
 
 
@@ -62,7 +62,7 @@ def _of_mysql(connection: Connection) -> PutBack:
     assert dbapi is not None
     commits, level = dialect.detect_autocommit_setting(dbapi), dialect.get_isolation_level(dbapi)
 
-    def put_back(session: Any) -> None:  # of any driver
+    def put_back(session: Any) -> None:  # any driver's
         if level != dialect.default_isolation_level:
             dialect.set_isolation_level(session, level)
         if commits:
@@ -71,36 +71,36 @@ def _of_mysql(connection: Connection) -> PutBack:
     return put_back
 
 
-def _put_back(dbapi_connection: Any, record: Any) -> None:  # of any driver
+def _put_back(dbapi_connection: Any, record: Any) -> None:  # any driver's
     put_back = record.info.pop(_KEPT, None)
     if put_back is None or dbapi_connection is None:
         return
     try:
         put_back(dbapi_connection)
-    except Exception as error:  # noqa: BLE001  # whatever it is: nobody may get it back with our settings
+    except Exception as error:  # noqa: BLE001  # no later user may get the connection with our settings
         record.invalidate(error)
 
 
 STATEMENT = 5
-"""Seconds: a database that does not answer by then is asked again later."""
+"""Seconds; a database that does not answer within this time is asked again later."""
 
-# InnoDB reads without locks up to here, and a binary log of statements forbids writes below it.
+# REPEATABLE READ: InnoDB reads with locks above it, and a statement-based binary log forbids writes below it.
 _LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
 
 
 PLAIN = {"schema_translate_map": None, "stream_results": False, "yield_per": None}
-"""Options of a statement of ours: the user's are for the user's tables and rows."""
+"""Options of our statements: the user's options are meant for the user's tables and rows."""
 
 
 def plain(engine: Engine) -> Engine:
-    """Return an engine on the same pool whose options are none that bend our statements."""
+    """Return an engine on the same pool without options that would distort our statements."""
     return engine.execution_options(**PLAIN) if PLAIN.keys() & engine.get_execution_options().keys() else engine
 
 
 def settle_level(connection: Connection) -> None:
-    """Give a connection of our own the isolation under which we read and fence.
+    """Set the isolation level for reading and fencing on a connection of our own.
 
-    One that comes out of its pool in a transaction has done things already: it can't be given another any more.
+    A connection that leaves its pool inside a transaction keeps its level: it can't be changed any more.
     """
     if (level := _LEVELS.get(connection.dialect.name)) and not _is_under_way(connection):
         keep(connection)
@@ -108,7 +108,7 @@ def settle_level(connection: Connection) -> None:
 
 
 def commit_each(connection: Connection) -> None:
-    """Let each statement on a connection of our own commit by itself."""
+    """Put a connection of our own into AUTOCOMMIT."""
     if _is_under_way(connection):
         connection.connection.rollback()
     keep(connection)
@@ -121,13 +121,13 @@ def _is_under_way(connection: Connection) -> bool:
 
 
 def leave_autocommit(connection: Connection) -> None:
-    """Give a connection a real transaction, whatever its engine does by default."""
+    """Take a connection out of AUTOCOMMIT, whatever its engine's default."""
     if _is_autocommitting(connection):
         settle_level(connection)
 
 
 def refuse_autocommit(connection: Connection, both: str = "an effect and its row") -> None:
-    """Refuse somebody's connection on which each of two would be there before the other."""
+    """Refuse a user's connection in AUTOCOMMIT, where two writes would be visible one before the other."""
     if _is_autocommitting(connection):
         raise ConfigError(
             f"the connection is in AUTOCOMMIT, where {both} can't share a commit; "
@@ -136,30 +136,30 @@ def refuse_autocommit(connection: Connection, both: str = "an effect and its row
 
 
 def _is_autocommitting(connection: Connection) -> bool:
-    """Tell whether each statement commits by itself; what opens SQLite's transaction is `begin_now`."""
+    """Return whether each statement commits by itself; SQLite's transaction is opened by `begin_now`."""
     driver = connection.connection.dbapi_connection
     assert driver is not None
     if connection.dialect.name != "sqlite":
         return connection.dialect.detect_autocommit_setting(driver)
-    if getattr(driver, "autocommit", None) is True:  # then the driver's commit() does nothing
+    if getattr(driver, "autocommit", None) is True:  # the driver's commit() would do nothing
         raise ConfigError("sqlite3 with autocommit=True can't keep evidence; leave it at its default")
     return False
 
 
 def begin_now(connection: Connection) -> None:
-    """Open SQLite's transaction for writing; the others have opened theirs with their first statement."""
+    """Open SQLite's transaction for writing; other databases open theirs with the first statement."""
     if connection.dialect.name == "sqlite":
         if not connection.in_transaction():
-            connection.begin()  # an engine may have a word of its own for that
+            connection.begin()  # the engine may have its own handler for begin
         driver = connection.connection.driver_connection
         if not getattr(driver, "in_transaction", False):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def limit(connection: Connection, locks: int = STATEMENT) -> None:
-    """Let no statement of PostgreSQL's transaction take long, and no asker who fell silent hold what it locked.
+    """On PostgreSQL limit how long statements take and how long an idle session keeps its locks.
 
-    That ends with the transaction.
+    The limits end with the transaction.
     """
     if connection.dialect.name == "postgresql":
         limits = {
@@ -173,7 +173,7 @@ def limit(connection: Connection, locks: int = STATEMENT) -> None:
 
 @contextmanager
 def short_waits(connection: Connection, locks: int = STATEMENT) -> Iterator[None]:
-    """Wait a short time for locks and answers; what is changed for the session is put back."""
+    """Limit waits for locks and answers; settings of the session are restored afterwards."""
     match connection.dialect.name:
         case "postgresql":
             limit(connection, locks)
@@ -211,4 +211,4 @@ def _changed(connection: Connection, there: str, back: str) -> Iterator[None]:
             try:
                 connection.exec_driver_sql(back).close()
             except DBAPIError as error:
-                connection.invalidate(error)  # nobody may get it back with our settings
+                connection.invalidate(error)  # no later user may get it with our settings

@@ -1,4 +1,4 @@
-"""The statements on the evidence table. Whoever runs them commits."""
+"""The statements on the evidence table; the caller commits."""
 
 from collections.abc import Collection
 from functools import cache
@@ -26,23 +26,23 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.core.decision import Decision
 from txsaga.evidence.schema import MAIN, EvidenceKey
 
-SLOT = "slot:"  # branches that hold late bodies, by slot number
+SLOT = "slot:"  # prefix of branches with late bodies, before the slot number
 
 
-# What the row says must survive a crash of the server even where the session has chosen otherwise, and with it
-# the local work: in the same statement, since it opens every local transaction. It ends with the transaction.
+# The row and the local work must survive a server crash even if the session has turned synchronous_commit off. Part of
+# the same statement, since that opens every local transaction. The setting ends with the transaction.
 DURABLE = "case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) end"
 
-# The server tells the client of this setting by itself, when it is set and when it falls back with the end of the
-# transaction: so the client knows, without a question, whether it is still in the transaction of the row.
+# The server reports this setting to the client unasked, both when it is set and when it reverts at the end of the
+# transaction: so the client knows without a round trip whether it is still in the row's transaction.
 MARKED = f"""{DURABLE}, set_config('application_name',
   left(split_part(current_setting('application_name'), ' #', 1), 40) || ' #' || pg_current_xact_id(), true)"""
 
 
 @cache
 def write(table: Table) -> Insert:
-    """Insert the row that says what became of the local work; its key lets only one in."""
-    # Not `on conflict do nothing`: a plain duplicate says the same at every isolation level.
+    """Insert the row that records the outcome of local work; its key admits only one."""
+    # Not `on conflict do nothing`: a duplicate-key error is the same at every isolation level.
     return insert(table).values({column: bindparam(column) for column in (*EvidenceKey._fields, "branch", "outcome")})
 
 
@@ -56,12 +56,12 @@ def _written(table: Table, dialect: Dialect) -> Compiled:
 
 @cache
 def written(table: Table, dialect: Dialect) -> str:
-    """Return the finished text of `write` for a database."""
+    """Return the compiled SQL of `write` for a dialect."""
     return str(_written(table, dialect))
 
 
 def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> None:
-    """Insert the row by its finished text: it opens every local transaction, so the way there is kept short."""
+    """Insert the row from precompiled SQL: it opens every local transaction, so this path is kept short."""
     compiled = _written(table, connection.dialect)
     values = row(key, outcome, branch)
     driver = connection.connection.driver_connection
@@ -75,9 +75,9 @@ def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: D
 
 
 def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, values: dict[str, object]) -> None:
-    """Run a statement past SQLAlchemy, with the errors that SQLAlchemy would raise."""
+    """Run a statement bypassing SQLAlchemy, but raise the errors SQLAlchemy would raise."""
     try:
-        driver.execute(sql.encode(), values, prepare=False)  # where statements don't stay prepared it is gone too
+        driver.execute(sql.encode(), values, prepare=False)  # prepared statements may not survive in this session
     except psycopg.Error as error:
         if driver.closed:
             connection.invalidate(error)
@@ -88,17 +88,17 @@ def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, 
 
 
 def row(key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> dict[str, object]:
-    """Fill the parameters of `write`."""
+    """Return the parameters of `write`."""
     return {**key._asdict(), "branch": branch, "outcome": int(outcome)}
 
 
 def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:
-    """Insert a late body beside the evidence."""
+    """Insert a late body with the evidence."""
     return insert(table).values(**key._asdict(), branch=f"{SLOT}{slot}", outcome=int(Decision.COMMIT), body=body)
 
 
 def look(table: Table, keys: Collection[EvidenceKey]) -> Select[str, int, int, str, int, bytes | None]:
-    """Select every row of some transactions."""
+    """Select all rows of the given transactions."""
     c = table.c
     return select(c.store, c.incarnation, c.txid, c.branch, c.outcome, c.body).where(_any_of(table, keys))
 

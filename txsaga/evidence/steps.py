@@ -1,13 +1,13 @@
 """
-Steps of sagas in one registered database: each leaves a row of its own in its own commit.
+Steps of sagas in one registered database: each writes its own row in its own commit.
 
     step:3   1 the step was done | 2 it never will be: the barrier
     undo:3   its compensation was done
     …:out    what either of them returned
 
-The row is the first write, and its key lets only one in: a step that comes again finds itself done, one that comes
-after its compensation finds the barrier. It must not decide anything. If a process dies between two lines here, either
-nothing of the step is there or all of it, with its row.
+The row is the first write, and its key admits only one: a repeated step finds that it was done, one that runs after its
+compensation finds the barrier. This module must not decide anything. If a process dies between two lines here, either
+nothing of the step is committed or all of it, with its row.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class SqlSteps:
             process, question, answer = os.getpid(), outcome_of(table, key, row), None
             with _as_it_stands(connection, question), committing(opened, transaction, lambda: question, announce):
                 answer = _do(connection, work, input)
-                # A forked child writes nothing on its parent's session.
+                # A forked child must not write on its parent's session.
                 if answer is not None and not isinstance(work, str) and os.getpid() == process:
                     kept = as_json(answer, f"what {row} of {transaction} returned")
                     connection.execute(_keep(table, key, row, kept.encode()), execution_options=PLAIN)
         return Ran(answer, fresh=True)
 
     def fence(self, transaction: str, row: str) -> bool | None:
-        """Tell whether a step was done; keep it out where it was not. None while it runs."""
+        """Return whether a step was done; if not, prevent it. None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
         with reached(self._name, self._engine) as connection:
             settle_level(connection)
@@ -81,7 +81,7 @@ class SqlSteps:
                     connection.commit()
                     return False
                 except IntegrityError:
-                    connection.rollback()  # a row is there: it stands
+                    connection.rollback()  # a row exists: its outcome is final
                 except DBAPIError as error:
                     if not is_blocked(error):
                         raise
@@ -92,7 +92,7 @@ class SqlSteps:
         return None if standing is None else Decision(standing) is Decision.COMMIT
 
     def output(self, transaction: str, row: str) -> str | None:
-        """Return what a step that was done has left beside its row."""
+        """Return the stored result of a step that was done."""
         key, place = EvidenceKey.parse(transaction), self._where.place
         with reached(self._name, self._engine) as connection:
             settle_level(connection)
@@ -113,7 +113,7 @@ class SqlSteps:
 
 @contextmanager
 def _as_it_stands(connection: Connection, question: Select[int]) -> Iterator[None]:
-    """Take a step that committed by itself for done where it is complete, for unknown where it failed."""
+    """Raise `TransactionClosed` if a step failed but had committed by itself, by a COMMIT or DDL."""
     process = os.getpid()
     try:
         yield
@@ -128,7 +128,7 @@ def _as_it_stands(connection: Connection, question: Select[int]) -> Iterator[Non
 
 
 def _is_committed(connection: Connection, question: Select[int]) -> bool:
-    """Tell whether the row of a step that was left is there; of a session that is lost nothing is known."""
+    """Return whether the row of a failed step is committed; False if the session is lost."""
     if connection.closed or connection.invalidated:
         return False
     try:
@@ -140,12 +140,12 @@ def _is_committed(connection: Connection, question: Select[int]) -> bool:
 
 @cache
 def statement(sql: str) -> TextClause:
-    """Write a user's statement; each is read once."""
+    """Parse a user's statement; each is parsed once."""
     return text(sql)
 
 
 def outcome_of(table: Table, key: EvidenceKey, row: str) -> Select[int]:
-    """Select what stands of one row."""
+    """Select the outcome in one row."""
     return select(table.c.outcome).where(*_at(table, key, row))
 
 

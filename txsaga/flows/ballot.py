@@ -1,9 +1,9 @@
 """
-Ballots: named votes that a decision waits for, beside those of the resources.
+Ballots: named votes that a decision waits for, in addition to the votes of the resources.
 
-A check of the data, somebody's approval, a quota: whoever votes says yes or no, with what it rests on. The first vote
-of a voter stands. A decision of COMMIT is refused while a ballot is not carried, whoever decides; one that only warns
-is always carried, and is told. Nothing is counted before the decision: the same votes lead to the same result.
+A voter (a data check, a person, a quota) votes yes or no, with its evidence. Its first vote is final. Any COMMIT is
+refused until every ballot is carried; one that only warns is always carried, and reported. Nothing is counted before
+the decision: the same votes lead to the same result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from txsaga.errors import ConfigError, NotCarried
 
 
 class Rule(StrEnum):
-    """What carries a ballot."""
+    """How many yes votes carry a ballot."""
 
     ALL = "all"
-    QUORUM = "quorum"  # so many of its voters
-    WARN = "warn"  # nothing is needed; who did not say yes is told
+    QUORUM = "quorum"  # the given number of its voters
+    WARN = "warn"  # no vote is needed; missing yes votes are reported
 
 
 class Result(Enum):
-    """How a ballot stands."""
+    """The result of a ballot."""
 
     CARRIED = auto()
     REFUSED = auto()  # no further vote can carry it
@@ -36,15 +36,15 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ballot:
-    """Who is to vote on what."""
+    """A ballot and its voters."""
 
     name: str
     voters: tuple[str, ...]
     rule: Rule = Rule.ALL
-    needed: int | None = None  # of a quorum
+    needed: int | None = None  # yes votes needed for a quorum
 
     def __post_init__(self) -> None:
-        """Refuse one that nobody could carry, or that says two things."""
+        """Refuse a ballot that can't be carried, or that contradicts itself."""
         self._check_kinds()
         if (
             not _is_name(self.name)
@@ -75,7 +75,7 @@ def _is_name(name: str) -> bool:
 
 
 def rule_of(rule: Rule | str) -> Rule:
-    """Return a rule by its name."""
+    """Return the rule with this name."""
     try:
         return Rule(rule)
     except ValueError:
@@ -92,7 +92,7 @@ class CastVote:
     at: datetime | None = None  # by the store's clock
 
     def __post_init__(self) -> None:
-        """Refuse one that can't be counted or kept."""
+        """Refuse a vote that can't be counted or stored."""
         check_kind(self.voter, str, "the voter", "give its name")
         check_kind(self.yes, bool, f"yes of voter {self.voter!r}", "give True or False")
         evidence = f"the evidence of voter {self.voter!r}"
@@ -118,7 +118,7 @@ class Polled:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The voters who did not say yes."""
+        """The voters who did not vote yes."""
         said = {cast.voter for cast in self.casts if cast.yes}
         return tuple(voter for voter in self.ballot.voters if voter not in said)
 
@@ -127,7 +127,7 @@ class Polled:
 
 
 def require_same(known: Ballot, called: Ballot) -> None:
-    """Raise `ConfigError` when a ballot that is called once more is another one by now: a retry calls the same."""
+    """Raise `ConfigError` if a reopened ballot has another rule or other voters: a retry opens the same one."""
     if (known.rule, known.needed, set(known.voters)) != (called.rule, called.needed, set(called.voters)):
         raise ConfigError(
             f"ballot {called.name!r} is called already in this transaction, with another rule or other voters; "
@@ -136,7 +136,7 @@ def require_same(known: Ballot, called: Ballot) -> None:
 
 
 def require_carried(polls: Sequence[Polled]) -> None:
-    """Raise `NotCarried` for the first ballot that does not stand for COMMIT."""
+    """Raise `NotCarried` for the first ballot that is refused or still open."""
     for poll in polls:
         match poll.result:
             case Result.REFUSED:

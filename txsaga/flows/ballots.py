@@ -1,9 +1,8 @@
 """
-Voting on a transaction that is open, from any process.
+Voting on an open transaction, from any process.
 
-A vote is written under the lock of its transaction (R3): one that comes behind the decision is refused, one that
-comes before it is counted. If a vote is never cast, its ballot is never carried and the transaction can only roll
-back.
+A vote is written under the lock of its transaction (R3): after the decision it is refused, before it, counted. If a
+vote is never cast, its ballot is never carried and the transaction can only roll back.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from txsaga.messages.ports import Ledger
 
 
 def vote(kernel: Kernel, txid: int, name: str, cast: CastVote) -> bool:
-    """Cast a vote; False when this voter has voted: the first vote stands."""
+    """Cast a vote; False if this voter has already voted: the first vote is final."""
     check_kind(name, str, "the name of a ballot", "give a text")
     with kernel.announce.around(facts.Casting, txid, about=name), kernel.store.ledgers.open() as ledger:
         _require_open(ledger.share(txid), txid, ledger)

@@ -1,4 +1,4 @@
-"""Ballots of a locked life on PostgreSQL, and those that are open; whoever opened the block commits."""
+"""Ballots of a locked transaction on PostgreSQL, and all ballots still open; the caller commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ballot, vote, tx = schema.ballot, schema.vote, schema.tx
 
 
 def call(connection: Connection, txid: int, called: Ballot) -> None:
-    """Call a ballot; the same once more changes nothing."""
+    """Open a ballot; opening the same one again changes nothing."""
     values = {"rule": called.rule.value, "needed": called.needed, "voters": list(called.voters)}
     statement = upsert(ballot).values(txid=txid, name=called.name, **values).on_conflict_do_nothing()
     with translating():
@@ -29,7 +29,7 @@ def call(connection: Connection, txid: int, called: Ballot) -> None:
 
 
 def cast(connection: Connection, txid: int, name: str, said: CastVote) -> bool:
-    """Cast a vote; False when this voter has voted."""
+    """Cast a vote; False if this voter has already voted."""
     values = {"voter": said.voter, "yes": said.yes, "evidence": dict(said.evidence)}
     statement = upsert(vote).values(txid=txid, ballot=name, **values).on_conflict_do_nothing().returning(vote.c.voter)
     with translating():
@@ -42,7 +42,7 @@ def polled(connection: Connection, txid: int) -> Sequence[Polled]:
 
 
 def open_ones(connection: Connection, limit: int) -> Sequence[tuple[int, Polled]]:
-    """Return the ballots of transactions that are open, by transaction and name."""
+    """Return the ballots of open transactions, by transaction and name."""
     query = select(ballot).join(tx, tx.c.txid == ballot.c.txid).where(tx.c.state == TxState.ACTIVE.value)
     return _read(connection, query.limit(limit))
 

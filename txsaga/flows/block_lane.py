@@ -1,14 +1,14 @@
 """
-Auxiliary lanes: units of work in one resource that commit while the main transaction is open, or roll back alone.
+Auxiliary lanes: units of work in one resource that commit or roll back while the main transaction stays open.
 
     audit = tx.lane("audit")
     with audit as connection: …      the first statement opens a unit
-    audit.commit()                   it stands, whatever becomes of the main transaction
+    audit.commit()                   it is final, even if the main transaction rolls back
     with audit as connection: …      the next unit; left open, it follows the outcome
 
-A resource has one lane in a transaction. What a lane has committed is undone by a compensation, never by a rollback.
-If the process dies, units that were not settled are rolled back with the transaction; one that was about to commit
-says by its evidence whether it did.
+A resource has one lane in a transaction. Committed lane work is undone by a compensation, never by a rollback. If the
+process dies, open units are rolled back with the transaction; for a unit that was being committed, its evidence row
+shows whether it did.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class BlockLane:
         self._owner, self._require_open = owner, require_open
         self._resource, self._participant = able(kernel, name)
         self._unit: str | None = None
-        self._turn = Lock()  # of threads that open a unit or settle it
+        self._turn = Lock()  # for threads that open or settle a unit
 
-    def __enter__(self) -> Any:  # a SQLAlchemy connection, of most resources
-        """Work in the open unit, or open one."""
+    def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection
+        """Return the session of the open unit; open one if needed."""
         self._require_open("work in a lane")
         with self._turn:
             if self._unit is None:
@@ -47,16 +47,16 @@ class BlockLane:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the unit open; `OwnLock` where it waited for its own transaction."""
+        """Leave the unit open; raise `OwnLock` if it waited for its own transaction."""
         if error is not None and self._unit is not None:
             self._owner.work.refuse_own_lock(self._unit, error)
 
     def commit(self) -> None:
-        """Commit the open unit now; without one there is nothing to do."""
+        """Commit the open unit now; do nothing if there is none."""
         self._settle(Decision.COMMIT)
 
     def roll_back(self) -> None:
-        """Roll the open unit back; the main transaction goes on."""
+        """Roll the open unit back; the main transaction continues."""
         self._settle(Decision.ROLLBACK)
 
     def _settle(self, decision: Decision) -> None:
@@ -68,7 +68,7 @@ class BlockLane:
 
 
 def able(kernel: Kernel, name: str) -> tuple[RegisteredResource, Participant]:
-    """Return a resource that has a lane; the error of one that has none says whose limit that is."""
+    """Return a resource that can have a lane; the error for any other names the limit."""
     try:
         recorded, participant = kernel.participant(name)
     except ResourceUnknown:

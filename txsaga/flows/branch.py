@@ -1,8 +1,8 @@
 """
-A branch: what one resource does in one coordinated transaction, and where that stands.
+A branch: the work of one resource in one coordinated transaction, and its state.
 
-A branch is named before its work begins, so that whoever recovers knows where to look. Its name carries the attempt:
-only the attempts that the decision names are committed, whatever else is found prepared is rolled back (R9).
+A branch is named before its work begins, so that recovery can find it. Its name contains the attempt: only the attempts
+that the decision names are committed, anything else found prepared is rolled back (R9).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _GID = re.compile(rf"{PREFIX}:([0-9a-f]{{32}}-[0-9a-f]{{1,8}}-[0-9a-f]{{1,16}}):
 
 
 class BranchId(NamedTuple):
-    """One attempt of one branch of a transaction, for the world outside."""
+    """One attempt of one branch of a transaction, as external systems name it."""
 
-    transaction: str  # as `StoreId.transaction` names it
+    transaction: str  # as formatted by `StoreId.transaction`
     number: int
     attempt: int = 1
 
     @property
     def gid(self) -> str:
-        """Its name in a resource that knows one text; shorter than what PostgreSQL takes."""
+        """Its name in a resource that takes a single text; shorter than PostgreSQL's limit."""
         return f"{PREFIX}:{self.transaction}:{self.qualifier}"
 
     @property
     def qualifier(self) -> str:
-        """What tells it from the other branches of its transaction."""
+        """What distinguishes it from the other branches of its transaction."""
         return f"{self.number}.{self.attempt}"
 
     @property
@@ -43,12 +43,12 @@ class BranchId(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        """The branch of the evidence row that its own commit leaves behind."""
+        """The branch name in the evidence row that its own commit writes."""
         return f"xa:{self.qualifier}"
 
     @classmethod
     def parse(cls, gid: str) -> BranchId:
-        """Read back what `gid` wrote; whatever else is prepared in a resource is not ours."""
+        """Parse what `gid` wrote; anything else prepared in a resource is not ours."""
         found = _GID.fullmatch(gid)
         if found is None:
             raise UnknownTransaction(f"{gid!r} is not the name of a branch of txsaga")
@@ -56,28 +56,28 @@ class BranchId(NamedTuple):
 
 
 class Vote(Enum):
-    """What a branch answers to prepare; a no is an error with its code."""
+    """A branch's answer to prepare; a no is an error with its code."""
 
     PREPARED = auto()
-    READ_ONLY = auto()  # nothing was changed: it has left, without a second phase
+    READ_ONLY = auto()  # nothing was changed: it is over, without a second phase
 
 
 class Finish(Enum):
     """What the second phase found."""
 
     DONE = auto()
-    COMMITTED = auto()  # somebody had committed what is rolled back
-    ROLLED_BACK = auto()  # somebody had rolled back what is committed
+    COMMITTED = auto()  # already committed, though the decision is ROLLBACK
+    ROLLED_BACK = auto()  # already rolled back, though the decision is COMMIT
     MIXED = auto()  # part of it was committed, part rolled back
-    HAZARD = auto()  # nobody can tell
+    HAZARD = auto()  # the outcome can't be determined
 
 
 class BranchState(StrEnum):
-    """Where a branch stands."""
+    """The state of a branch."""
 
-    ACTIVE = "active"  # named; its work may be under way
-    ENDED = "ended"  # it voted yes in the process of its step; the decision has yet to name it
-    PREPARED = "prepared"  # it voted yes and the decision names it
+    ACTIVE = "active"  # named; its work may be in progress
+    ENDED = "ended"  # voted yes in its step's process; the decision has yet to name it
+    PREPARED = "prepared"  # voted yes, and the decision names it
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
     HEURISTIC_COMMITTED = "heuristic_committed"
@@ -88,11 +88,11 @@ class BranchState(StrEnum):
 
 
 class BranchEvent(StrEnum):
-    """What moves a branch."""
+    """What changes a branch's state."""
 
-    END = "end"  # the step of a flow, which is held prepared
-    PREPARE = "prepare"  # the decision, or the end before it, names it as one that holds a yes
-    LEAVE = "leave"  # likewise, as one that holds nothing
+    END = "end"  # the step of a flow is over and held prepared
+    PREPARE = "prepare"  # the decision, or the seal before it, names it as prepared
+    LEAVE = "leave"  # likewise, as read-only
     COMMIT = "commit"
     ROLL_BACK = "roll_back"
     FIND_COMMITTED = "find_committed"
@@ -104,9 +104,9 @@ class BranchEvent(StrEnum):
 
 _OPEN = (BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED)
 OPEN = frozenset(_OPEN)
-"""Of which its resource may still hold something."""
+"""States in which the resource may still hold something."""
 OVER = frozenset({BranchState.COMMITTED, BranchState.ROLLED_BACK, BranchState.FORGOTTEN})
-"""Of which nobody asks its resource any more."""
+"""States in which the resource is never asked again."""
 _FOUND = {
     BranchEvent.FIND_COMMITTED: BranchState.HEURISTIC_COMMITTED,
     BranchEvent.FIND_ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
@@ -115,7 +115,7 @@ _FOUND = {
 }
 
 HEURISTIC = frozenset(_FOUND.values())
-"""What stands against its decision, until somebody forgets it."""
+"""States that contradict the decision, until the branch is forgotten."""
 HEURISTIC_EVENTS = frozenset(_FOUND)
 
 BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
@@ -134,10 +134,10 @@ BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
 UNIT: Lifecycle[BranchState, BranchEvent] = Lifecycle(
     {**BRANCH.moves, (BranchState.ACTIVE, BranchEvent.COMMIT): BranchState.COMMITTED}
 )
-"""The same of a unit of an auxiliary lane, which may also commit by itself."""
+"""The lifecycle of an auxiliary lane's unit, which may also commit by itself."""
 
 NOTHING_DONE = "nothing was done in it"
-"""Why a branch is over that held nothing: it left at its vote, or was never used."""
+"""Why a branch that held nothing is over: it was read-only at its vote, or never used."""
 
 EVENT_OF = {
     Finish.COMMITTED: BranchEvent.FIND_COMMITTED,
@@ -145,11 +145,11 @@ EVENT_OF = {
     Finish.MIXED: BranchEvent.FIND_MIXED,
     Finish.HAZARD: BranchEvent.FIND_HAZARD,
 }
-"""What a second phase that found something else does to a branch."""
+"""The branch event for each other outcome that a second phase found."""
 
 
 class Branch(NamedTuple):
-    """A branch as the store keeps it."""
+    """A branch as stored."""
 
     txid: int
     number: int
@@ -163,5 +163,5 @@ class Branch(NamedTuple):
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether its resource may still hold something of it."""
+        """Return whether its resource may still hold something of it."""
         return self.state in OPEN

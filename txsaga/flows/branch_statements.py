@@ -1,8 +1,8 @@
 """
-What is written about branches, in one statement for any number of transactions.
+SQL about branches; each write handles any number of transactions.
 
-What is bound to a transaction (ballots, late bodies, offsets, messages) only the one way to decide applies: such a
-transaction is left as it is here, and whoever asked decides it there.
+What is bound to a transaction (ballots, late bodies, offsets, messages) is applied by the one decision path only: such
+a transaction is left unchanged here, and the caller decides it there.
 """
 
 from txsaga.checkback.sweep_statements import INTO, KEPT
@@ -19,17 +19,17 @@ OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_
 
 
 def _known(where: str) -> str:
-    """Look up row by row what is changed where inserting it meets it.
+    """Look up, row by row, the rows that an upsert changes.
 
-    A plan from the youth of a store joins, if it may, by reading all there is. A row that somebody deletes meanwhile
-    would come back: only branches that are over are deleted, and those are not changed here.
+    A query plan from a store's early days may join by reading the whole table. A row deleted meanwhile would come back:
+    only branches that are over are deleted, and those are not changed here.
     """
     return f"""CROSS JOIN LATERAL (SELECT resource FROM {{s}}.branch k
        WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt AND {where} OFFSET 0) k"""
 
 
 def _waits(note: str, row: str) -> str:
-    """Tell whether a note changes a row: one that it does not change it must not lock, as who has it may delete it."""
+    """Return the SQL for whether a note changes a row: others must not be locked, as their holder may delete them."""
     return f"""CASE {note}.state WHEN '{BranchState.COMMITTED}'
          THEN {row}.state = '{BranchState.PREPARED}' OR ({row}.aux AND {row}.state = '{BranchState.ACTIVE}')
          WHEN '{BranchState.FORGOTTEN}' THEN {row}.state LIKE 'heuristic%' ELSE {row}.state IN ({OPEN}) END
@@ -38,7 +38,7 @@ def _waits(note: str, row: str) -> str:
 
 
 WHY = f"CASE {{}}.state WHEN '{BranchState.COMMITTED}' THEN '{NOTHING_DONE}' END"
-"""Why a branch is over with the word that names it: only one that left is."""
+"""Why a branch is over as soon as the decision names it: only a read-only one is."""
 
 BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
 BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
@@ -53,7 +53,7 @@ WITH x AS MATERIALIZED (
       FROM x JOIN unnest($3, $4, $5) AS n(ord, number, resource) ON n.ord = x.ord)
 SELECT x.ord, x.txid, {{token}} FROM x"""
 
-# In a statement of its own: what was bound under the lock before is seen by the next one only.
+# A statement of its own: only the next statement sees what was bound under the lock before.
 LOCK = "SELECT txid FROM {s}.tx WHERE txid = ANY ($1) ORDER BY txid FOR UPDATE"
 
 RESOLVE_TYPES = (
@@ -106,14 +106,14 @@ WITH r AS MATERIALIZED (
 {KEPT})
 SELECT txid FROM m"""
 
-# A number that was kept for hours may lie where partitions were dropped: it would never be decided. What lies ahead of
-# them has room as soon as somebody makes it.
+# A number kept for hours may lie in a dropped partition and would never be decided. Partitions ahead are created in
+# time.
 HAS_PLACE = """(to_regclass('{{s}}.op_' || {0} / {{span}}) IS NOT NULL
        OR {0} / {{span}} >= (SELECT last_value / {{span}} FROM {{s}}.tx_seq))"""
 
-# Of a transaction of which nothing was written: the first to write its row wins, an owner or a fence. The token shows
-# that the number was given out to this group for that: it signs what no group has as its number, so that nobody can ask
-# for it, and neither a number of the future nor a half of others is decided by it.
+# For a transaction without a row: the first to write one wins, an owner or a fence. The token shows that the number was
+# assigned to this group for that: it signs a value that is no group's number, so it can't be requested, and neither a
+# future number nor another's half message can be decided by it.
 CONCLUDE_TYPES = (
     *("int8[]", "int4[]", "bytea[]", "int4[]", "text[]", "text[]", "int4[]"),
     *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
@@ -121,7 +121,7 @@ CONCLUDE_TYPES = (
 )
 CONCLUDE_ANSWERS = "txid int8, done bool"
 OPENED, ENDED = 3, 0
-"""What a row says where it says no decision."""
+"""The decision column of undecided transactions: open, or sealed."""
 CONCLUDE = f"""
 WITH r AS MATERIALIZED (
     SELECT r.* FROM unnest($1, $2, $3, $4, $5, $6, $7) AS r(txid, pgroup, given, decision, who, why, evidence)
@@ -144,7 +144,7 @@ WITH r AS MATERIALIZED (
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
 SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid"""
 
-# Behind words of which all stand or none: where one does not, it fails, and nothing of any is written.
+# Runs after COMMITs that are written together: if one is missing it fails, and none is written.
 ALL_STAND = "SELECT 1 / (count(*) = cardinality($1))::int FROM {s}.op WHERE txid = ANY ($1) AND decision = 1"
 
 NUMBERS_TYPES = ("int4", "int4")
@@ -155,10 +155,10 @@ WITH x AS MATERIALIZED (
       FROM generate_series(1, $2) CROSS JOIN {s}.store WHERE NOT store.rejecting)
 SELECT x.txid, {token}, {given} FROM x"""
 
-# Before a fence: an owner's word that is under way is not waited for, it keeps the others from theirs.
+# Runs before a fence, which must not wait for an owner's decision in progress: others' calls would wait, too.
 WAIT_SHORTLY = "SELECT set_config('lock_timeout', '100ms', true)"
 
-# It belongs to no group, because its number alone is known. Below the lowest partition nobody can write a decision.
+# A fence belongs to no group, because only its number is known. Below the lowest partition no decision can be written.
 FENCE_TYPES = ("int8[]", "text[]", "text[]")
 FENCE_ANSWERS = "txid int8"
 FENCE = f"""
@@ -174,7 +174,7 @@ WITH l AS MATERIALIZED (
     SELECT DISTINCT ON (f.txid) f.txid, 'ROLLBACK', f.who, f.why FROM f JOIN t ON t.txid = f.txid)
 SELECT txid FROM t UNION ALL SELECT f.txid FROM f JOIN l ON f.txid < l.txid"""
 
-# Why a word of the owner's changed nothing: what stands, or whose the transaction is now.
+# Why an owner's request changed nothing: the final decision, or the transaction's current owner.
 STANDING = """
 SELECT tx.txid, o.decision, tx.owner, tx.state, tx.pgroup FROM {s}.tx LEFT JOIN {s}.op o ON o.txid = tx.txid
  WHERE tx.txid = ANY ($1)"""
@@ -193,10 +193,10 @@ SELECT DISTINCT ON (n.txid, n.number, n.attempt)
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"
-"""What its index holds."""
+"""The condition of its partial index."""
 
 DUE = "coalesce(b.decision, o.decision)"
-"""What a branch is told: its own decision, as a unit of a lane has it, or its transaction's."""
+"""The decision for a branch: its own, for a unit of a lane, or its transaction's."""
 
 BRANCHES = """
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux

@@ -1,7 +1,7 @@
 """
-Calls about branches as values of their statements, and what a statement that did nothing means to its caller.
+Calls about branches as parameters of their statements, and what it means to the caller if nothing changed.
 
-It asks nothing. What is one array here is one parameter in `branch_statements.py`, in the same order.
+Nothing here queries the store. Each array is one parameter in `branch_statements.py`, in the same order.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from txsaga.store.values import Value, bytea_array, int4_array, int8_array, text
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 Conclusion = BeginBranches | DecisionRequest
-"""About a transaction of which nothing was written."""
+"""A request about a transaction without a row."""
 Values = list[Value | None]
 FENCED = 0
-"""The producer group of a transaction that recovery knows by its number alone."""
+"""The producer group of a transaction of which recovery knows only the number."""
 FENCE_STANDS = (int(Decision.ROLLBACK), 1, TxState.ROLLED_BACK.value, FENCED)
-"""What stands where a fence was first: decision, owner, state, group."""
+"""The stored values if a fence was first: decision, owner, state, group."""
 
 
 _NO_ROWS = (int8_array([]), int4_array([]), int4_array([]), int4_array([]), bytea_array([]))
 
 
 class Sort(IntEnum):
-    """What is written by one statement; a number, since it is looked up for each."""
+    """The statement that writes a call; a number, since it is looked up for each."""
 
     BEGIN = auto()
     WORD = auto()
@@ -44,7 +44,7 @@ class Sort(IntEnum):
 
 
 def sort_of(call: Call) -> Sort:
-    """Tell what a call is written by."""
+    """Return the statement that writes a call."""
     match call:
         case BeginBranches(life=None):
             return Sort.BEGIN
@@ -59,19 +59,19 @@ def sort_of(call: Call) -> Sort:
 
 
 def life_in(word: Conclusion) -> TxRecord:
-    """Return the life that a word is about."""
+    """Return the record that a request is about."""
     assert word.life is not None
     return word.life
 
 
 def life_of(group: int, txid: int, token: bytes, *, run: str | None = None, given: bytes = b"") -> TxRecord:
-    """Return a life without a key as it begins."""
+    """Return a new record without a key."""
     state = TxState.ACTIVE
     return TxRecord(txid=txid, group=group, token=token, key=None, epoch=1, owner=1, state=state, run=run, given=given)
 
 
 def begins(calls: Sequence[BeginBranches]) -> Values:
-    """Lay out transactions that begin."""
+    """Return parameters of begins."""
     named = [(at, n, it) for at, begin in enumerate(calls, 1) for n, it in enumerate(begin.resources, 1)]
     return [
         int4_array([begin.group for begin in calls]),
@@ -81,7 +81,7 @@ def begins(calls: Sequence[BeginBranches]) -> Values:
 
 
 def words(calls: Sequence[DecisionRequest]) -> Values:
-    """Lay out owners' words."""
+    """Return parameters of decisions."""
     votes = [(word.life.txid, vote) for word in calls for vote in word.votes]
     return [
         int8_array([word.life.txid for word in calls]),
@@ -99,7 +99,7 @@ def words(calls: Sequence[DecisionRequest]) -> Values:
 
 
 def conclusions(calls: Sequence[Conclusion]) -> Values:
-    """Lay out words about transactions of which nothing was written."""
+    """Return parameters of requests about transactions without a row."""
     lives, said = [life_in(word) for word in calls], [word for word in calls if isinstance(word, DecisionRequest)]
     branches = [(life_in(word).txid, *branch) for word in calls for branch in _branches(word)]
     return [
@@ -119,7 +119,7 @@ def conclusions(calls: Sequence[Conclusion]) -> Values:
 
 
 def fences(calls: Sequence[Fence]) -> Values:
-    """Lay out fences."""
+    """Return parameters of fences."""
     return [
         int8_array([fence.txid for fence in calls]),
         text_array([fence.who for fence in calls]),
@@ -128,7 +128,7 @@ def fences(calls: Sequence[Fence]) -> Values:
 
 
 def notes(calls: Sequence[BranchOutcome]) -> Values:
-    """Lay out what became of branches."""
+    """Return parameters of branch outcomes."""
     return [
         int8_array([note.txid for note in calls]),
         int4_array([note.number for note in calls]),
@@ -139,19 +139,19 @@ def notes(calls: Sequence[BranchOutcome]) -> Values:
 
 
 def standing_of(word: Conclusion, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
-    """Say what stands, or why the owner's word changed nothing."""
+    """Return the decision, or why the owner's request changed nothing."""
     life = life_in(word)
     decision, owner, state, group = stands or (None, None, None, None)
     if group not in (life.group, FENCED):
         return UnknownTransaction(f"transaction {life.txid} is not in this store")
-    if owner != life.owner:  # whatever stands, the branches of this owner are not those that it names
+    if owner != life.owner:  # any decision names another owner's branches
         return Superseded(life.txid)
     if isinstance(word, BeginBranches):
         return life if decision is None else DecidedOtherwise(life.txid, Decision(decision).name)
     if decision is not None:
         return Decision(decision)
     if word.decision is None and state == TxState.ENDED:
-        return None  # its answer was lost
+        return None  # already sealed: the answer was lost
     return EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
 
 
@@ -169,6 +169,6 @@ def _rows(calls: Sequence[DecisionRequest]) -> Values:
 
 
 def _branches(word: Conclusion) -> list[tuple[int, int, BranchState]]:
-    """Name its branches; one that gave no vote is rolled back, whatever it holds."""
+    """Return its branches; one without a vote is rolled back, even if it holds work."""
     votes = {vote.number: VOTED[vote.vote] for vote in word.votes} if isinstance(word, DecisionRequest) else {}
     return [(number, it, votes.get(number, BranchState.ACTIVE)) for number, it in enumerate(word.resources, 1)]

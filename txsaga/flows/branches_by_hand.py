@@ -1,9 +1,9 @@
 """
-What a person does about a branch that somebody decided over the coordinator's head: looks into it, and forgets it.
+What an operator does about a branch that was decided outside txsaga: investigate it, then forget it.
 
-Forgetting changes nothing in the resource but the row that told of the branch, and nothing of the decision. What is
-prepared is refused: its locks would stay and nobody would know of them. The forgetting and its audit row are one step;
-if the resource is away then, only that row stays there.
+Forgetting removes the branch's row from the resource and changes nothing else there, nor the decision. A prepared
+branch is refused: its locks would stay, unknown to everyone. The forgetting and its audit row are one commit; if the
+resource is unavailable then, only its row stays there.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from txsaga.flows.ports import NONE
 
 
 class Forgotten(NamedTuple):
-    """A branch that was forgotten, and why its resource still keeps its row, if it does."""
+    """A forgotten branch, and why its resource still keeps its row, if it does."""
 
     branch: Branch
     left: str = ""
 
 
 class BranchesByHand:
-    """Forgets branches for a person who gives a reason."""
+    """Forgets branches for an operator who gives a reason."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._store = kernel, kernel.store
@@ -35,7 +35,7 @@ class BranchesByHand:
     def forget(
         self, txid: int, number: int | None = None, attempt: int | None = None, *, who: str, why: str
     ) -> Sequence[Forgotten]:
-        """Forget the heuristics of a transaction, or of one branch of it."""
+        """Forget the heuristic branches of a transaction, or one of them."""
         require_reason(why)
         wanted = [
             each for each in self._named(txid) if number in (None, each.number) and attempt in (None, each.attempt)
@@ -51,7 +51,7 @@ class BranchesByHand:
         return [self._forget(each, who, why) for each in heuristic]
 
     def forget_all(self, *, who: str, why: str) -> Iterator[Forgotten]:
-        """Forget every heuristic of the store."""
+        """Forget every heuristic branch of the store."""
         require_reason(why)
         while page := self._store.branches.listed(HEURISTIC, after=NONE):
             for branch in page:
@@ -71,7 +71,7 @@ class BranchesByHand:
         return Forgotten(branch, self._drop(branch))
 
     def _drop(self, branch: Branch) -> str:
-        """Drop what the resource keeps of it; return why it could not."""
+        """Drop what the resource keeps of the branch; return why it could not."""
         id = BranchId(self._store.registry.identity.transaction(branch.txid), branch.number, branch.attempt)
         try:
             participant = self._kernel.reach(branch.resource)

@@ -1,8 +1,8 @@
 """
-Branches on PostgreSQL: begin, the owner's word and what became of branches, of many transactions in one commit.
+Branches on PostgreSQL: begins, owners' decisions and outcomes of branches, of many transactions in one commit.
 
-Each call may be made again after a lost answer: a transaction that was begun twice is empty the first time and rolled
-back by whoever finds it, and the first decision stands. If the answer were taken for a no, a caller would roll back
+Each call may be repeated after a lost answer: a transaction that was begun twice is empty the first time and is rolled
+back when it is found, and the first decision is final. If a lost answer were taken for a no, a caller would roll back
 branches that recovery commits.
 """
 
@@ -68,7 +68,7 @@ SentAgain = Callable[[PipelineConnection, Sequence[Statement]], list[Rows]]
 
 
 class PostgresJoint:
-    """Statements of one transaction, which is open once they are said."""
+    """Statements of one transaction, which stays open once they are sent."""
 
     def __init__(self, lines: ConnectionPool, calls: Sequence[Statement], never: Statement, again: SentAgain) -> None:
         self._calls, self._never, self._again = calls, never, again
@@ -80,14 +80,14 @@ class PostgresJoint:
             self._lent = opened.pop_all()
 
     def say(self) -> None:
-        """Send them."""
+        """Send the statements."""
         assert self._line is not None
         self._said = True
         with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
             self._line.begin(self._calls)
 
     def commit(self) -> bool:
-        """Commit; without its session all of it is sent again."""
+        """Commit; if its session is lost, send everything again."""
         line, self._line = self._line, None
         assert line is not None
         with self._lent:
@@ -100,25 +100,25 @@ class PostgresJoint:
         return True
 
     def recall(self) -> None:
-        """Send what rolls back: the last statement fails."""
+        """Roll back by sending a last statement that fails."""
         if self._line is not None and self._said and not self._recalled:
-            with suppress(Exception):  # then `abandon` gives its session up
+            with suppress(Exception):  # then `abandon` closes its session
                 self._line.conclude(self._never)
-                self._recalled = True  # behind it: only what was concluded is answered
+                self._recalled = True  # set last: only what was concluded is answered
 
     def abandon(self) -> None:
         """Roll back."""
         self.recall()
         line, self._line = self._line, None
         if line is not None:
-            with self._lent, suppress(Exception):  # it is nobody's answer
+            with self._lent, suppress(Exception):  # no caller waits for this answer
                 try:
                     if self._said:
                         if not self._recalled:
-                            line.close()  # nothing would ever be answered
+                            line.close()  # no answer would ever come
                         line.hear()
                 except ConnectionLost:
-                    line.connection()  # which ends what the server still has of it
+                    line.connection()  # a new connection ends what the server still runs of it
 
     def _sent_again(self, line: PipelineConnection) -> bool:
         try:
@@ -135,7 +135,7 @@ Answers = dict[int, Answer | TxSagaError]
 
 
 class Task(NamedTuple):
-    """The calls of one sort: what is sent, and what its last answer says to each."""
+    """The calls of one sort: their statements, and how the last answer is read for each call."""
 
     statements: Sequence[Statement]
     read: Callable[[Rows], Answers]
@@ -164,7 +164,7 @@ class PostgresBranches:
         self._standing, self._all_stand = sql.STANDING.format(s=s), sql.ALL_STAND.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Do calls of every kind in one commit, each with its own answer."""
+        """Execute calls of every kind in one commit, each with its own answer."""
         sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
         past = superseded(
             [Owned(call, call.life.txid, call.life.owner) for call in calls if isinstance(call, DecisionRequest)]
@@ -173,7 +173,7 @@ class PostgresBranches:
             if id(call) not in past:
                 sorts[sort_of(call)].append(call)
         tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
-        alone = len(calls) == 1 and not sorts[Sort.NOTE]  # for a note nobody waits
+        alone = len(calls) == 1 and not sorts[Sort.NOTE]  # no caller waits for a note
         found = iter(self._exchanged([statement for task in tasks for statement in task.statements], alone=alone))
         answers: Answers = {**past}
         for task in tasks:
@@ -182,13 +182,13 @@ class PostgresBranches:
         return [answers[id(call)] for call in calls]
 
     def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Lay out words that stand together, or not at all, and take a session for them."""
+        """Prepare decisions that are written together or not at all, with a session for them."""
         txids = [word.life.txid for word in words]
         all_stand, never = (Statement(self._all_stand, [int8_array(each)]) for each in (txids, NONE))
         return PostgresJoint(self._lines, [Statement(self._conclude, conclusions(words)), all_stand], never, _sent)
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Give out numbers for transactions of which nothing is written before their end."""
+        """Assign numbers to transactions of which nothing is written before their end."""
         (rows,) = self._exchanged([Statement(self._numbers, [int4(group), int4(count)])])
         if not rows:
             raise TransactionsRejected(self._store)
@@ -199,10 +199,10 @@ class PostgresBranches:
         return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
 
     def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
-        """Return what is written of each of these transactions."""
+        """Return what is stored of these transactions."""
         if not txids:
             return {}
-        # The branches come last: the other way round a decision could be seen without those that it names.
+        # Read the branches last: in the other order a decision could be seen without those that it names.
         known = self._rows(sql.WRITTEN, {"txids": list(txids)})
         named = defaultdict[int, list[Branch]](list)
         for row in self._rows(sql.WRITTEN_BRANCHES, {"txids": list(txids)}):
@@ -221,7 +221,7 @@ class PostgresBranches:
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
-        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged it."""
         rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
@@ -233,7 +233,7 @@ class PostgresBranches:
         after: tuple[int, int, int] = NONE,
         limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return, in order, branches that stand in one of these states, of one resource or of all."""
+        """Return, in order, the branches in one of these states, of one resource or of all."""
         named = {"states": [state.value for state in states], "resource": resource}
         values = {**named, **_behind(after), "limit": limit}
         return [branch_of(row) for row in self._rows(sql.LISTED, values)]
@@ -245,7 +245,7 @@ class PostgresBranches:
         return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
 
     def close(self) -> None:
-        """Close the lines that nobody has."""
+        """Close the idle connections."""
         self._lines.close()
 
     def _exchanged(self, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
@@ -283,10 +283,10 @@ class PostgresBranches:
         return answers | {id(word): standing_of(word, stands.get(word.life.txid)) for word in others}
 
     def _heard(self, told: Sequence[Conclusion], rows: Rows) -> Answers:
-        """Tell each whether its word was the first of its transaction; without a row its number is not its own."""
+        """Return each request's answer; if no row came back, its number has lapsed."""
         done: dict[int, bool] = {txid: first for txid, first in rows}
         unseen = dict.fromkeys((txid for txid, first in done.items() if not first), FENCE_STANDS)
-        stands = unseen | self._stands(list(unseen))  # a fence is no group's: a producer's login does not see it
+        stands = unseen | self._stands(list(unseen))  # a fence has no group: a producer's login does not see it
         answers: Answers = {}
         for word in told:
             life = life_in(word)
@@ -319,7 +319,7 @@ class PostgresBranches:
 
 
 def _sent(line: PipelineConnection, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
-    """Send statements that may be sent again, until they are answered."""
+    """Send statements that are safe to repeat, until they are answered."""
     patiently(line.connection, PATIENCE)
     for _ in range(RESENDS):
         try:
@@ -337,8 +337,8 @@ def _noted(calls: Sequence[BranchOutcome], known: set[tuple[Any, ...]]) -> Answe
     return {id(note): (note.txid, note.number, note.attempt) in known for note in calls}
 
 
-def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that
-    """Read a row."""
+def branch_of(row: Any) -> Branch:  # a row of any statement with these columns first
+    """Return a row's branch."""
     return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
 
 
@@ -352,7 +352,7 @@ OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 
 
 def name(connection: Connection, life: TxRecord, resources: Sequence[int], *, aux: bool) -> Sequence[int]:
-    """Name a branch for each resource; one that was named in an attempt before keeps its number."""
+    """Name a branch for each resource; one that was named in an earlier attempt keeps its number."""
     query = select(branch.c.resource, branch.c.number, branch.c.attempt, branch.c.aux)
     with translating():
         known = connection.execute(query.where(branch.c.txid == life.txid)).all()
@@ -374,7 +374,7 @@ def name(connection: Connection, life: TxRecord, resources: Sequence[int], *, au
 
 
 def elect(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> None:
-    """Note what branches voted."""
+    """Record the votes of branches."""
     with translating():
         for vote in votes:
             same = (branch.c.txid == txid, branch.c.number == vote.number, branch.c.attempt == vote.attempt)
@@ -383,7 +383,7 @@ def elect(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> Non
 
 
 def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool:
-    """Forget a branch that stands against its decision."""
+    """Forget a branch whose outcome contradicts its decision."""
     same = (branch.c.txid == txid, branch.c.number == number, branch.c.attempt == attempt)
     statement = update(branch).where(*same, branch.c.state.in_(STANDING))
     with translating():

@@ -1,8 +1,8 @@
 """
-Watching what flows hold: locks that are held for longer than their budget are written down once, and told of.
+Lock budgets of flows: locks that are held for longer than their budget are recorded and logged once.
 
-It ends nothing: whether a flow waits for a reason is for people to say. If it never runs, locks are held all the
-same; the figures of the store still tell how many.
+Nothing is stopped: people judge whether a flow waits for a good reason. If this never runs, locks are held all the
+same; the metrics of the store still count them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OVER = "OVER BUDGET"
 
 
 class Budgets:
-    """Tells of locks that are held for too long."""
+    """Reports locks that are held for too long."""
 
     name = BUDGETS
     pace = Pace(5.0, 15.0)
@@ -31,7 +31,7 @@ class Budgets:
         self._kernel = kernel
 
     def run_once(self) -> int:
-        """Tell of each step that holds its locks for longer than its budget; return how many there are."""
+        """Report each step that holds its locks for longer than its budget; return how many there are."""
         return sum(self._tell(each) for each in self._kernel.store.flows.overdue())
 
     def _tell(self, step: Overdue) -> bool:

@@ -7,15 +7,15 @@ A coordinated transaction: one outcome for several resources, the messages and t
         tx.send("transfers", b"…")
 
 With a key, each resource is named in the store before its work begins (R9); without one nothing is written before the
-end, and what a resource holds tells by its name whose it is. Leaving the block asks all of them for their votes at
-once; the decision, with the messages and the names of those that voted yes, is ONE commit of the home database; then
-all are told. Where one resource is alone, or can't vote, its own commit is the decision: the end is written before
-it, its evidence row tells everybody (R12).
+end, and the name of prepared work shows its transaction. Leaving the block asks all resources for their votes at once;
+the decision, with the messages and the names of those that voted yes, is ONE commit of the home database; then all are
+notified. If one resource is alone, or can't vote, its own commit is the decision: the transaction is sealed before it,
+and its evidence row shows the decision to everyone (R12).
 
-    no exception                     COMMIT, if everybody votes yes; else ROLLBACK, and the vote is raised
-    exception in the block           ROLLBACK, and it comes out
-    this process dies                before the decision ROLLBACK, behind it COMMIT: recovery tells the resources
-    a resource is away behind it     `Unfinished`: it stands committed, recovery tells the resource when it is back
+    no exception                     COMMIT, if everybody votes yes; else ROLLBACK, and the no is raised
+    exception in the block           ROLLBACK, and it propagates
+    this process dies                before the decision ROLLBACK, after it COMMIT: recovery finishes it
+    a resource fails after COMMIT    `Unfinished`: the commit is final, recovery finishes it later
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ from txsaga.messages.stored_block import BlockStage
 
 
 class AsyncOn(AsyncContext[Any]):
-    """Work in one resource, within an event loop; it is left open, and only an error has to be looked at."""
+    """Work in one resource, within an event loop; its session stays open, so leaving it only handles errors."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Leave it to the transaction."""
+        """Leave the session to the transaction."""
         return None if error is None else await super().__aexit__(kind, error, trace)
 
 
@@ -82,15 +82,15 @@ class AsyncLane(AsyncOn):
         self._lane = lane
 
     async def commit(self) -> None:
-        """Commit the open unit now; without one there is nothing to do."""
+        """Commit the open unit now; do nothing if there is none."""
         await self._settled(self._lane.commit)
 
     async def roll_back(self) -> None:
-        """Roll the open unit back; the main transaction goes on."""
+        """Roll the open unit back; the main transaction continues."""
         await self._settled(self._lane.roll_back)
 
     async def _settled(self, end: Callable[[], None]) -> None:
-        async with self._one:  # who is cancelled in this line leaves it: nothing was begun
+        async with self._one:  # a task cancelled while it waits here leaves: nothing was begun
             await self._in_loop(end, unbroken=True)
 
 
@@ -100,28 +100,28 @@ class AsyncCoordinated(AsyncBlock["Coordinated"]):
     crossing = ShieldedContext
 
     def on(self, resource: str, *, driver: bool = False) -> AsyncOn:
-        """Work in a resource: nothing of it is visible before the decision. The same session each time.
+        """Work in a resource, in the same session each time; nothing is visible before the decision.
 
-        With `driver` it is the connection of the driver instead of SQLAlchemy's. Tasks that share a session take turns
-        in it; in different resources they work side by side.
+        With `driver` it is the driver's connection instead of SQLAlchemy's. Tasks that share a session take turns in
+        it; in different resources they work in parallel.
         """
         return AsyncOn(self._block.on(resource, driver=driver), self._in_loop, self._one)
 
     def journal(self, resource: str) -> Journal:
-        """Write down what a resource is to do when it is asked for its vote: `execute` waits for nobody."""
+        """Record what a resource is to do when it is asked for its vote; `execute` does not block."""
         return self._block.journal(resource)
 
     async def lane(self, resource: str) -> AsyncLane:
-        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        """Open the auxiliary lane of a resource, whose units you commit or roll back one by one."""
         return AsyncLane(await self._alone(partial(self._block.lane, resource)), self._in_loop, self._one)
 
     async def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
-        """Call a ballot: without its votes the transaction can only roll back."""
+        """Open a ballot: unless it is carried, the transaction can only roll back."""
         called = partial(self._block.ballot, name, *voters, rule=rule, needed=needed)
         await self._alone(partial(run_blocking, called))
 
     async def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
-        """Cast a vote in one of its ballots; False when this voter has voted."""
+        """Cast a vote in one of its ballots; False if this voter has already voted."""
         cast = partial(self._block.vote, name, voter, yes=yes, evidence=evidence)
         return await self._alone(partial(run_blocking, cast))
 
@@ -142,14 +142,14 @@ class On:
     def __init__(self, open: Callable[[], object], failed: Callable[[BaseException], None]) -> None:
         self._open, self._failed = open, failed
 
-    def __enter__(self) -> Any:  # a SQLAlchemy connection, of most resources
-        """Return the session that it has in this transaction."""
+    def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection
+        """Return the session of this resource in the transaction."""
         return self._open()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it open: the transaction ends it. `OwnLock` where it waited for its own transaction."""
+        """Leave the session open for the transaction; raise `OwnLock` if it waited for its own transaction."""
         if error is not None:
             self._failed(error)
 
@@ -177,16 +177,16 @@ class Coordinated(MessageBuffer):
             owner = BlockOwner(kernel, group, resources, key=key, run=run, patience=patience)
         self._owner = owner
         self._lanes: dict[str, BlockLane] = {}
-        self._bound = False  # something is decided with it that may be refused
+        self._bound = False  # something that may be refused is decided with it
         self._table_writes: TableWrites | None = None
-        self._hand: Hand | None = None  # once others may end it, too
+        self._hand: Hand | None = None  # once other threads may end it, too
         self._process = this_process()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
 
     @property
     def _tables(self) -> TableWrites:
-        """What it writes into tables: made, and made known to its owner, by the first of its threads that does."""
+        """Its table writes: created, and registered with the owner, by the first thread that needs them."""
         with _making:
             if self._table_writes is None:
                 self._table_writes = tables = TableWrites(self._kernel, PART, self._life_for)
@@ -204,7 +204,7 @@ class Coordinated(MessageBuffer):
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
     def __enter__(self) -> Self:
-        """Take a number; with a key, name the branches, and join or refuse what the key already did."""
+        """Take a transaction number; with a key, name the branches, and take over or refuse earlier work under it."""
         self._require_new()
         self._stage = BlockStage.ENTERING
         try:
@@ -213,7 +213,7 @@ class Coordinated(MessageBuffer):
             try:
                 self._owner.abandon(error)
             finally:
-                self._stage = BlockStage.NEW  # not before: another would have its own beginning undone
+                self._stage = BlockStage.NEW  # not earlier: another thread's beginning would be undone
             raise
         self._stage = BlockStage.OPEN
         return self
@@ -229,18 +229,18 @@ class Coordinated(MessageBuffer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide; only the task waits."""
+        """Decide; only this task waits."""
         assert self._looped is not None
         try:
             await self._looped.leave(kind, error, trace)
         finally:
-            self._looped = None  # it holds the block: both would wait for a collection of garbage
+            self._looped = None  # it refers to the block: only garbage collection would free both
 
     def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
-        """Work in a resource: nothing of it is visible before the decision. The same session each time.
+        """Work in a resource, in the same session each time; nothing is visible before the decision.
 
-        With `driver` it is the connection of the driver instead of SQLAlchemy's. Threads share the session, so they
-        take turns in it; in different resources they work side by side.
+        With `driver` it is the driver's connection instead of SQLAlchemy's. Threads share the session, so they take
+        turns in it; in different resources they work in parallel.
         """
         check_kind(resource, str, "the resource", "give the name of a registered one")
         return On(
@@ -249,10 +249,10 @@ class Coordinated(MessageBuffer):
         )
 
     def journal(self, resource: str) -> Journal:
-        """Write down what a resource is to do when it is asked for its vote: nothing of it is sent before.
+        """Record what a resource is to do when it is asked for its vote; nothing is sent to it before.
 
-        For what nobody reads: it takes a round trip for all of it, and its locks begin there. A resource is worked in
-        by `on` or by its journal.
+        For statements whose results are not read: all take one round trip, and their locks begin there. A resource is
+        used by `on` or by its journal.
         """
         what = "write into a journal"
         self._require_open(what)
@@ -264,7 +264,7 @@ class Coordinated(MessageBuffer):
         return self._owner.work.handle(resource, driver=driver)
 
     def lane(self, resource: str) -> BlockLane:
-        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        """Open the auxiliary lane of a resource, whose units you commit or roll back one by one."""
         self._require_open("open a lane")
         check_kind(resource, str, "the resource", "give the name of a registered one")
         if resource not in self._lanes:
@@ -272,45 +272,45 @@ class Coordinated(MessageBuffer):
         return self._lanes[resource]
 
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
-        """Call a ballot: without its votes the transaction can only roll back."""
+        """Open a ballot: unless it is carried, the transaction can only roll back."""
         self._require_open("call a ballot")
         self._owner.call(Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed))
 
     def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
-        """Cast a vote in one of its ballots; False when this voter has voted."""
+        """Cast a vote in one of its ballots; False if this voter has already voted."""
         self._require_open("vote")
         said = CastVote(voter=voter, yes=yes, evidence=evidence or {})
         return vote(self._kernel, self._owner.write_down().txid, name, said)
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
+        """Consume a message, or move a stream's cursor past a chunk, with the decision."""
         self._require_open("consume")
         self._owner.refuse_last_resource("consume")
         consume(self, consumed, batch)
         self._bound = True
 
     def table(self, name: str) -> Table:
-        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        """Return a table of the home catalog; what is written to it becomes visible with the decision."""
         self._require_open("write to a table")
         self._owner.refuse_last_resource("write to a table")
         self._bound = self._owner.with_effects = True
         return self._tables.table(name)
 
     def rows(self, table: str) -> HomeTable:
-        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        """Return a table of the home database; the rows staged for it are written by the decision."""
         self._require_open("write rows")
         self._owner.refuse_last_resource("write rows")
         self._bound = self._owner.with_effects = True
         return self._tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> None:
-        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        """Let a gate check rows or messages of this transaction; raise `NotCarried` if it rejects them."""
         self._require_open("check rows")
         self._owner.polled()
         self._tables.check(about, rows, gate)
 
     def join_life(self) -> TxRecord:
-        """Return the transaction's row, for what is bound to it."""
+        """Return the transaction record, to bind other work to it."""
         return self._life_for("consume")
 
     def _life_for(self, what: str) -> TxRecord:
@@ -320,7 +320,7 @@ class Coordinated(MessageBuffer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        """Decide; an exception of the block always propagates."""
         if self._process != this_process():
             if error is None:
                 self._require_ours()
@@ -344,9 +344,9 @@ class Coordinated(MessageBuffer):
                 if self._has_gone():
                     reason.add_note(self._may_stand)
                 elif self._stage is BlockStage.OPEN or isinstance(reason, EffectConflict):
-                    with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+                    with suppress(TxSagaError):  # if this fails, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
-                elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # a signal's
+                elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # by a signal
                     reason.add_note(self._may_stand)
                 raise
         elif self._stage in (BlockStage.OPEN, BlockStage.BROKEN):
@@ -367,7 +367,7 @@ class Coordinated(MessageBuffer):
             if outcome is not None:
                 return self._follow(outcome.standing, told=outcome.told)
         work.open_journals(journals)
-        # With messages a vote costs less than an end: the decision is then the only thing that is written here.
+        # With messages a vote costs less than sealing: the decision is then the only thing written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
         votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
@@ -388,11 +388,11 @@ class Coordinated(MessageBuffer):
         try:
             return self._kernel.service(Sharing.of).end(ended)
         except BaseException:
-            self._has_gone()  # as early as can be: a second interrupt may come before `_leave` asks
+            self._has_gone()  # as early as possible: a second interrupt may come before `_leave` asks
             raise
 
     def _has_gone(self) -> bool:
-        """Tell, to its own thread, whether another one has it in hand, and leaves it."""
+        """Return, to its own thread, whether another one is ending the block, which then also leaves it."""
         return self._hand is not None and self._hand.go()
 
     @property
@@ -400,7 +400,7 @@ class Coordinated(MessageBuffer):
         return f"transaction {self.txid} may stand committed: ask before it is done again"
 
     def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
-        """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""
+        """Return whether it may share branches: nothing of it is stored yet, and nothing else is decided with it."""
         owner = self._owner
         if not self._shared or owner.written or owner.with_effects or owner.patience or self._bound or self._lanes:
             return False
@@ -416,7 +416,7 @@ class Coordinated(MessageBuffer):
         self._follow(standing, failure)
 
     def _follow(self, standing: Decision, failure: Exception | None = None, told: PhaseTwoResult | None = None) -> None:
-        """Tell everybody what stands, and raise whatever is not plain success."""
+        """Notify everyone of the decision, and raise unless it is a plain success."""
         told = self._told(standing, told)
         if failure is not None:
             raise failure
@@ -428,7 +428,7 @@ class Coordinated(MessageBuffer):
             raise Unfinished(self._owner.life.txid, list(told.silent))
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
-        """Roll back; what leaves the block tells who did not hear of it, and who had committed."""
+        """Roll back; note on the exception which resources were not notified, and which had committed."""
         self._stage = BlockStage.BROKEN
         self._owner.release()
         told = self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
@@ -442,7 +442,7 @@ class Coordinated(MessageBuffer):
         return told
 
     def _told(self, decision: Decision, told: PhaseTwoResult | None = None) -> PhaseTwoResult:
-        """Tell the resources, unless they were told, and whoever listens."""
+        """Notify the resources, unless that is done, and then the listeners."""
         self.decision, self._stage = decision, BlockStage.LEFT
         told = self._owner.finish(decision) if told is None else told
         self._tell(decision)
@@ -475,7 +475,7 @@ FIRST, LONGEST = 0.05, 2.0
 def again(
     open: Callable[[], AbstractContextManager[Opened]], work: Callable[[Opened], Answer], attempts: int = 3
 ) -> Answer:
-    """Run work in a transaction that `open` makes, up to so many times while a resource says that it will pass."""
+    """Run work in a transaction that `open` makes, up to so many times while it raises `TransientFailure`."""
     check_count(attempts, "attempts")
     pause = FIRST
     for _ in range(attempts - 1):

@@ -1,8 +1,8 @@
 """
-What undoes the steps of a flow, in the tables that a saga's driver reads.
+Compensations of a flow's steps, in the tables that a saga's driver reads.
 
 Each is written in the commit that begins an attempt (R6). If it came later, a process that dies in between would leave
-work that nobody undoes.
+work that is never undone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOW = func.clock_timestamp()
 
 
 def declare(connection: Connection, txid: int, start: Start, attempt: int) -> None:
-    """Write down what undoes a step; an attempt before it gives way where the lifecycle allows that."""
+    """Record what undoes a step; an earlier attempt's record is replaced where the lifecycle allows that."""
     values: dict[str, Any] = {
         "name": start.name,
         "attempt": attempt,
@@ -47,7 +47,7 @@ def declare(connection: Connection, txid: int, start: Start, attempt: int) -> No
 def mark(
     connection: Connection, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str
 ) -> None:
-    """Write down what became of a step that was declared."""
+    """Record the outcome of a declared step."""
     values = {"state": TARGETS[event].value, "left": left.value, "error": kept(error) or None, "at": NOW}
     if output is not None:
         values["output"] = _json(output)
@@ -57,12 +57,12 @@ def mark(
 
 
 def let_stand(connection: Connection, txid: int) -> None:
-    """Have nobody see to the steps of a flow any more."""
+    """Stop all handling of a flow's steps: what they did stays."""
     connection.execute(delete(saga).where(saga.c.txid == txid))
 
 
 def leave_to_owner(connection: Connection, txid: int) -> None:
-    """Let nobody else drive a flow for a time, once it is decided."""
+    """Let only the owner drive a flow for one lease, once it is decided."""
     connection.execute(update(saga).where(saga.c.txid == txid).values(until=_soon()))
 
 

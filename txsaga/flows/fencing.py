@@ -1,9 +1,9 @@
 """
-Calls in one batch by owners of whom a later one is in it, too: the transaction is theirs no more.
+Requests by earlier owners in a batch that also has a later owner's: the transaction is no longer theirs.
 
-Whoever has a number as owner got it from the store, which stands there or beyond. A statement takes all calls of a
-batch and answers by transaction, so both would be told what the later one said, and one would commit branches that
-nobody asked for. They are refused without being sent.
+An owner got its number from the store, which has that number or a higher one. A statement takes all requests of a batch
+and answers by transaction: both owners would get the later one's answer, and the earlier one would commit branches that
+no decision names. Earlier requests are refused without being sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from txsaga.errors import Superseded
 
 
 class Owned(NamedTuple):
-    """A call by an owner."""
+    """A request by an owner."""
 
     call: object
     txid: int
@@ -23,7 +23,7 @@ class Owned(NamedTuple):
 
 
 def superseded(calls: Sequence[Owned]) -> dict[int, Superseded]:
-    """Refuse those of earlier owners, by the `id` of each call."""
+    """Refuse the requests of earlier owners, by the `id` of each."""
     latest: dict[int, int] = {}
     for _, txid, owner in calls:
         if owner > latest.get(txid, 0):

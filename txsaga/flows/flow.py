@@ -1,13 +1,13 @@
 """
-A flow as one process of it sees it: it joins, does its steps, and leaves; the last one ends it.
+A flow as one of its processes sees it: the process joins, runs its steps, and leaves; the last one ends the flow.
 
-    flow = producer.begin_flow("current", "mortgage", lanes=["audit"], key="transfer-7")   once, or again
+    flow = producer.begin_flow("current", "mortgage", lanes=["audit"], key="transfer-7")   once, or repeated
     with producer.flow("transfer-7") as flow:                                              in any process
         with flow.step("debit", on="current") as connection: …
         flow.end()                                                                         in the last one
 
-Leaving the block decides nothing: the flow waits for its next process, as long as its lease runs. A process that dies
-loses the step that it was in, and nothing else.
+Leaving the block decides nothing: the flow waits for its next process until its lease expires. A process that dies
+loses only the step that it was in.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
 
 
 class Flow:
-    """A flow in the hands of one process."""
+    """A flow as used by one process."""
 
     def __init__(self, kernel: Kernel, found: FlowFound) -> None:
         self._kernel, self._life, self._amended = kernel, found.life, found.amends
@@ -85,17 +85,17 @@ class Flow:
 
     @property
     def amends(self) -> str | None:
-        """The id of the committed transaction that it amends: what it publishes takes the place of that one's."""
+        """The id of the committed transaction that it amends: what it publishes replaces that one's."""
         return None if self._amended is None else self._kernel.store.registry.identity.transaction(self._amended)
 
     def __enter__(self) -> Self:
-        """Work in it."""
+        """Return the flow itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it to its next process."""
+        """Leave the flow to its next process."""
 
     def step(
         self,
@@ -108,12 +108,12 @@ class Flow:
         input: Mapping[str, object] | None = None,
         application: Mapping[str, object] | None = None,
     ) -> AbstractContextManager[Any]:
-        """Do a step: in the main work on a resource, or in a lane, or only to send; `StepDone` when it was done.
+        """Run a step: work on a resource or in a lane, or only sending; raise `StepDone` if it is already done.
 
-        `hold` is "prepared" (done now, its locks held until the decision) or "journal" (statements that are done at
-        the decision); without it, what the resource can. Once ROLLBACK stands, `compensate` runs with `input` where
-        the step may have left something: held work is gone, what a lane committed is there, and of a step without a
-        resource nobody knows. `application` says who works here, for others that wait for it: `attempt(name)` finds it.
+        `hold` is "prepared" (executed now, locks held until the decision) or "journal" (statements executed at the
+        decision); by default, what the resource supports. After a ROLLBACK, `compensate` runs with `input` if the step
+        may have left something: held work is gone, what a lane committed is there, a step without a resource is
+        unknown. `application` names what works here, for others that wait for it: `attempt(name)` returns it.
         """
         _check_name(name)
         self._require_no_step()
@@ -142,10 +142,10 @@ class Flow:
         timeout: float | None = None,
         pause: float = FIRST_PAUSE,
     ) -> Any:  # what the step returns
-        """Do a step that commits at once, and return what it returns; done before, return what it returned then.
+        """Run a step that commits at once, and return its result, or the earlier one if it is done already.
 
-        It is what a saga's step is: a function, a statement, an `Http`, a `Send`. In a resource it is done once,
-        anywhere else at least once. Once ROLLBACK stands, `compensate` runs with `input`.
+        `do` is as for a saga's step: a function, a statement, an `Http`, a `Send`. In a resource it is done once,
+        elsewhere at least once. After a ROLLBACK, `compensate` runs with `input`.
         """
         _check_name(name)
         self._require_no_step()
@@ -154,19 +154,19 @@ class Flow:
         return StepCall(self._kernel, self._life).run(wanted)
 
     def is_done(self, name: str) -> bool:
-        """Tell whether a step is done: its last attempt is."""
+        """Return whether the last attempt of a step is done."""
         _check_name(name)
         with self._kernel.store.ledgers.open() as ledger:
             last = last_attempts(ledger.flows.steps(self.txid, name))
         return any(each.state is FlowStepState.DONE for each in last)
 
     def attempt(self, name: str) -> Attempted | None:
-        """Return the last attempt of a step, with its application, and whether that is alive."""
+        """Return the last attempt of a step, with its application and whether that is alive."""
         _check_name(name)
         return attempted(self._kernel, self.txid, name)
 
     def hand_on(self, result: object) -> None:
-        """Keep what the step that is open returns, with its end: `attempt(name)` finds it."""
+        """Store the result of the open step when it ends: `attempt(name)` returns it."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("hands results on"))
         self._step.hand_on(result)
@@ -177,7 +177,7 @@ class Flow:
         return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Add a message in the step that is open; it counts when the step is done."""
+        """Add a message in the open step; it counts when the step is done."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("sends"))
         message = as_message(topic, body, options)
@@ -186,23 +186,23 @@ class Flow:
         self._step.outbox.add(message)
 
     def table(self, name: str) -> Table:
-        """Return a table of the home catalog, in the step that is open; what is written counts when that is done."""
+        """Return a table of the home catalog, in the open step; what is written counts when the step is done."""
         return self._tables("writes to tables").table(name)
 
     def rows(self, table: str) -> HomeTable:
-        """Return a table of the home database, in the step that is open; its rows are in their place with the flow."""
+        """Return a table of the home database, in the open step; its rows are written when the flow commits."""
         return self._tables("writes rows").rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
-        """Let a gate look at rows or messages in the step that is open; its no is the flow's."""
+        """Let a gate check rows or messages in the open step; if it rejects them, the flow can't commit."""
         return self._tables("has gates").check(about, rows, gate)
 
     def check_staged(self, name: str, gate: Gate) -> Judged:
-        """Let a gate look at what the steps before this one have staged for a table."""
+        """Let a gate check what earlier steps have staged for a table."""
         return self._tables("has gates").check_staged(name, gate)
 
     def frames(self) -> FlowTables:
-        """Return where the step that is open keeps which frames of messages count."""
+        """Return where the open step records which frames of messages count."""
         return self._tables("sends frames")
 
     def _tables(self, what: str) -> FlowTables:
@@ -211,14 +211,15 @@ class Flow:
         return self._step.tables
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision take a message off its group, or move a cursor behind a chunk, once the open step is done.
+        """Consume a message, or move a cursor past a chunk, with the decision, once the open step is done.
 
-        If that is never done, it comes again. Until then a message is held for its consumer's invisible time.
+        If the step is never done, the message is delivered again. Until then it is held for its consumer's invisible
+        time.
         """
         consume(self, consumed, batch)
 
     def take(self, portion: PendingConsumption) -> None:
-        """Keep what was consumed for the end of the step that is open."""
+        """Keep what was consumed until the open step ends."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("consumes"))
         if self._amended is not None:
@@ -229,15 +230,15 @@ class Flow:
         self._step.take(portion)
 
     def join_life(self) -> TxRecord:
-        """Return the transaction's row, for what is bound to it."""
+        """Return the transaction record, to bind other work to it."""
         return self._life
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision, if it is made here."""
+        """Call a listener with the decision, if it is made here."""
         self._listeners.append(listener)
 
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
-        """Call a ballot: without its votes the flow can only roll back."""
+        """Open a ballot: unless it is carried, the flow can only roll back."""
         called = Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed)
         with self._kernel.announce.around(facts.Calling, self.txid, about=name):
             with self._kernel.store.ledgers.open() as ledger:
@@ -245,16 +246,16 @@ class Flow:
                 ledger.call(self.txid, called)
 
     def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
-        """Cast a vote in one of its ballots; False when this voter has voted."""
+        """Cast a vote in one of its ballots; False if this voter has already voted."""
         return vote(self._kernel, self.txid, name, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
 
     def touch(self) -> None:
-        """Show that somebody still waits for it: its lease runs anew."""
+        """Renew the lease of the flow: a process still waits for it."""
         with self._kernel.announce.around(facts.Touching, self.txid), self._kernel.store.ledgers.open() as ledger:
             locked(ledger, self._life)
 
     def end(self, *, handled: Collection[str] = ()) -> None:
-        """Commit all of it, or roll all of it back and say why; every step must be done, or its failure handled."""
+        """Commit the flow, or roll it back and raise why; every step must be done, or its failure handled."""
         self._require_no_step()
         self._hear_out_lanes()
         handled = list_of(handled, "handled", "give a list of the names of steps")
@@ -269,7 +270,7 @@ class Flow:
             raise
 
     def roll_back(self, why: str = "the flow was rolled back") -> None:
-        """Roll all of it back, and undo what committed by itself; `NotCompensated` when that is not done yet."""
+        """Roll the flow back and undo what committed by itself; raise `NotCompensated` if that is not done yet."""
         check_kind(why, str, "why", "give a text")
         self._require_no_step()
         self._hear_out_lanes()
@@ -284,7 +285,7 @@ class Flow:
                 raise NotCompensated(self.txid, f"{closed}; an engine goes on") from closed
 
     def _group(self) -> Group:
-        """Return its producer group: only its end has to know it."""
+        """Return its producer group, which only its end needs."""
         return self._kernel.store.registry.group_by_id(self._life.group)
 
     def _hear_out_lanes(self) -> None:
@@ -316,7 +317,7 @@ class Flow:
             return _home(hold), None
         name = on or lane or ""
         self._require_enrolled(name, lane=on is None)
-        if hold is Hold.JOURNAL and lane is None:  # its statements wait: whoever ends the flow asks their resource
+        if hold is Hold.JOURNAL and lane is None:  # executed later, by the process that ends the flow
             asked_later = self._kernel.reach(name)
             _require_able(asked_later, hold)
             return StepPlace(resource=name, recorded=None, hold=hold), asked_later
@@ -356,7 +357,7 @@ def enrolled(
 
 
 def _amending(message: Message, transaction: str) -> Message:
-    """Name the transaction whose messages this one takes the place of; what are no headers is told at the door."""
+    """Add a header with the transaction whose messages this one replaces; wrong headers are refused later."""
     headers = message.headers or {}
     return replace(message, headers={**headers, AMENDS: transaction}) if isinstance(headers, Mapping) else message
 

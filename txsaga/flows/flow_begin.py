@@ -1,8 +1,8 @@
 """
-Beginning a flow and joining it: one process declares where its steps may work, any other finds it by key or number.
+Beginning a flow and joining it: one process declares where its steps may work, others find it by key or number.
 
-A flow has no one owner while its steps are at work: whoever joins adds steps, and only its last process raises the
-owner, which shuts the flow to steps (R3). It waits for its lease to be heard of; then check-back rolls it back.
+A flow has no single owner while its steps run: each process that joins adds steps, and only the last one raises the
+owner, which closes the flow to steps (R3). Once its lease has expired, check-back rolls it back.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords, amended
 
 JOINED = 1
-"""The owner of a flow to which steps can be added."""
+"""The owner number of a flow to which steps can be added."""
 
 
 class FlowStart(NamedTuple):
-    """What is said of a flow when it is begun."""
+    """The options with which a flow is begun."""
 
     enrolled: Sequence[Enrolled]
     lease: timedelta
     run: str | None = None
-    amend: str | None = None  # by which word it is begun; without one what is committed stays as it is
+    amend: str | None = None  # identifier of this amendment; without one, committed work stays as it is
 
 
 class FlowFound(NamedTuple):
-    """A flow as it is found, read at once with its row."""
+    """A flow as found, read together with its row."""
 
     life: TxRecord
     enrolled: Sequence[Enrolled]
@@ -60,7 +60,7 @@ class FlowOpening:
         self._kernel, self._lives = kernel, TxRecords(kernel)
 
     def begin(self, group: Group, key: str, said: FlowStart) -> FlowFound:
-        """Begin a flow, or join the one that was begun like that under its key."""
+        """Begin a flow, or join the one that was begun with the same options under its key."""
         for each in said.enrolled:
             able(self._kernel, each.resource) if each.lane else self._kernel.participant(each.resource)
         with self._kernel.announce.around(facts.Declaring, about=key):
@@ -68,7 +68,7 @@ class FlowOpening:
                 try:
                     found = self._try(group, key, said)
                 except OutcomeUnknown:
-                    continue  # whatever was done is found again under the key
+                    continue  # anything written is found again by the key
                 except NotCompensated as left:
                     undo(self._kernel, left)
                     continue
@@ -79,7 +79,7 @@ class FlowOpening:
                 self._settle(found.life, key, said)
 
     def join(self, group: Group, key: str) -> FlowFound:
-        """Join the flow of a key."""
+        """Join the flow with this key."""
         with self._kernel.store.ledgers.open() as ledger:
             found = _found(ledger, ledger.latest(group.id, key))
         if found is None:
@@ -88,7 +88,7 @@ class FlowOpening:
         return found
 
     def join_by_number(self, txid: int) -> FlowFound:
-        """Join the flow of a number."""
+        """Join the flow with this number."""
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.flows.look(txid)
         if found is None:
@@ -97,7 +97,7 @@ class FlowOpening:
         return FlowFound(found.life, found.enrolled, found.amendment and found.amendment.of)
 
     def _settle(self, life: TxRecord, key: str, said: FlowStart) -> None:
-        """Find out what became of a flow whose end is written: where it is committed it may be amended."""
+        """Find out the outcome of a flow that is already sealed; a committed one may be amended."""
         try:
             self._lives.settle_first(life, key)
         except AlreadyCommitted:
@@ -136,7 +136,7 @@ def _found(ledger: Ledger, life: TxRecord | None) -> FlowFound | None:
 def _fresh(
     ledger: Ledger, group: Group, key: str, epoch: int, said: FlowStart, of: int | None = None
 ) -> TxRecord | None:
-    """Open a life of a key; behind one that was committed only where it is said by which word that is amended."""
+    """Create a record for a key; after a committed one only if an amendment is named, and not committed yet."""
     if of is not None and (done := of if said.amend is None else _done_by(ledger, group, key, said.amend)) is not None:
         raise AlreadyCommitted(done, key)
     life = ledger.create(group.id, key, epoch, said.run, lease=said.lease)
@@ -147,7 +147,7 @@ def _fresh(
 
 
 def _done_by(ledger: Ledger, group: Group, key: str, word: str) -> int | None:
-    """Return the transaction that was begun by a word and committed: nobody who says it late amends anything."""
+    """Return the committed transaction that was begun by this identifier: a late retry amends nothing."""
     life = ledger.latest(group.id, key)
     while life is not None:
         found = ledger.flows.amendment(life.txid)
@@ -163,9 +163,9 @@ def _amend(ledger: Ledger, life: TxRecord, said: FlowStart, of: int | None) -> N
 
 
 def entered(ledger: Ledger, life: TxRecord) -> Entered:
-    """Lock a flow that is not decided, show that somebody is at work, and return it with its steps."""
+    """Lock an undecided flow, renew its lease, and return it with its steps."""
     found = ledger.flows.enter(life.txid)
-    if found is None or found.life.token != life.token:  # another store counts its transactions alike
+    if found is None or found.life.token != life.token:  # another store uses the same numbers
         raise FlowUnknown(f"transaction {life.txid} is not in this store")
     if found.standing is not None:
         raise DecidedOtherwise(life.txid, found.standing.name)
@@ -175,19 +175,19 @@ def entered(ledger: Ledger, life: TxRecord) -> Entered:
 
 
 def opened(ledger: Ledger, life: TxRecord) -> TxRecord:
-    """Lock a flow, make sure that steps can be added, and show that somebody is at work."""
+    """Lock a flow, require that steps can be added, and renew its lease."""
     return require_joined(locked(ledger, life))
 
 
 def require_joined(life: TxRecord) -> TxRecord:
-    """Refuse to add to a flow that somebody is ending, or began to end."""
+    """Refuse to add to a flow that a process is ending, or began to end."""
     if life.owner != JOINED:
         raise TransactionClosed(f"flow {life.txid} is being ended; no step can be added any more: end it, or roll back")
     return life
 
 
 def locked(ledger: Ledger, life: TxRecord) -> TxRecord:
-    """Lock a flow that is not decided, and show that somebody is at work."""
+    """Lock an undecided flow and renew its lease."""
     return entered(ledger, life).life
 
 

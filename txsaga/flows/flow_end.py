@@ -1,10 +1,10 @@
 """
-The end of a flow: its journals are done and prepared, its held branches asked, and all of it decided in one commit.
+The end of a flow: its journals are executed and prepared, its held branches asked, and all decided in one commit.
 
 It is the end of a coordinated transaction, begun by raising the owner: the flow takes no more steps, and an earlier
-process that was ending it decides nothing any more. What that one prepared of the journals is decided ROLLBACK in the
-same commit, and the journals are done anew. If this process dies, the flow stays as it is until somebody ends it, or
-until its lease is over.
+process that was ending it can't decide it any more. What that one prepared of the journals is decided ROLLBACK in the
+same commit, and the journals are executed again. If this process dies, the flow stays as it is until another process
+ends it, or its lease expires.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from txsaga.resources.participant import EnlistedBranch, Participant
 
 
 class HeldBranch:
-    """A prepared branch without a session of its own here."""
+    """A prepared branch that has no session here."""
 
     def __init__(self, participant: Participant, branch: BranchId, step: str) -> None:
         self._participant, self._branch, self._step = participant, branch, step
@@ -64,15 +64,15 @@ class HeldBranch:
         raise ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
 
     def prepare(self) -> Callable[[], Vote]:
-        """Look whether its resource still holds it."""
+        """Check whether its resource still holds it."""
         return self._look
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided."""
+        """Carry out the decision."""
         return lambda: self._participant.finish(self._branch, decision)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: it is past one phase."""
+        """Refuse: it is past one-phase commit."""
         raise ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
 
     def leave(self) -> None:
@@ -94,7 +94,7 @@ def do_journal(
     statements: Sequence[Journalled],
     held: Sequence[FlowStep],
 ) -> None:
-    """Do statements in an open branch; `held` are the steps of the flow that are held prepared there."""
+    """Execute statements in an open branch; `held` are the steps of the flow that are held prepared there."""
     if not isinstance(participant, Journals):
         raise ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
     waits = (
@@ -121,7 +121,7 @@ CLOSED = (TxState.ENDED, TxState.PREPARED, TxState.PARKED)
 
 
 class Run(NamedTuple):
-    """A journal that is done at the end, and the branch that it is done in."""
+    """A journal that is executed at the end, and its branch."""
 
     key: str
     unit: FlowUnit
@@ -129,20 +129,20 @@ class Run(NamedTuple):
 
 
 class FlowOwner(BlockOwner):
-    """Who ends a flow: its steps' branches are there already."""
+    """The owner that ends a flow, whose steps' branches exist already."""
 
     def __init__(
         self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str], journals: bool
     ) -> None:
         super().__init__(kernel, group, (), key=life.key, run=life.run)
-        self._flow, self._polled = life, True  # ballots may have been called in any process
+        self._flow, self._polled = life, True  # any process may have opened ballots
         self._handled, self._journals = handled, journals
         self.runs: list[Run] = []
         self.held: Sequence[FlowStep] = ()
         self.home_work = False
 
     def enter(self) -> None:
-        """Raise the owner, with the branches of journals named before their work (R9)."""
+        """Raise the owner, and name the branches of journals before their work (R9)."""
         txid, kernel = self._flow.txid, self._kernel
         self._settle_ended()
         with kernel.announce.around(facts.Naming, txid), kernel.store.ledgers.open() as ledger:
@@ -163,14 +163,14 @@ class FlowOwner(BlockOwner):
         kernel.running.begin(self, Doubt.of(self.life))
 
     def has_effects(self) -> bool:
-        """Tell whether its decision would write rows or tables, which may be refused."""
+        """Return whether its decision would write rows or tables, which may be refused."""
         with self._kernel.store.ledgers.open() as ledger:
             return bool(ledger.effects(self._flow.txid))
 
     def decide(
         self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
     ) -> Decision:
-        """Write the decision with its home effects (R2); return what stands."""
+        """Write the decision with its home effects (R2); return the final one."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         with self._none_left_behind():
             return self._decide_with_effects(
@@ -184,7 +184,7 @@ class FlowOwner(BlockOwner):
             current = ledger.lock(life.txid)
             if current is not None and current.owner != life.owner:
                 if word.decision is Decision.ROLLBACK and ledger.standing(life.txid) is Decision.ROLLBACK:
-                    return Decision.ROLLBACK, False  # its answer was lost, and an engine undoes it by now
+                    return Decision.ROLLBACK, False  # its answer was lost, and an engine is already undoing it
                 raise Superseded(life.txid)
             if current is not None and current.state is TxState.ACTIVE and word.decision is Decision.COMMIT:
                 self._end(ledger, word)
@@ -206,14 +206,14 @@ class FlowOwner(BlockOwner):
             raise DecidedOtherwise(txid, standing.name)
 
     def _settle_ended(self) -> None:
-        """Find out what became of an end that was written before a last resource committed."""
+        """Find out the outcome of a flow that was sealed before a last resource committed."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(self._flow.txid)
         if current is not None and current.state in CLOSED:
             self._lives.settle_first(current, self._flow.key or "")
 
     def _given_up(self, flows: FlowLedger, last: Sequence[FlowStep]) -> list[FlowStep]:
-        """Require that all steps are done or dealt with; those whose process died in them have failed from here on."""
+        """Require that all steps are done or handled; those whose process died are marked failed."""
         undone = [each.name for each in last if each.state is not FlowStepState.DONE and each.name not in self._handled]
         if undone:
             raise StepsOpen(self._flow.txid, "the flow", undone)
@@ -227,14 +227,14 @@ class FlowOwner(BlockOwner):
     def _journals_named(
         self, flows: FlowLedger, units: Sequence[FlowUnit]
     ) -> Iterator[tuple[FlowUnit, Sequence[Journalled]]]:
-        """Name a branch for each journal that waits: the main one of a resource, the open unit of a lane."""
+        """Name a branch for each waiting journal: the main one of a resource, the open unit of a lane."""
         txid, journal = self._flow.txid, flows.journal(self._flow.txid)
         self.home_work = any(each.resource == HOME for each in journal)
         known = {(each.resource, each.number): each for each in units}
         for place in dict.fromkeys((each.resource, each.unit) for each in journal if each.resource != HOME):
             unit = known.get(place)
             if unit is None and place[1] != MAIN:
-                continue  # a unit that its lane has settled
+                continue  # a unit that its lane already settled
             unit = unit or FlowUnit(*place)
             recorded, _ = self._kernel.participant(unit.resource)
             named = flows.name(txid, recorded.id, self.life.owner, aux=unit.number != MAIN, number=unit.branch)
@@ -243,7 +243,7 @@ class FlowOwner(BlockOwner):
             yield unit, [each for each in journal if (each.resource, each.unit) == place]
 
     def _take_held(self, units: Sequence[FlowUnit]) -> None:
-        """Take what steps left prepared; what a unit of a lane decided by itself is none of the flow's."""
+        """Add the branches that steps left prepared; a lane unit with its own decision is not the flow's."""
         states = {(b.number, b.attempt): b.state for b in self._kernel.store.branches.of(self._flow.txid)}
         open_ = {(each.resource, each.number) for each in units}
         for step in self.held:
@@ -267,7 +267,7 @@ class FlowOwner(BlockOwner):
         self.runs.append(Run(key, unit, statements))
 
     def _free(self, earlier: Sequence[FlowUnit | FlowStep]) -> None:
-        """Roll back what dead processes prepared, of journals and in steps: its locks would keep journals waiting."""
+        """Roll back what dead processes prepared, in journals and steps: its locks would block the journals."""
         for each in earlier:
             participant: Participant = self._kernel.reach(each.resource or "")
             branch = self._branch(each.branch or 0, each.attempt)
@@ -291,15 +291,15 @@ class FlowEnding(Coordinated):
     ) -> None:
         owner = FlowOwner(kernel, group, life, handled=handled, journals=journals)
         super().__init__(kernel, group, (), key=None, owner=owner)
-        self._flow_owner, self._bound = owner, True  # never alone in one phase: others may have voted
+        self._flow_owner, self._bound = owner, True  # never one-phase: other processes may have voted
 
     @property
     def life(self) -> TxRecord:
-        """The flow as its last owner has it."""
+        """The flow's record under its last owner."""
         return self._flow_owner.life
 
     def do_journals(self) -> None:
-        """Do what is journalled, each resource in one transaction."""
+        """Execute the journals, each resource in one transaction."""
         owner = self._flow_owner
         for run in owner.runs:
             owner.work.handle(run.key)

@@ -1,9 +1,9 @@
 """
 The lane of a flow, settled from any of its processes: its open unit commits or rolls back by itself.
 
-A unit may have several prepared branches and a journal: they are one by their unit's own decision, written to the
-home store before the resource is told; recovery goes on from there. Where a resource can't vote, its unit is a journal
-alone, done and committed in one phase with evidence of its own: a commit that nobody heard of is found, not repeated.
+A unit may have several prepared branches and a journal: its own decision makes them one; it is written to the home
+store before the resource is notified, and recovery continues from there. If a resource can't vote, its unit is only a
+journal, committed in one phase with its own evidence row: a commit whose answer was lost is found, not repeated.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from txsaga.resources.participant import EnlistedBranch, Participant
 
 
 class LaneUnit(NamedTuple):
-    """An open unit with all that is in it."""
+    """An open unit with all its contents."""
 
     row: FlowUnit
     held: Sequence[FlowStep]
     failed: Sequence[FlowStep]
     statements: Sequence[Journalled]
-    everywhere: Sequence[FlowStep]  # that the flow holds in this resource, in this unit or not
+    everywhere: Sequence[FlowStep]  # all that the flow holds in this resource, in this unit or not
 
 
 class FlowLane:
@@ -55,7 +55,7 @@ class FlowLane:
         self._recorded, self._participant = recorded, participant
 
     def commit(self) -> None:
-        """Commit the open unit now, whatever becomes of the flow; without one there is nothing to do."""
+        """Commit the open unit now, independently of the flow; do nothing if there is none."""
         unit = self._begun(journal=True)
         if unit is None:
             return
@@ -67,7 +67,7 @@ class FlowLane:
             self._commit_in_one_phase(unit)
 
     def roll_back(self) -> None:
-        """Roll the open unit back; the flow goes on."""
+        """Roll the open unit back; the flow continues."""
         unit = self._begun(journal=False)
         if unit is None:
             return
@@ -76,14 +76,14 @@ class FlowLane:
         self._tell(unit, Decision.ROLLBACK)
 
     def hear_out(self) -> None:
-        """Find out what became of a commit in one phase that nobody heard of: it is none of the flow's any more."""
+        """Find out if a one-phase commit whose answer was lost succeeded: then it is no longer part of the flow."""
         if not self._participant.capabilities.two_phase:
-            unit = self._begun(journal=False, settling=False)  # whoever ends the flow asks
+            unit = self._begun(journal=False, settling=False)  # called by the process that ends the flow
             if unit is not None:
                 self._was_committed(unit, unit.row.attempt)
 
     def _begun(self, *, journal: bool, settling: bool = True) -> LaneUnit | None:
-        """Look what is in the open unit; where its journal is to be done, name the branch that does it."""
+        """Return the contents of the open unit; if its journal is to be executed, name the branch for it."""
         with self._kernel.announce.around(facts.Naming, self._life.txid), self._kernel.store.ledgers.open() as ledger:
             current, unit = locked(ledger, self._life), self._unit(ledger, settling=settling)
             if unit is None:
@@ -137,7 +137,7 @@ class FlowLane:
         self._kernel.announce(facts.Voting((self._life.txid,), about=self._participant.name))
         vote = session.prepare()()
         self._kernel.announce(facts.Voted((self._life.txid,), about=self._participant.name))
-        session.leave()  # it is finished by its name, as any other of the unit
+        session.leave()  # it is finished by its name, like the unit's other branches
         return vote
 
     def _commit_in_one_phase(self, unit: LaneUnit) -> None:
@@ -180,7 +180,7 @@ class FlowLane:
         return False
 
     def _free(self, unit: LaneUnit) -> None:
-        """Roll back what a process before prepared of the journal: its locks would keep this one waiting."""
+        """Roll back what an earlier process prepared of the journal: its locks would block this one."""
         for attempt in range(1, unit.row.attempt):
             try:
                 with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
@@ -189,7 +189,7 @@ class FlowLane:
                 continue
 
     def _tell(self, unit: LaneUnit, decision: Decision, *, vote: Vote | None = None, evident: bool = False) -> None:
-        """Write the unit's own decision, or what its evidence says, then tell the resource."""
+        """Write the unit's own decision, or what its evidence shows, then notify the resource."""
         named = patiently(lambda: self._decided(unit, decision, vote, evident=evident))
         away: TxSagaError | None = None
         notes = []
@@ -214,7 +214,7 @@ class FlowLane:
             with self._kernel.store.ledgers.open() as ledger:
                 current, flows = locked(ledger, self._life), ledger.flows
                 if not evident:
-                    require_joined(current)  # whoever ends the flow has taken the open unit with it
+                    require_joined(current)  # the process that ends the flow has taken the open unit
                 known = next(each for each in flows.units(txid) if each[:2] == row[:2])
                 if known.decision is not None:
                     if known.decision is decision:

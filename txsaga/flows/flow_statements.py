@@ -1,10 +1,10 @@
 """
-What every step of a flow asks and writes, each in one round trip.
+What every step of a flow reads and writes, each in one round trip.
 
-A task of a flow is a process with a young session, in which each statement of its own costs a millisecond or more.
+A task of a flow is a process with a new session, in which each separate statement costs a millisecond or more.
 
-The row of the transaction is locked by a statement before those that read: they see what whoever had it locked left
-(R3). If all of it were one statement, it would see the flow as it was before it waited for the lock.
+The row of the transaction is locked by a statement before those that read: they see what the previous holder of the
+lock left (R3). A single statement would see the flow as it was before it waited for the lock.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SELECT {fields}, (SELECT count(*) FROM {s}.flow_statement j
   FROM {s}.flow_step f WHERE txid = {txid} ORDER BY number, attempt"""
 
 WRITTEN = [name for name in FIELDS if name not in ("started", "ended", "late")]
-"""What is said of an attempt when it begins; the rest the server fills in."""
+"""Columns that are written when an attempt begins; the server fills in the others."""
 START = f"""
 INSERT INTO {{s}}.flow_step (txid, {", ".join(WRITTEN)})
 VALUES (%(txid)s, {", ".join(f"%({name})s" for name in WRITTEN)})"""
@@ -76,21 +76,21 @@ class FlowRounds:
         self._s, self._token, self._unlist = s, token, unlist
 
     def look(self, connection: Connection, txid: int) -> Entered | None:
-        """Return a flow as it is."""
+        """Return a flow without locking it."""
         return self._asked(connection, txid, LIFE.replace("{lock}", "") + REST + STEPS)
 
     def enter(self, connection: Connection, txid: int) -> Entered | None:
-        """Lock a flow, show that somebody is at work in it, and return it."""
+        """Lock a flow, renew its lease, and return it."""
         return self._asked(connection, txid, LIFE.replace("{lock}", " FOR UPDATE") + TOUCH + REST + STEPS)
 
     def start(self, connection: Connection, txid: int, step: FlowStep) -> None:
-        """Write a new attempt down."""
+        """Record a new attempt."""
         self._run(connection, START.format(s=self._s), {**_values(step), "txid": txid})
 
     def finish(
         self, connection: Connection, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None
     ) -> None:
-        """Write down that an attempt is done, and what it leaves in the journal."""
+        """Record that an attempt is done, with its journal statements."""
         sources = [state.value for state in STEP.sources(StepEvent.FINISH)]
         declared = {"target": TARGETS[StepEvent.FINISH].value, "left": Left.WORK.value, "sources": sources}
         values = {**_values(step), **declared, "txid": txid, "output": output}
@@ -119,7 +119,7 @@ class FlowRounds:
             result = connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
             found = _rows_of(result.cursor)
             result.close()
-        lives, ((decision, amendment),), enrolled, steps = found[0], *found[-3:]  # between them a function may answer
+        lives, ((decision, amendment),), enrolled, steps = found[0], *found[-3:]  # a function's rows may lie in between
         if not lives:
             return None
         return Entered(
@@ -132,7 +132,7 @@ class FlowRounds:
 
 
 def _rows_of(cursor: Any) -> list[list[Any]]:
-    """Return the rows of the answers that have rows, by their order."""
+    """Return the rows of each answer that has rows, in order."""
     found = []
     while True:
         if cursor.description is not None:
@@ -142,7 +142,7 @@ def _rows_of(cursor: Any) -> list[list[Any]]:
 
 
 def life_of(row: Any) -> TxRecord:
-    """Read a row of `tx` with its token."""
+    """Return the record in a row of `tx` with its token."""
     return TxRecord(
         txid=row.txid,
         group=row.pgroup,

@@ -1,12 +1,12 @@
 """
-One attempt of a step, at work in this process.
+One attempt of a step, running in this process.
 
-    with flow.step("debit", on="current") as connection:                     done now, held prepared
-    with flow.step("credit", on="mortgage", hold="journal") as journal:      written down now, done at the decision
-    with flow.step("tell"): flow.send("transfers", b"…")                     messages alone
+    with flow.step("debit", on="current") as connection:                     executed now, held prepared
+    with flow.step("credit", on="mortgage", hold="journal") as journal:      recorded now, executed at the decision
+    with flow.step("tell"): flow.send("transfers", b"…")                     only messages
 
-Leaving it prepares the work and writes that the step is done, in that order: a process that dies between the two
-leaves a branch that the next attempt rolls back. An exception rolls the work back, and comes out.
+Leaving it prepares the work and then records that the step is done: if a process dies between the two, the next attempt
+rolls the prepared branch back. An exception rolls the work back, and propagates.
 """
 
 from __future__ import annotations
@@ -83,32 +83,32 @@ class FlowStepWork:
 
     @property
     def tables(self) -> FlowTables:
-        """What this attempt writes into tables."""
+        """What this attempt writes to tables."""
         if self._tables is None:
             self._tables = FlowTables(self._kernel, self._step, self._joined)
         return self._tables
 
     def hand_on(self, result: object) -> None:
-        """Keep what the application returns for the end of the step."""
+        """Keep the result of the application until the step ends."""
         if self._application is None:
             raise TransactionError(f"step {self._name!r} has no application; say flow.step(…, application={{…}})")
         kept = as_json(result, f"what step {self._name!r} returned")
         self._application = self._application._replace(result=kept)
 
     def take(self, portion: PendingConsumption) -> None:
-        """Keep what was consumed: it is the flow's when this attempt is done."""
+        """Keep what was consumed: it becomes the flow's when this attempt is done."""
         self._portions.append(portion)
 
     def _joined(self, what: str) -> TxRecord:
         return self._life
 
     def _record(self, ledger: Ledger) -> None:
-        """Write down what is left behind besides rows and statements, with the end of the step."""
+        """Record table writes and consumed messages in the commit that ends the step."""
         if self._tables is not None:
             self._tables.record(ledger)
         bind_all(self._portions, ledger, self._life)
 
-    def __enter__(self) -> Any:  # a SQLAlchemy connection, of most resources; a journal; nothing
+    def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection; a journal; nothing
         """Begin the attempt, and the work of its branch."""
         if self._begun is not None:
             raise TransactionClosed("a step's block is used once; make another one with flow.step(…)")
@@ -130,7 +130,7 @@ class FlowStepWork:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Prepare and write that it is done, or take it back."""
+        """Prepare the work and record that the step is done, or roll it back."""
         self._watch.__exit__(kind, error, trace)
         try:
             if self._watch.found is not None:
@@ -172,7 +172,7 @@ class FlowStepWork:
         try:
             self._attempts.done(step, vote=vote, entries=taken(self._journal), rows=self.outbox.take_whole())
         except (OutcomeUnknown, StoreUnavailable) as unknown:
-            self._put_back(unknown)  # it may be done; if not, the next attempt takes it back
+            self._put_back(unknown)  # it may be done; if not, the next attempt rolls it back
             raise
         except Exception as no:
             self._fail(no)
@@ -190,10 +190,10 @@ class FlowStepWork:
         return step, vote
 
     def _fail(self, error: BaseException) -> None:
-        """Take the work back and write that the attempt failed; whoever can't leaves it to the next attempt."""
-        taken_back = self._take_back()  # first: nobody's rows stay locked while messages go back one by one
+        """Roll the work back and record that the attempt failed; if that fails, the next attempt does it."""
+        taken_back = self._take_back()  # first: no rows stay locked while messages are returned one by one
         self._put_back(error)
-        # An attempt before it may have done something: only the first one knows that nothing is left.
+        # An earlier attempt may have done something: only the first one knows that nothing is left.
         nothing = isinstance(error, StepLeftOut) and self._step.attempt == 1
         left = Left.NOTHING if nothing else Left.UNKNOWN
         try:
@@ -210,13 +210,13 @@ class FlowStepWork:
         return "" if self._application is None else self._application.written()
 
     def _put_back(self, error: BaseException) -> None:
-        """Let what was consumed come again; what is bound for all that stays the flow's."""
+        """Return consumed messages for redelivery; what is bound nevertheless stays the flow's."""
         portions, self._portions = self._portions, []
         for portion in reversed(portions):
             portion.go_back(error)
 
     def _take_back(self) -> bool:
-        """Roll the open or prepared work back; tell whether that is done."""
+        """Roll the open or prepared work back; return whether that is done."""
         session = self._session
         if session is None:
             return False
@@ -230,7 +230,7 @@ class FlowStepWork:
         return True
 
     def _free(self, earlier: Sequence[FlowStep]) -> None:
-        """Roll back what attempts before prepared: its locks would keep this one waiting."""
+        """Roll back what earlier attempts prepared: its locks would block this one."""
         for step in earlier:
             if self._participant is None or self._place is None or step.resource != self._place.resource:
                 continue
@@ -238,7 +238,7 @@ class FlowStepWork:
                 with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
                     self._participant.finish(self._branch(step), Decision.ROLLBACK)
             except RetryLater:
-                continue  # the session that prepared it still lives; recovery comes back to it
+                continue  # the session that prepared it is still open; recovery retries it later
             self._note(step)
 
     def _note(self, step: FlowStep) -> None:
@@ -262,7 +262,7 @@ class FlowStepWork:
         if session is not None:
             try:
                 session.leave()
-            except Exception:  # what was prepared stays so; the resource rolls back the rest
+            except Exception:  # prepared work stays prepared; the resource rolls back the rest
                 logger.warning("the session of step %r could not be given back", self._name, exc_info=True)
         self._kernel.running.end(self)
         self._leaving.close()
@@ -270,7 +270,7 @@ class FlowStepWork:
 
 
 def read_hold(hold: Hold | str | None) -> Hold | None:
-    """Read how work is held."""
+    """Return the `Hold` of an option."""
     try:
         return None if hold is None else Hold(hold)
     except ValueError:

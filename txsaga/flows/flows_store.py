@@ -1,8 +1,8 @@
 """
-Flows on PostgreSQL: the rows of one locked flow, and what all of them hold.
+Flows on PostgreSQL: the rows of one locked flow, and the locks that all flows hold.
 
 The caller has locked the flow's row in the same transaction: no two processes change one flow at the same time, and
-nothing is written behind its decision (R3).
+nothing is written after its decision (R3).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ resource_of, step_of, unit_of, statement_of = (
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
-"""A unit that is committed elects its branches; the others keep their state and are rolled back."""
+"""Committing a unit marks its branches as prepared; others keep their state and are rolled back."""
 
 HELD = """
 WITH held AS (
@@ -76,15 +76,15 @@ class PostgresFlowLedger:
         self._connection, self._rounds, self._lock = connection, rounds, lock
 
     def look(self, txid: int) -> Entered | None:
-        """Return a flow as it is."""
+        """Return a flow without locking it."""
         return self._rounds.look(self._connection, txid)
 
     def enter(self, txid: int) -> Entered | None:
-        """Lock a flow, and show that somebody is at work in it."""
+        """Lock a flow, renew its lease, and return it."""
         return self._rounds.enter(self._connection, txid)
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
-        """Keep what a flow may work in."""
+        """Store where a flow may work."""
         rows = [
             {"txid": txid, "resource": each.resource, "lane": each.lane, "budget": each.budget.total_seconds()}
             for each in enrolled
@@ -93,19 +93,19 @@ class PostgresFlowLedger:
             self._run(insert(resource_of), rows)
 
     def enrolled(self, txid: int) -> Sequence[Enrolled]:
-        """Return what a flow may work in."""
+        """Return where a flow may work."""
         c = resource_of.c
         rows = self._run(select(c.resource, c.lane, c.budget).where(c.txid == txid).order_by(c.resource, c.lane))
         return [Enrolled(row.resource, row.lane, timedelta(seconds=row.budget)) for row in rows]
 
     def amend(self, txid: int, amendment: Amendment) -> None:
-        """Keep why a life was begun."""
+        """Store a transaction's amendment."""
         self._run(delete(effect).where(effect.c.txid == txid, effect.c.seq == AMENDS))
         row = {"txid": txid, "seq": AMENDS, "kind": "amends", "payload": amendment._asdict()}
         self._run(insert(effect).values(row))
 
     def amendment(self, txid: int) -> Amendment | None:
-        """Return why a life was begun."""
+        """Return a transaction's amendment."""
         c = effect.c
         found = self._run(select(c.payload).where(c.txid == txid, c.seq == AMENDS)).scalar()
         return None if found is None else Amendment(**found)
@@ -115,24 +115,24 @@ class PostgresFlowLedger:
         return steps_of(self._connection, txid, name)
 
     def start(self, txid: int, step: FlowStep) -> None:
-        """Write a new attempt down."""
+        """Record a new attempt."""
         self._rounds.start(self._connection, txid, step)
-        if step.attempt > 1:  # the one before may have written statements down
+        if step.attempt > 1:  # the previous one may have recorded statements
             self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
 
     def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Write down that an attempt is done."""
+        """Record that an attempt is done."""
         self._rounds.finish(self._connection, txid, step, journal, output)
 
     def close(self, txid: int, step: FlowStep) -> None:
-        """Write down how an attempt ended."""
+        """Record how an attempt ended."""
         c = step_of.c
         closed = update(step_of).where(c.txid == txid, c.number == step.number, c.attempt == step.attempt)
         values = {"state": step.state.value, "mark": step.mark, "why": kept(step.why), "branch": step.branch}
         self._run(closed.values(ended=func.clock_timestamp(), **values))
 
     def journal(self, txid: int) -> Sequence[Journalled]:
-        """Return the statements of all steps."""
+        """Return the journalled statements of all steps."""
         c = statement_of.c
         fields = [c[name] for name in Journalled._fields]
         rows = self._run(select(*fields).where(c.txid == txid).order_by(c.step, c.seq))
@@ -143,7 +143,7 @@ class PostgresFlowLedger:
         return units_of(self._connection, txid)
 
     def put(self, txid: int, unit: FlowUnit) -> None:
-        """Keep a unit as it is now."""
+        """Store the current state of a unit."""
         decision = None if unit.decision is None else int(unit.decision)
         values = {"branch": unit.branch, "attempt": unit.attempt, "decision": decision}
         fresh = upsert(unit_of).values(txid=txid, resource=unit.resource, number=unit.number, **values)
@@ -160,26 +160,26 @@ class PostgresFlowLedger:
         return int(number)
 
     def hold(self, txid: int, branch: Named, vote: Vote) -> None:
-        """Note that the work of a branch is over."""
+        """Record the vote of a branch whose work is over."""
         self._change(txid, [branch], state=LEFT[vote].value)
 
     def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
-        """Decide branches by themselves."""
+        """Decide branches independently of the flow."""
         if branches:
             self._change(txid, branches, decision=int(decision), state=SETTLED[decision])
 
     def declare(self, txid: int, step: Start, attempt: int) -> None:
-        """Write down what undoes a step."""
+        """Record what undoes a step."""
         with translating():
             declaring.declare(self._connection, txid, step, attempt)
 
     def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
-        """Write down what became of a step."""
+        """Record the outcome of a step."""
         with translating():
             declaring.mark(self._connection, txid, number, event, left, output, error)
 
     def let_stand(self, txid: int) -> None:
-        """Have nobody see to the steps of a flow any more."""
+        """Stop all handling of a flow's steps."""
         with translating():
             declaring.let_stand(self._connection, txid)
 
@@ -195,7 +195,7 @@ class PostgresFlowLedger:
         return life
 
     def do_home_work(self, txid: int) -> None:
-        """Do what is journalled for the home database."""
+        """Execute the statements journalled for the home database."""
         statements = [each for each in self.journal(txid) if each.resource == HOME]
         try:
             with translating():
@@ -204,7 +204,7 @@ class PostgresFlowLedger:
             raise EffectConflict(str(no)) from no
 
     def alarm(self, txid: int, number: int, attempt: int) -> bool:
-        """Note that a step holds its locks for too long."""
+        """Record that a step holds its locks for too long."""
         c = step_of.c
         same = and_(c.txid == txid, c.number == number, c.attempt == attempt, ~c.late)
         return bool(self._run(update(step_of).where(same).values(late=True)).rowcount)
@@ -220,18 +220,18 @@ class PostgresFlowLedger:
 
 
 class PostgresFlows:
-    """What undecided flows of one namespace hold."""
+    """The locks that undecided flows of one namespace hold."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._held = engine, HELD.format(s=f'"{namespace}"')
 
     def held(self) -> Sequence[HeldLocks]:
-        """Tell what is held in each resource."""
+        """Return what is held in each resource."""
         with transaction(self._engine) as connection:
             return [HeldLocks(*row) for row in connection.execute(text(self._held + BY_RESOURCE))]
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
-        """Return steps that hold their locks for longer than their budget."""
+        """Return unreported steps that hold locks for longer than their budget."""
         with transaction(self._engine) as connection:
             return [Overdue(*row) for row in connection.execute(text(self._held + OVER), {"limit": limit})]
 

@@ -1,7 +1,7 @@
 """
-What a committed flow tells those who follow it: its number, its id, and the assets of its host that get an event.
+What a committed flow reports to its followers: its number, its id, and the assets of its host that get an event.
 
-It travels as the body of a message of the flow itself, so it is there exactly if the flow commits, whoever decides.
+It is the body of a message that the flow itself sends, so it exists exactly if the flow commits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 TOPIC = "asset-events"
-"""Where flows say it; of type `transaction`."""
+"""The topic that flows report to; of type `transaction`."""
 SKEW = timedelta(hours=1)
-"""Clocks differ: events are looked through from so long before they may have been made."""
+"""Clocks differ: events are searched from so long before they may have been made."""
 
 
 class AssetName(NamedTuple):
-    """What names an asset: both, or one of them."""
+    """The name of an asset, its URI, or both."""
 
     name: str | None
     uri: str | None
@@ -27,27 +27,27 @@ class AssetName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUp:
-    """The events that a commit is followed by."""
+    """The events that follow a commit."""
 
     run: str
     txid: int
     id: str
     assets: tuple[AssetName, ...]
-    amends: str | None = None  # the id of what was committed before
+    amends: str | None = None  # the id of the transaction that it amends
 
     def extra(self) -> dict[str, object]:
-        """Return what each event carries."""
+        """Return the data that each event carries."""
         told: dict[str, object] = {"txid": self.txid, "id": self.id}
         return told | ({"amends": self.amends} if self.amends else {})
 
     def body(self) -> bytes:
-        """Return it as the body of a message."""
+        """Return the body of the message."""
         assets = [each._asdict() for each in self.assets]
         return json.dumps({"run": self.run, "assets": assets, **self.extra()}).encode()
 
     @classmethod
     def read(cls, body: bytes) -> FollowUp:
-        """Read such a body; ValueError where it is none."""
+        """Parse such a body; raise `ValueError` if it is not one."""
         try:
             found = json.loads(body)
             assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
@@ -60,13 +60,13 @@ class FollowUp:
 
 
 def carries(extra: object, id: str) -> bool:
-    """Tell whether an event carries this transaction; its id names the store, whose numbers others have too."""
+    """Return whether an event carries this transaction; its id names the store, as others have the same numbers."""
     return isinstance(extra, Mapping) and extra.get("id") == id
 
 
-def _text(given: Any) -> str | None:  # of JSON
+def _text(given: Any) -> str | None:  # a JSON value
     if given is None:
         return None
     text = str(given)
-    text.encode()  # what can't be written is asked for nowhere
+    text.encode()  # raises `ValueError` for text that can't be encoded: no asset has it
     return text or None

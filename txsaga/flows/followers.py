@@ -1,9 +1,9 @@
 """
-Telling who follows a flow of its commit, where the run of the flow has not done so.
+Reports of a flow's commit to its followers, if the run of the flow has not made them.
 
-It works off what flows wrote beside their decision. The run's own last task tells first: only when the run is over is
-what is missing made up for. If this never runs, a follow-up whose run died behind the decision waits until it does.
-Whoever may send can write into the topic: only what a flow says of itself is told.
+It processes what flows wrote with their decision. The run's own last task reports first: only when the run is over is
+what is missing made up for. If this never runs, a follow-up whose run died after the decision waits until it does. Any
+sender can write to the topic: only a flow's reports about itself are used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from txsaga.flows.ports import Followers
 
 logger = logging.getLogger("txsaga")
 PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))
-"""A run may live for days behind its decision: a message that waits for it is never given up."""
+"""A run may last for days after the decision: a message that waits for it is never given up."""
 AT_ONCE, PORTIONS = 4, 8
-"""Each message may take several calls of a slow host."""
+"""Messages per batch, batches per round: a message may take several calls of a slow host."""
 HELD = timedelta(minutes=5)
-"""A portion is over by then, whatever it takes: else another engine would tell it beside this one."""
+"""Longer than any batch takes: else another engine would report it, too."""
 
 
 class Telling:
-    """Works off what committed flows have to tell."""
+    """Reports what committed flows wrote for their followers."""
 
     name = "asset events"
     pace = Pace(1.0, 5.0)
@@ -44,7 +44,7 @@ class Telling:
         self._refused = False
 
     def run_once(self) -> int:
-        """Tell of what there is; return of how much."""
+        """Report what is pending; return how much was."""
         done = 0
         for _ in range(PORTIONS):
             messages = () if self._refused else self._received()
@@ -69,7 +69,7 @@ class Telling:
             return ()
 
     def _tell_all(self, messages: Sequence[Delivery]) -> tuple[int, str]:
-        """Return of how many was told, and why the host is silent."""
+        """Return how many were reported, and why the host failed."""
         done, silent = 0, ""
         for message in messages:
             try:
@@ -93,7 +93,7 @@ class Telling:
         return self._followers.tell(committed, message.delivered.born)
 
     def _read(self, message: Delivery) -> FollowUp:
-        """Read what a flow says of itself; ValueError where somebody else says it, or of another run."""
+        """Parse what a flow reports about itself; raise `ValueError` if others wrote it, or it names another run."""
         committed, half = FollowUp.read(message.body), message.delivered.half
         if (committed.txid, committed.id) != (half.txid, half.transaction):
             raise ValueError(f"it was sent by transaction {half.transaction}, and is about {committed.id}")

@@ -1,8 +1,8 @@
 """
-Which statements may wait in a journal: those that are done later, all in one transaction, with nobody there to read.
+Which statements may wait in a journal: those that can be executed later, in one transaction, their results unread.
 
-Only words are looked at, outside of texts, comments and quoted names; the database has the last word when the journal
-is done. If a reading statement got past here, its rows would go nowhere, and its row count would be taken for work.
+Only keywords are checked, outside of literals, comments and quoted names; the database decides when the journal is
+executed. If a reading statement got past here, its rows would be lost, and its row count taken for work.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ T = TypeVar("T")
 _SILENT = re.compile(
     r"--[^\n\r]*"  # a comment to the end of the line
     r"|/\*.*?\*/"  # a comment
-    r"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"  # a text between dollars
-    r"|'(?:[^']|'')*'"  # a text
+    r"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"  # a dollar-quoted literal
+    r"|'(?:[^']|'')*'"  # a literal
     r'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]\d]*\]',  # a quoted name
     re.DOTALL,
 )
@@ -42,13 +42,13 @@ _LOCKING = frozenset({"CONFLICT", "DUPLICATE", "UPDATE", "SHARE"})  # ON CONFLIC
 
 
 def of_short(made: Callable[[str], T]) -> Callable[[str], T]:
-    """Remember what was made of the last short texts: a program writes the same few again and again."""
+    """Cache the results for recent short texts: a program uses the same few again and again."""
     remembered = lru_cache(maxsize=512)(made)
     return lambda text: (remembered if len(text) <= _LONG else made)(text)
 
 
 def reading(text: str) -> str | None:
-    """Return the word by which a statement gives rows back, if it does."""
+    """Return the keyword by which a statement returns rows, or None."""
     for part in _SILENT.sub(" ", text).split(";"):
         words = [word.upper() for word in _WORD.findall(part)]
         if "RETURNING" in words:
@@ -71,7 +71,7 @@ _READ = {f"${tag}": back for tag, _, back in _TAGS.values()}
 
 
 def require_journalled(text: str) -> None:
-    """Refuse what can't be done later, by somebody else, in the middle of other statements."""
+    """Refuse what can't be executed later, by another process, among other statements."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError("a journal takes the text of one statement")
     _words(text)
@@ -79,16 +79,16 @@ def require_journalled(text: str) -> None:
 
 @of_short
 def only_adds(text: str) -> bool:
-    """Tell whether a journalled statement locks no row that is there; what a trigger of its table does nobody tells."""
+    """Return whether a journalled statement locks no existing row, apart from what a trigger does."""
     words = _words(text)
     return words[0] == "INSERT" and _LOCKING.isdisjoint(words)
 
 
 @of_short
 def is_plain(text: str) -> bool:
-    """Tell whether every database ends a statement where it seems to end, and no setting of its session is made.
+    """Return whether all databases agree where a statement ends, and it changes no setting of its session.
 
-    What one hides behind a comment or a backslash would end the transaction of whoever shares a branch with it.
+    What hides behind a comment or a backslash could end the transaction of others that share its branch.
     """
     return _TRICKY.search(text) is None and _QUOTE.search(_SILENT.sub(" ", text)) is None
 
@@ -111,14 +111,14 @@ def _words(text: str) -> Sequence[str]:
 
 
 def written(parameters: Mapping[str, object]) -> dict[str, object]:
-    """Write parameters as JSON can keep them; `ConfigError` for what it can't."""
+    """Return parameters as JSON can store them; `ConfigError` for what it can't."""
     kept = {_name(name): _plain(name, value) for name, value in parameters.items()}
     as_json(kept, "a parameter")
     return kept
 
 
 def read(kept: Mapping[str, object]) -> dict[str, object]:
-    """Read back what `written` wrote."""
+    """Convert back what `written` wrote."""
     return {name: _value(value) for name, value in kept.items()}
 
 
@@ -149,7 +149,7 @@ def _value(kept: object) -> object:
 
 
 class JournalEntry(NamedTuple):
-    """A statement, its parameters as they are kept, and how many rows it is to change."""
+    """A statement, its parameters as stored, and how many rows it must change."""
 
     text: str
     parameters: Mapping[str, object]
@@ -165,7 +165,7 @@ class Journal:
         self._taken, self._turn = False, Lock()
 
     def execute(self, text: str, parameters: Mapping[str, object] | None = None, *, rows: int | None = None) -> None:
-        """Add a statement: it is done when the journal is, and must change so many rows."""
+        """Add a statement: it runs with the journal, and must change `rows` rows, by default at least one."""
         require_journalled(text)
         if parameters is not None:
             check_kind(parameters, Mapping, "the parameters", "write :name in the statement and give a mapping")
@@ -173,19 +173,19 @@ class Journal:
             raise ConfigError(f"rows is {rows!r}; give the number of rows that the statement changes, or leave it out")
         entry = JournalEntry(text, written(parameters) if parameters else {}, rows)
         if self._require_open is not None:
-            self._require_open()  # a forked child finds the lock as its parent had it
+            self._require_open()  # before locking: a forked child inherits the lock's state
         with self._turn:
             if self._taken:
                 raise TransactionError("the journal is taken to be done; write into it before its step or block ends")
             self._entries.append(entry)
 
     def __len__(self) -> int:
-        """Count what was written so far."""
+        """Return the number of statements so far."""
         return len(self._entries)
 
 
 def taken(journal: Journal) -> Sequence[JournalEntry]:
-    """Take what a journal holds; nothing is added any more."""
+    """Return the entries of a journal; none can be added any more."""
     with journal._turn:
         journal._taken = True
         return journal._entries

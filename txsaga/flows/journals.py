@@ -1,11 +1,11 @@
 """
-Journals of a coordinated block: what a resource is to do is written down, and done when it is asked for its vote.
+Journals of a coordinated block: a resource's statements are recorded, and executed when it is asked for its vote.
 
-A participant that takes its statements with the question does all of it in one round trip, and its locks begin there;
-in any other they are done in a session right before the question. Where every journal only adds rows, all of them are
-asked at once; else one after the other, in the order in which the block names them, so that two blocks never wait for
-each other in a circle that no database sees. Journals that wait in spite of that, as for what a trigger locks, are
-taken back and asked again in that order. If a journal is never done, nothing of its resource was.
+A participant that takes its statements with the vote request does all in one round trip, and its locks begin there; for
+any other they are executed in a session right before the request. If every journal only adds rows, all are asked at
+once; else one after the other, in the order in which the block names them, so that no two blocks wait for each other in
+a cycle that no database sees. Journals that wait nevertheless, as for what a trigger locks, are rolled back and asked
+again in that order. If a journal is never executed, its resource is unchanged.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WAITED = (TimedOut, Deadlocked)
 
 
 class SwiftJournal(EnlistedBranch, Protocol):
-    """A session whose work goes with its vote."""
+    """A session whose work is sent with the vote request."""
 
     def take_back(self) -> Callable[[], None]:
-        """Roll back what it voted; once the function that is returned has waited for it, it can be asked again."""
+        """Roll back what it voted; once the returned function has waited for that, it can be asked again."""
 
 
 class TakesJournals(Protocol):
@@ -43,11 +43,11 @@ class TakesJournals(Protocol):
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
     ) -> SwiftJournal:
-        """Open a session for a branch, whose statements wait so long for somebody's lock."""
+        """Open a session for a branch; `waits` is how long its statements wait for locks."""
 
 
 class JournalRoute(Enum):
-    """How a resource is worked in; whoever is first says."""
+    """How a resource is used; its first use determines it."""
 
     SESSION = auto()
     JOURNAL = auto()
@@ -56,18 +56,18 @@ class JournalRoute(Enum):
 class WrittenDown:
     """What the resources of one transaction are to do at their votes.
 
-    Threads and tasks write at once, so nothing here waits: not for a session, nor for who opens one.
+    Threads and tasks write concurrently, so nothing here waits: not for a session, nor for the thread that opens one.
     """
 
     def __init__(self) -> None:
         self._journals: dict[str, Journal] = {}
         self._ways: dict[str, JournalRoute] = {}
         self._taken, self._turn = False, Lock()
-        self.together = False  # they are done at the same time
-        self.adds = False  # they could be, and no row that is there is locked by them
+        self.together = False  # they are executed at the same time
+        self.adds = False  # they could be: they lock no existing row
 
     def claim(self, key: str, way: JournalRoute) -> None:
-        """Have a resource be worked in one way; refuse the other."""
+        """Fix the route by which a resource is used; refuse the other."""
         if self._ways.setdefault(key, way) is not way:
             raise TransactionError(
                 f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has "
@@ -75,11 +75,11 @@ class WrittenDown:
             )
 
     def unclaim(self, key: str) -> None:
-        """Let a resource be worked in either way again: nothing was done in it."""
+        """Allow both routes again: nothing was done in the resource."""
         self._ways.pop(key, None)
 
     def journal(self, key: str, participant: Participant, require_open: Callable[[], None]) -> Journal:
-        """Return the journal of a resource: the same each time."""
+        """Return the journal of a resource, always the same one."""
         if not hasattr(participant, "do"):
             raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
 
@@ -95,7 +95,7 @@ class WrittenDown:
             return self._journals.setdefault(key, Journal(require_writable))
 
     def take(self, participants: Mapping[str, Participant]) -> Mapping[str, Sequence[Journalled]]:
-        """Return the statements of each resource that has some, in the order of these; none is added any more."""
+        """Return the statements of each resource that has some, in the given order; none can be added any more."""
         with self._turn:
             self._taken = True
         found = dict[str, Sequence[Journalled]]()
@@ -106,13 +106,13 @@ class WrittenDown:
                 found[key] = [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)]
                 self.adds = self.adds and hasattr(participant, "enlist_journal") and _only_add(found[key])
                 patient += not getattr(participant, "waits_briefly", False)
-        # What waits in a circle is found out where all but one of it waits briefly.
+        # A cycle is detected only if all but one of its members wait briefly.
         self.adds = self.adds and patient < 2
         self.together = len(found) > 1 and self.adds
         return found
 
     def forget(self) -> None:
-        """Let go of the journals: they hold their block."""
+        """Drop the journals, which refer to their block."""
         self._journals.clear()
 
 
@@ -124,7 +124,7 @@ def _only_add(statements: Sequence[Journalled]) -> bool:
 
 
 def waited(answers: Iterable[object]) -> bool:
-    """Tell whether journals may have waited for each other, and nothing else is wrong with them."""
+    """Return whether journals may have waited for each other, and nothing else went wrong."""
     wrong = [each for each in answers if isinstance(each, Exception)]
     return bool(wrong) and all(isinstance(each, WAITED) for each in wrong)
 
@@ -132,7 +132,7 @@ def waited(answers: Iterable[object]) -> bool:
 def enlist_journal(
     participant: Participant, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
 ) -> EnlistedBranch:
-    """Open a session that does a journal at its vote."""
+    """Open a session that executes a journal at its vote."""
     if hasattr(participant, "enlist_journal"):
         opens = participant if current_fiber() is None else looped(participant)
         return cast(TakesJournals, opens).enlist_journal(branch, statements, waits=waits)
@@ -140,23 +140,23 @@ def enlist_journal(
 
 
 class _DoneFirst(Behind):
-    """A session in which a journal is done before whatever it is asked."""
+    """A session in which a journal is executed before its vote or commit."""
 
     def __init__(self, participant: Participant, branch: BranchId, statements: Sequence[Journalled]) -> None:
         super().__init__(participant.enlist(branch))
         self._participant, self._statements = participant, statements
 
     def prepare(self) -> Callable[[], Vote]:
-        """Do the journal and ask for the vote."""
+        """Execute the journal and ask for the vote."""
         self._do()
         return self._session.prepare()
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided."""
+        """Carry out the decision."""
         return self._session.finish(decision)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Do the journal and commit in one phase."""
+        """Execute the journal and commit in one phase."""
         self._do()
         return self._session.commit(transaction)
 

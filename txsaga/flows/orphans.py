@@ -1,10 +1,10 @@
 """
-Prepared branches that no decision names, and never will: they are rolled back, or their locks stay for ever (R9).
+Roll back prepared branches that no decision names or ever will, so that their locks do not stay for ever (R9).
 
-What an owner may still bring to its decision is left alone, and so is what an earlier life of the store prepared: who
-restored the store can't know what was decided behind the restored moment (R8). Of a transaction without a key nothing
-is written before its decision. A branch of one that is held for long is fenced first: the fence is a decision, and
-the first decision stands, so an owner that wakes up later can't commit what is rolled back here.
+A branch that its owner may still bring to a decision is left alone. So is one that an earlier incarnation of the store
+prepared: after a restore, nothing shows what was decided after the restored moment (R8). A transaction without a key
+has no row before its decision. If its branch is held for long, it is fenced first: the fence is a decision, and the
+first decision is final, so an owner that wakes up later can't commit what is rolled back here.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from txsaga.resources.participant import Participant
 logger = logging.getLogger("txsaga")
 
 KEPT = HEURISTIC | {BranchState.FORGOTTEN}
-"""What a person has to do with."""
+"""States of branches that an operator has to handle."""
 LONE = timedelta(seconds=30)
-"""An owner that has votes of yes and no decision for so long is taken for dead, as one is that leaves its lease."""
+"""An owner with yes votes and no decision for so long is taken for dead, as is one whose lease has run out."""
 LONGEST = 2.0
-"""Seconds that the fences of one resource may take in a round: what is decided in it is told behind them."""
+"""Seconds that the fences of one resource may take in a round: decided branches are finished only after them."""
 WHO, WHY = "recovery", "a resource held its branch, and nobody had decided it"
 
 
 class Orphans:
-    """What is prepared in resources and waits for nobody."""
+    """Finds and rolls back prepared branches that belong to no live transaction."""
 
     def __init__(self, kernel: Kernel, lone: timedelta = LONE) -> None:
         self._kernel, self._lone = kernel, lone.total_seconds()
-        self.left: dict[str, int] = {}  # how many branches a resource holds that may have to be rolled back soon
+        self.left: dict[str, int] = {}  # branches per resource that may have to be rolled back soon
         self._told: set[BranchId] = set()
-        self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
-        self._late: dict[str, list[int]] = {}  # whose owners' words were under way, those last that were asked last
+        self._seen: dict[str, dict[BranchId, float]] = {}  # branches without a row, and when first seen
+        self._late: dict[str, list[int]] = {}  # owner was writing a decision; the last tried come last
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
-        """Roll back a resource's orphans; return how many, and what an earlier life of the store prepared."""
+        """Roll back a resource's orphans; return how many, and what an earlier incarnation of the store prepared."""
         ours, earlier = dict[BranchId, int](), list[BranchId]()
         for id in self._prepared(participant):
             try:
@@ -62,7 +62,7 @@ class Orphans:
         lone = self._long_alone(participant.name, [id for id in alone if id not in earlier])
         orphans = [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
         orphans += self._fenced(participant.name, {id: ours[id] for id in lone})
-        # Whoever finished one since it was listed has done it right.
+        # Skip branches that were finished since they were listed.
         still = set(self._prepared(participant)) if orphans else set[BranchId]()
         done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
         waits = set(alone).difference(earlier, done) or still.intersection(orphans).difference(done)
@@ -81,24 +81,24 @@ class Orphans:
         return not branch.unfinished or (known.owner > branch.attempt and self._is_superseded(branch))
 
     def _is_superseded(self, branch: Branch) -> bool:
-        """Tell whether a later owner goes on without it: it would wait for the locks that this one holds (R4)."""
+        """Return whether a later owner continues without this branch; it would wait for the branch's locks (R4)."""
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.lock(branch.txid)
             if life is None or life.lease is not None:
-                return False  # whoever takes a flow over decides by itself what it leaves out
+                return False  # the process that takes over a flow decides itself what it leaves out
             return life.owner > branch.attempt and ledger.standing(branch.txid) is None
 
     def _long_alone(self, resource: str, lone: Sequence[BranchId]) -> list[BranchId]:
-        """Return those that were seen before, so long ago that their owner is not about to decide."""
+        """Return the branches first seen so long ago that their owner is not about to decide."""
         now, before = time.monotonic(), self._seen.get(resource, {})
         self._seen[resource] = {id: before.get(id, now) for id in lone}
         return [id for id, since in self._seen[resource].items() if now - since >= self._lone]
 
     def _fenced(self, resource: str, lone: Mapping[BranchId, int]) -> list[BranchId]:
-        """Make sure that nobody decides these any more; return those that nobody has committed.
+        """Make sure that these are not decided any more; return those that are not committed.
 
-        One whose owner's word is under way can't be fenced. It keeps none of the others waiting: in the next round it
-        comes behind them.
+        A transaction whose owner is writing its decision can't be fenced. It does not delay the others: the next round
+        tries it after them.
         """
         txids, before = dict.fromkeys(lone.values()), self._late.get(resource, [])
         groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in before if txid in txids)])
@@ -132,7 +132,7 @@ class Orphans:
             with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
                 participant.finish(id, Decision.ROLLBACK)
         except RetryLater:
-            return False  # the session that prepared it still lives
+            return False  # the session that prepared it is still alive
         return True
 
     def _tell(self, resource: str, id: BranchId) -> None:

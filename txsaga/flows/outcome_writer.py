@@ -1,8 +1,8 @@
 """
-What became of branches, until it is written down: that of many transactions at once, after a moment.
+Collect the outcomes of branches and write those of many transactions at once, after a short delay.
 
-Nobody waits for a note, so none costs the decision of anybody a row. If notes are lost with the process, recovery
-asks their resources once more and finds the branches done.
+No caller waits for an outcome, so it adds no row to any decision. If outcomes are lost with the process, recovery asks
+the resources again and finds the branches finished.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from txsaga.resources.participant import Traced
 logger = logging.getLogger("txsaga")
 
 LINGER = 0.25
-"""Seconds that a note waits for others."""
+"""Seconds that an outcome waits for others."""
 MOST = 10_000
-"""What waits longer than that is left to recovery."""
+"""Outcomes that may wait; older ones are left to recovery."""
 AT_ONCE = 500
 PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
 
 
 class OutcomeWriter:
-    """Notes that wait for each other."""
+    """Outcomes that wait to be written."""
 
     def __init__(self, write: Callable[[Sequence[BranchOutcome]], object]) -> None:
         self._write = write
@@ -42,9 +42,9 @@ class OutcomeWriter:
         self.start_anew()
 
     def add(self, notes: Iterable[BranchOutcome]) -> None:
-        """Leave notes to be written with others."""
+        """Queue outcomes to be written with others."""
         if self._process != this_process():
-            self.start_anew()  # those of a forked child's parent are the parent's
+            self.start_anew()  # a forked child must not write its parent's outcomes
         self._waiting.extend(notes)
         if self._timer is None and self._waiting:
             self._timer = threading.Timer(LINGER, self._in_time)
@@ -63,7 +63,7 @@ class OutcomeWriter:
                     logger.warning("what became of %d branches was not noted, recovery looks: %s", len(waiting), silent)
 
     def close(self) -> None:
-        """Write what waits, and wait for nothing else."""
+        """Write the outcomes that wait, without waiting for more."""
         timer = self._timer
         if timer is not None:
             timer.cancel()
@@ -73,7 +73,7 @@ class OutcomeWriter:
         self._timer = None
         try:
             self.flush()
-        except Exception:  # the outermost line of its thread: recovery finds the branches done
+        except Exception:  # outermost frame of its thread: recovery finds the branches finished
             logger.exception("what became of branches was not noted")
 
     def _taken(self, most: int) -> list[BranchOutcome]:
@@ -86,7 +86,7 @@ class OutcomeWriter:
         return found
 
     def start_anew(self) -> None:
-        """Forget what waits, as a forked child must: the notes are its parent's, and so is whoever writes them."""
+        """Discard what waits, as a forked child must: outcomes and writing thread are its parent's."""
         self._waiting: deque[BranchOutcome] = deque(maxlen=MOST)
         self._timer = None
         self._turn = threading.Lock()
@@ -94,7 +94,7 @@ class OutcomeWriter:
 
 
 def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> BranchOutcome:
-    """Write down what a second phase found, and where its participant knows of traces."""
+    """Return the outcome of a second phase; on a mismatch, with the place of its traces."""
     event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
     why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
     if why and isinstance(participant, Traced):
@@ -109,7 +109,7 @@ class BranchWriting:
         self._branches, self._announce = branches, announce
 
     def __call__(self, batch: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Write a batch; each answer stands at the place of its call."""
+        """Write a batch; the answers are in the order of the calls."""
         if not self._announce:
             return self._branches.write(batch)
         for kind, txids in _steps(batch).items():

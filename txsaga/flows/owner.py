@@ -1,14 +1,14 @@
 """
-What the owner of one coordinated transaction has in the store: its life, its branches by name, its word.
+What the owner of one coordinated transaction has in the store: its record, its named branches, its decision.
 
-Of a transaction with a key, or of a flow, the branches are named before their work (R9): it may be entered again, and
-what an attempt before it holds must not be committed. One without a key has one attempt, so nothing is written of it
-before its end: the decision, or the end, is the first word and names the branches, and a fence that was there before
-it stands. What needs its row earlier has it written down first.
+Branches of a transaction with a key, or of a flow, are named before their work (R9): it may be begun again, and what an
+earlier attempt holds must not be committed. One without a key has one attempt, so nothing of it is written before its
+end: the first write, a decision or the end, names the branches, and a fence written before it is final. If its row is
+needed earlier, it is written first.
 
-The word goes through the batches of this process: many owners' decisions share one commit. What only the one way to
-decide applies (late bodies, bound offsets and messages) is decided there, with the same rows. If a word is never
-written, check-back rolls the transaction back once its owner is silent.
+The decision request goes through the batches of this process: many owners' decisions share one commit. Effects that
+only the decider applies (late bodies, bound offsets and messages) are decided there, with the same rows. If the request
+is never written, check-back rolls the transaction back once its owner is silent.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Named = tuple[RegisteredResource, Participant]
 
 
 def check_names(resources: Sequence[str]) -> None:
-    """Refuse names that could be nobody's, or somebody's twice."""
+    """Refuse names that are missing, no strings, or given twice."""
     for name in resources:
         check_kind(name, str, "a resource", "give the names of registered ones")
     if not resources or len(set(resources)) != len(resources):
@@ -64,7 +64,7 @@ def check_names(resources: Sequence[str]) -> None:
 
 
 def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[Named]:
-    """Return them; one that is away is waited for."""
+    """Return the resources; an unavailable one is waited for."""
     resources = [patiently(partial(kernel.participant, name), patience) for name in names]
     unable = [each.name for _, each in resources if not each.capabilities.two_phase]
     if len(unable) > 1:
@@ -74,12 +74,12 @@ def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Seque
         )
     if current_fiber() is not None:
         for _, each in resources:
-            looped(each)  # refuses what can't be worked in there
+            looped(each)  # refuses a participant that can't be used in a loop
     return resources
 
 
 PART = 1
-"""A block is one contribution; its attempt is the owner."""
+"""The part number of a block's one contribution; its attempt is the owner."""
 
 
 class BlockOwner:
@@ -99,11 +99,11 @@ class BlockOwner:
         self.patience = patience
         self._lives = TxRecords(kernel)
         self._polled = self._units = False
-        self.written = False  # the store knows of it
-        self.fenced = False  # it did not, and recovery took the votes for those of a dead owner
+        self.written = False  # the store has a row of it
+        self.fenced = False  # it had none, and recovery fenced it as if the owner who voted were dead
         self._writing = Lock()
         self.recorded: Callable[[], Sequence[Effect]] = tuple
-        self.with_effects = False  # tables: the batch of many owners would answer that it can't
+        self.with_effects = False  # it writes tables: the batch of many owners would refuse them
         self._released = PhaseTwoResult([], {}, [])
         self._names = resources
         self.ids: Sequence[int] = ()
@@ -117,7 +117,7 @@ class BlockOwner:
         return self.life.txid if hasattr(self, "life") else None
 
     def enter(self) -> None:
-        """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
+        """Begin; name the branches first if it can be begun again or a resource can't list them (R9)."""
         self._resources = self._resources or resources_of(self._kernel, self._names, self.patience)
         self.ids = [recorded.id for recorded, _ in self._resources]
         numbers: Sequence[int] = range(1, len(self.ids) + 1)
@@ -145,11 +145,11 @@ class BlockOwner:
 
     @property
     def heeded(self) -> bool:
-        """Tell whether somebody hears of its end before that is written."""
+        """Return whether hooks are called before its end is written."""
         return self._kernel.hooks.hear(self._group.name)
 
     def write_down(self) -> TxRecord:
-        """Let the store know of the transaction, and return its life there."""
+        """Write the transaction to the store if needed; return its record."""
         if not self.written:
             run_blocking(self._write_down)
         return self.life
@@ -164,7 +164,7 @@ class BlockOwner:
             self._kernel.running.begin(self, Doubt.of(begun))
 
     def refuse_last_resource(self, what: str) -> None:
-        """Refuse what can still be refused at the decision beside a resource whose commit is the decision (R12)."""
+        """Refuse `what`, which can fail at the decision, if a resource's own commit is the decision (R12)."""
         for _, each in self._resources:
             if not each.capabilities.two_phase:
                 raise ConfigError(
@@ -189,16 +189,16 @@ class BlockOwner:
         self._polled = True
 
     def polled(self) -> None:
-        """Remember that a ballot is called by somebody else."""
+        """Note that something else calls a ballot."""
         self._polled = True
 
     def decide(
         self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
     ) -> Decision:
-        """Write the decision, with all that belongs to it; return what stands."""
+        """Write the decision with all that belongs to it; return the final decision."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         if self._units:
-            run_blocking(self._kernel.notes.flush)  # what stood before the decision is told before it
+            run_blocking(self._kernel.notes.flush)  # outcomes of units from before the decision are written before it
         word = self._word(decision, why, rows, votes)
         with self._none_left_behind():
             if self.with_effects and self.written:
@@ -212,20 +212,20 @@ class BlockOwner:
         return standing
 
     def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[BranchVote]) -> DecisionRequest:
-        """Say COMMIT with others, whose work is in the branches of this one."""
+        """Request COMMIT with other blocks, whose work is in this one's branches."""
         return self._word(Decision.COMMIT, why, rows, votes)
 
     def carried_word(self, why: str, rows: Sequence[Row]) -> DecisionRequest:
-        """Say COMMIT with one whose branches hold the work: this one names none."""
+        """Request COMMIT with another block, whose branches hold the work: it names none."""
         return DecisionRequest(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
 
     def end(self, rows: Sequence[Row], votes: Sequence[BranchVote], last: str) -> Decision | None:
-        """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
-        # Behind the last resource's commit it would be too late. An owner before may have called one.
+        """Write the end: from here on the last resource's evidence decides (R12). Return any earlier decision."""
+        # After the last resource's commit it would be too late. An earlier owner may have called a ballot.
         if self._polled or self.life.owner > 1:
             require_carried(run_blocking(partial(ballots, self._kernel, self.life.txid)))
         evidence, _ = self._kernel.resource(last)
-        # What holds nothing is named by the decision: an end may still be followed by a rollback.
+        # Read-only branches are named by the decision: a rollback may still follow the end.
         held = [vote for vote in votes if vote.vote is Vote.PREPARED]
         word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
         with self._none_left_behind():
@@ -237,20 +237,20 @@ class BlockOwner:
     def commit_last(
         self, last: str, transaction: str, votes: Sequence[BranchVote]
     ) -> tuple[Decision, Exception | None]:
-        """Let the last resource commit; return what stands by its evidence, and why it did not commit."""
+        """Commit the last resource; return the decision by its evidence, and the error if it did not commit."""
         try:
             self.work.commit(last, transaction)
-        except Exception as error:  # noqa: BLE001  # whatever it is: only the evidence tells
-            self.work.drop(last)  # or it would stand in the way of the barrier
+        except Exception as error:  # noqa: BLE001  # only the evidence is reliable
+            self.work.drop(last)  # its session would block the barrier
             return self._follow_evidence(last, error)
         left = [vote for vote in votes if vote.vote is Vote.READ_ONLY]
         try:
             return self.decide(Decision.COMMIT, f"resource {last!r} committed", votes=left), None
-        except TxSagaError as silent:  # it stands: whoever finds the evidence writes COMMIT
+        except TxSagaError as silent:  # it is committed: the process that finds the evidence writes COMMIT
             raise Unfinished(self.life.txid, ["the home database"]) from silent
 
     def finish(self, decision: Decision) -> PhaseTwoResult:
-        """Tell every resource what was decided; what became of them is noted by and by."""
+        """Finish every branch by the decision; the outcomes are written later."""
         told = self.work.finish(decision)
         told.silent.update(self._released.silent)
         notes = [*self._released.notes, *told.notes]
@@ -263,11 +263,11 @@ class BlockOwner:
         return told
 
     def release(self) -> None:
-        """Let go what was not asked for its vote: it can only roll back."""
+        """Roll back branches that were not asked for their vote: they can only roll back."""
         self._released = self.work.release()
 
     def open_unit(self, resource: RegisteredResource, participant: Participant) -> str:
-        """Name a unit of an auxiliary lane before its work; return what the work is found under."""
+        """Name a unit of an auxiliary lane before its work; return its key."""
         self.write_down()
         (number,) = run_blocking(lambda: self._named([resource.id], aux=True))
         key = f"{participant.name} unit {number}"
@@ -276,18 +276,18 @@ class BlockOwner:
         return key
 
     def settle_unit(self, key: str, decision: Decision) -> None:
-        """Commit or roll back one unit by itself, whatever becomes of the transaction."""
+        """Commit or roll back one unit on its own, independently of the transaction."""
         try:
             if decision is Decision.COMMIT:
                 self.work.commit(key)
-        except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
+        except Exception as error:  # noqa: BLE001  # only the evidence shows whether it committed
             self._fence_unit(key, error)
         else:
             self.work.drop(key)
             self._note_unit(key, decision)
 
     def _fence_unit(self, key: str, error: Exception) -> None:
-        """Find out whether a unit has committed, and make sure that it never does where it has not."""
+        """Find out whether a unit has committed; if not, make sure that it never does."""
         part, own = self.work.part(key), self.work.knots.found(key)
         self.work.drop(key)
         try:
@@ -306,15 +306,15 @@ class BlockOwner:
         self._kernel.notes.add([noted(self.life.txid, self.work.part(key).branch, decision, Finish.DONE)])
 
     def abandon(self, error: BaseException) -> None:
-        """Undo a beginning that did not come to its end: nobody is to take it for work that is under way."""
+        """Undo a begin that was interrupted: it must not be taken for running work."""
         self._kernel.running.end(self)
         if not self.written or isinstance(error, TxSagaError):
-            return  # nothing is there to undo, or it can't be undone now either: check-back does it
+            return  # nothing is to be undone, or it can't be undone now: check-back does it
         with suppress(TxSagaError):
             self.finish(self.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}"))
 
     def leave(self) -> None:
-        """Give every session back; from here on others may ask about it."""
+        """Give every session back; from here on check-back may ask about it."""
         try:
             if self.txid is not None:
                 self.work.leave()
@@ -346,7 +346,7 @@ class BlockOwner:
             return ledger.name(self.life, resources, aux=aux)
 
     def _free_of_earlier(self, key: str) -> None:
-        """End what lives and owners before us left: its locks would keep us waiting."""
+        """Finish what earlier records and owners of the key left: their locks would block this one."""
         if self.life.epoch > 1:
             with self._kernel.store.ledgers.open() as ledger:
                 before = ledger.latest(self._group.id, key, before=self.life.epoch)
@@ -356,7 +356,7 @@ class BlockOwner:
             self._free_of_owners()
 
     def _free_of_owners(self) -> None:
-        """Roll back what owners before prepared: no decision names it any more."""
+        """Roll back what earlier owners prepared: no decision names it any more."""
         identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
         for branch in self._kernel.store.branches.of(self.life.txid):
             participant = participants.get(branch.recorded)
@@ -367,7 +367,7 @@ class BlockOwner:
 
     @contextmanager
     def _none_left_behind(self) -> Iterator[None]:
-        """Roll back what was prepared here once a later owner has the transaction: it may wait for our locks."""
+        """Roll back what is prepared here if a later owner has taken over: it may wait for our locks."""
         try:
             yield
         except Superseded:
@@ -383,14 +383,14 @@ class BlockOwner:
         if checked.standing is None:
             raise InDoubt(f"transaction {self.life.txid} is undecided: {checked.why}; check-back settles it") from error
         decision = checked.standing.decision
-        if checked.standing.won:  # else somebody may have decided over the evidence: recovery asks the resource
+        if checked.standing.won:  # otherwise the decision may contradict the evidence: recovery asks the resource
             self._released.notes.append(noted(self.life.txid, self.work.part(last).branch, decision, Finish.DONE))
         return decision, error if decision is Decision.ROLLBACK else None
 
     def _decide_with_effects(self, word: DecisionRequest) -> Decision:
         try:
             return self._apply(word, self.recorded() if word.decision is Decision.COMMIT else ())
-        except OutcomeUnknown:  # what stands is looked at before anything is made ready: it may be published already
+        except OutcomeUnknown:  # check the decision before preparing anything: it may be published already
             return patiently(lambda: self._apply(word, ()))
 
     def _apply(self, word: DecisionRequest, known: Sequence[Effect]) -> Decision:
@@ -419,6 +419,6 @@ class BlockOwner:
         self._lives.own(ledger, life)
         if word.rows:
             ledger.add(life, PART, word.rows)
-        ledger.win(life.txid, PART, life.owner)  # also without messages: those of an owner before don't count (R4)
+        ledger.win(life.txid, PART, life.owner)  # also without messages: those of an earlier owner don't count (R4)
         ledger.elect(life.txid, word.votes)
         ledger.move(life.txid, TxEvent.END)

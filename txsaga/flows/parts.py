@@ -1,7 +1,7 @@
 """
-The parts that a coordinated transaction has: one for each branch, and what their resources said to its outcome.
+The parts of a coordinated transaction, one for each branch, and what their resources answered to its outcome.
 
-If what a resource said were lost here, a transaction that it has decided over would look like a plain success.
+If an answer were lost here, a transaction that a resource decided differently would look like a plain success.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ AGAINST = {
 
 @dataclass(slots=True)
 class BranchPart:
-    """One branch, its resource, and the session that it has here."""
+    """One branch, its resource, and its session in this process."""
 
     branch: BranchId
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
     session: EnlistedBranch | None = None
-    statements: Sequence[Journalled] = ()  # of its journal, which are done with its vote
-    driven: bool = False  # its user works with the driver's own connection
-    used: bool = False  # a session was opened, whatever became of it
-    asked: bool = False  # for its vote
-    left: bool = False  # at its vote: it had nothing to write
+    statements: Sequence[Journalled] = ()  # of its journal; they run at its vote
+    driven: bool = False  # the user works with the driver's own connection
+    used: bool = False  # a session was opened, even if it is closed by now
+    asked: bool = False  # asked for its vote
+    left: bool = False  # left at its vote, having written nothing
     decided: bool = False  # its own commit was the decision
     opening: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def can_vote(self) -> bool:
-        """Tell whether it can hold a yes."""
+        """Return whether it can hold a yes vote."""
         return self.participant.capabilities.two_phase
 
 
 class PhaseTwoResult(NamedTuple):
-    """What resources said when they were told the decision."""
+    """What resources answered in the second phase."""
 
     notes: list[BranchOutcome]
     silent: dict[str, Exception]
-    against: list[XaError]  # somebody had decided over our head
+    against: list[XaError]  # heuristic outcomes: decided outside txsaga
 
     def note(self, txid: int, part: BranchPart, decision: Decision, found: Finish) -> None:
-        """Keep what one of them said."""
+        """Record the answer of one resource."""
         self.notes.append(noted(txid, part.branch, decision, found, part.participant))
         if found in AGAINST:
             name = part.participant.name

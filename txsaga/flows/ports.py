@@ -1,4 +1,4 @@
-"""Branches of coordinated transactions, and the decision that names them."""
+"""The ports of flows and sagas: branches and the decision that names them, steps, and flows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from txsaga.resources.participant import EnlistedBranch
 Place = tuple[int, int, int]
 """Transaction, number and attempt of a branch."""
 NONE: Place = (0, 0, 0)
-"""Before the first branch."""
+"""A place before the first branch."""
 
 
 class BeginBranches(NamedTuple):
-    """A transaction without a key, and the resources of its branches: number 1 on, in their first attempt.
+    """Begins a transaction without a key; its branches in these resources get numbers from 1 on, in attempt 1.
 
-    With a life it is one that has its number already, and of which nothing was written yet.
+    With `life`, the transaction has its number already, but nothing of it is written yet.
     """
 
     group: int
@@ -38,7 +38,7 @@ class BeginBranches(NamedTuple):
 
 
 VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
-"""What the decision makes of a branch by its vote."""
+"""The state that the decision gives to a branch, by its vote."""
 
 
 class BranchVote(NamedTuple):
@@ -50,10 +50,10 @@ class BranchVote(NamedTuple):
 
 
 class DecisionRequest(NamedTuple):
-    """The owner's word: with it the halves that belong to it and the branches that voted.
+    """The owner's decision, with its half messages and the branches that voted.
 
-    Without a decision it is the end (R1): whoever decides later does it by the evidence in that resource. Where
-    nothing was written of the transaction yet, the word names the resources of its branches as `Begin` would.
+    Without a decision it is the end (R1): the transaction is decided later, by the evidence in that resource. If
+    nothing of it is written yet, the request names the resources of its branches as `BeginBranches` would.
     """
 
     life: TxRecord
@@ -67,7 +67,7 @@ class DecisionRequest(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """A transaction of which nothing was written, and whose owner is gone: nobody can commit it from here on."""
+    """Keeps a transaction of which nothing is written, and whose owner is gone, from being committed."""
 
     txid: int
     who: str
@@ -75,7 +75,7 @@ class Fence(NamedTuple):
 
 
 class BranchOutcome(NamedTuple):
-    """What became of one attempt of a branch in the second phase."""
+    """The outcome of one attempt of a branch in the second phase."""
 
     txid: int
     number: int
@@ -103,64 +103,64 @@ class Guest(NamedTuple):
 
 Call = BeginBranches | DecisionRequest | Fence | BranchOutcome
 Answer = TxRecord | Decision | bool | None
-"""An open life; the decision that stands, None for an end; whether the branch was still waiting."""
+"""An open transaction's record; the final decision, None for an end; whether the branch was still waiting."""
 
 
 class Joint(Protocol):
-    """Words of owners whose work is in the same branches: they stand together, or not at all."""
+    """Decision requests of owners whose work is in the same branches: all are written, or none."""
 
     def say(self) -> None:
-        """Send them, once; nobody waits for an answer here."""
+        """Send them, once, without waiting for an answer."""
 
     def commit(self) -> bool:
-        """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written.
+        """Write them in one commit; return whether it succeeded. If one can't be decided, none is written.
 
-        `OutcomeUnknown` where nobody can tell.
+        `OutcomeUnknown` if the outcome can't be determined.
         """
 
     def recall(self) -> None:
-        """Send what lets nothing of them be written; `abandon` waits for it."""
+        """Send the cancellation: none of them is written; `abandon` waits for it."""
 
     def abandon(self) -> None:
-        """Let nothing of them be written; where `commit` was said there is nothing to do."""
+        """Make sure that none of them is written; after `commit` there is nothing to do."""
 
 
 class BranchStore(Protocol):
-    """Names branches before their work, and remembers them until they are finished."""
+    """Names branches before their work, and keeps them until they are finished."""
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Do calls of every kind in ONE commit, each with its own answer.
+        """Execute calls of every kind in ONE commit, each with its own answer.
 
-        `Resolve` answers `Superseded` when the transaction is not the owner's any more, and `EffectConflict` when
-        something is bound to it that only the one way to decide applies (late bodies, offsets, messages). `Fence`
-        answers what stands, None where the transaction was written down meanwhile and is open; it fails where a word of
-        the owner's is under way.
+        `DecisionRequest` answers `Superseded` if the transaction has another owner, and `EffectConflict` if something
+        is bound to it that only the decider applies (late bodies, offsets, messages). `Fence` answers the final
+        decision, None if the transaction was written meanwhile and is open; it fails while the owner's decision is
+        being written.
         """
 
     def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Have words ready, and a session for them: they are sent while those whom they are about are still asked.
+        """Prepare decision requests and a session for them: they are sent while the resources still vote.
 
-        Each is a COMMIT of a transaction of which nothing was written yet.
+        Each is a COMMIT of a transaction of which nothing is written yet.
         """
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Give out numbers for transactions of which nothing is written before their end; they may stay unused."""
+        """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""
 
     def of(self, txid: int) -> Sequence[Branch]:
-        """Return the branches of a transaction, every attempt."""
+        """Return every attempt of the branches of a transaction."""
 
     def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
-        """Return what is written of each of these transactions; where that is nothing it is left out."""
+        """Return what is written of each of these transactions; those without a row are left out."""
 
     def over(self, places: Collection[Place]) -> Collection[Place]:
-        """Return those of which the resource has acknowledged the decision, and nothing is left to settle by hand."""
+        """Return those whose resource has acknowledged the decision, with nothing left to settle by hand."""
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
-        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged.
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged it.
 
-        Of `older` only those that have not moved for so long.
+        With `older`, only those that have not changed for so long.
         """
 
     def listed(
@@ -171,19 +171,19 @@ class BranchStore(Protocol):
         after: tuple[int, int, int] = NONE,
         limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return, in order, branches that stand in one of these states, of one resource or of all."""
+        """Return, in order, branches in one of these states, of one resource or of all."""
 
     def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
-        """Return, in order, what voted yes here for another store, or for any.
+        """Return, in order, the transactions that voted yes here for another store, or for any.
 
-        What was decided by force stays listed until it is told the same, or forgotten.
+        One that was decided by force stays listed until its coordinator decides the same, or it is forgotten.
         """
 
 
 class Start(NamedTuple):
-    """A step that is about to run. With an action it stands behind the point of no return.
+    """A step that is about to run. With an action it is after the point of no return.
 
-    One that nothing can undo, and that no resource has to keep out, may be written down with what comes next.
+    A step that can't be undone, and that no resource has to fence, may be written with the next call.
     """
 
     number: int
@@ -197,12 +197,12 @@ class Start(NamedTuple):
 
     @property
     def may_wait(self) -> bool:
-        """Tell whether nobody would have to see to it if its owner died."""
+        """Return whether nothing would be left to do for it if its owner died."""
         return self.compensation is None and self.resource is None and self.expires is None
 
 
 class OpenSaga(NamedTuple):
-    """A transaction without a key, begun with its first steps; with a life it is one that has its number already."""
+    """Begins a transaction without a key, with its first steps; with `life` it has its number already."""
 
     group: int
     steps: Sequence[Start]
@@ -211,7 +211,7 @@ class OpenSaga(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What became of a step; without an event only that it was tried, and why that failed."""
+    """What became of a step; without an event, only that it was tried, and why that failed."""
 
     txid: int
     owner: int
@@ -224,11 +224,11 @@ class Mark(NamedTuple):
 
 
 Marks = Sequence[Mark]
-"""Those that come with another call are written behind its steps, before the rest; nobody hears what they changed."""
+"""Marks that come with another call are written after its steps, before the rest; they get no answer."""
 
 
 class RecordStep(NamedTuple):
-    """Further steps of an open transaction, by its owner."""
+    """Further steps of an open transaction, written by its owner."""
 
     life: TxRecord
     steps: Sequence[Start]
@@ -236,9 +236,9 @@ class RecordStep(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """The owner's decision: with COMMIT come the steps behind it, with ROLLBACK its steps are to be compensated.
+    """The owner's decision: COMMIT comes with the steps after it, ROLLBACK has its steps compensated.
 
-    `begun` are steps before it that were not written down yet; with `begin` nothing of the transaction was.
+    `begun` are earlier steps that were not written yet; `begin` is set if nothing of the transaction was.
     """
 
     word: DecisionRequest
@@ -250,7 +250,7 @@ class Settle(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A saga that is let go of for a time, or until a person did something."""
+    """Releases a saga for a time, or until an operator acts."""
 
     txid: int
     owner: int
@@ -261,7 +261,7 @@ class Rest(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The end of a saga, if nothing of it is left to do."""
+    """Ends a saga if nothing of it is left to do."""
 
     txid: int
     owner: int
@@ -272,41 +272,41 @@ StepCall = OpenSaga | RecordStep | Mark | Settle | Rest | Close
 
 
 class Steps(Protocol):
-    """Writes steps down before they run, and remembers them until they are over."""
+    """Writes steps down before they run, and keeps them until they are finished."""
 
     def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
-        """Do calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
+        """Execute calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
 
-        `Open` answers its life. `Record` answers None; `DecidedOtherwise`, `Superseded` or `TransactionClosed` when the
-        transaction is not open in its owner's hands: then nothing may run. `Settle` answers what stands, as
-        `Branches.write` does its word. The others answer whether anything was changed: a superseded driver changes
-        nothing, and no step moves but by its lifecycle.
+        `OpenSaga` answers its record. `RecordStep` answers None; `DecidedOtherwise`, `Superseded` or
+        `TransactionClosed` if the transaction is not open under its owner: then nothing may run. `Settle` answers the
+        final decision, as `BranchStore.write` does. The others answer whether anything changed: a superseded driver
+        changes nothing, and a step moves only by its lifecycle.
         """
 
     def of(self, txid: int) -> Sequence[StepRecord]:
         """Return the steps of a transaction, in the order of their start."""
 
     def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
-        """Return the steps of many transactions in one look; of one without steps there is nothing."""
+        """Return the steps of many transactions in one query; those without steps are left out."""
 
     def claim(
         self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None
     ) -> Sequence[ClaimedSaga]:
-        """Take over sagas whose driver is gone, in order: each has a new owner from here on.
+        """Take over, in order, sagas whose driver is gone; each gets a new owner.
 
-        One is taken when its time is over, unless it is open and belongs to a run (R5); an open one also when something
-        that it reserved has expired. What is stalled is left alone. Steps of one that is rolled back are to be
-        compensated. Leases may be shorter by a third, so that what one process left does not come all at once.
+        A saga is claimed when its lease has run out, unless it is open and belongs to a run (R5); an open one also when
+        something that it reserved has expired. Stalled ones are left alone. The steps of a rolled back one are to be
+        compensated. Leases may be shorter by a third, so that the sagas of one process do not all expire at once.
         """
 
     def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
-        """Show that the owner, or driver, of these is alive: transactions with their owners."""
+        """Renew the leases of these transactions, given with their owners or drivers."""
 
     def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
-        """Return, in order, the sagas that are not over, or one."""
+        """Return, in order, the unfinished sagas, or one."""
 
     def counted(self) -> SagaFigures:
-        """Count the sagas that are not over."""
+        """Count the unfinished sagas."""
 
 
 Named = tuple[int, int]
@@ -314,7 +314,7 @@ Named = tuple[int, int]
 
 
 class Entered(NamedTuple):
-    """A flow with all that an attempt of a step has to know of it."""
+    """A flow with everything that an attempt of a step needs to know."""
 
     life: TxRecord
     standing: Decision | None
@@ -330,31 +330,31 @@ class FlowLedger(Protocol):
         """Return a flow as it is, without a lock."""
 
     def enter(self, txid: int) -> Entered | None:
-        """Lock a flow as `Ledger.lock` does, and return it; where it is open, show that somebody is at work in it."""
+        """Lock a flow as `Ledger.lock` does, and return it; if it is open, show that a process is at work in it."""
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
-        """Keep what a flow may work in."""
+        """Store what a flow may work in."""
 
     def enrolled(self, txid: int) -> Sequence[Enrolled]:
         """Return what a flow may work in, by name."""
 
     def amend(self, txid: int, amendment: Amendment) -> None:
-        """Keep why a life was begun, and what it amends; said again, the last word counts."""
+        """Store why a transaction record was begun, and what it amends; a repeated call overwrites it."""
 
     def amendment(self, txid: int) -> Amendment | None:
-        """Return why a life was begun, where that was said."""
+        """Return why a transaction record was begun, if that is stored."""
 
     def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
         """Return every attempt of every step, or of one, in order."""
 
     def start(self, txid: int, step: FlowStep) -> None:
-        """Write a new attempt down; what the one before it left in the journal goes."""
+        """Write a new attempt; the journal of the previous one is deleted."""
 
     def close(self, txid: int, step: FlowStep) -> None:
-        """Write down how an attempt ended."""
+        """Write how an attempt ended."""
 
     def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Write down that an attempt is done, what it leaves in the journal, and what was declared of it, at once."""
+        """Write together that an attempt is done, its journal, and the result of its declared step."""
 
     def journal(self, txid: int) -> Sequence[Journalled]:
         """Return the statements of all steps, in the order of the steps."""
@@ -363,74 +363,74 @@ class FlowLedger(Protocol):
         """Return the units of all lanes, and of main work that was run from the journal."""
 
     def put(self, txid: int, unit: FlowUnit) -> None:
-        """Keep a unit as it is now."""
+        """Store the current state of a unit."""
 
     def name(self, txid: int, resource: int, attempt: int, *, aux: bool, number: int | None = None) -> int:
-        """Name an attempt of a branch, of a new one or of that number; return its number."""
+        """Name an attempt of a branch, a new one or the one of that number; return its number."""
 
     def hold(self, txid: int, branch: Named, vote: Vote) -> None:
-        """Note that the work of a branch is over, and what it voted."""
+        """Record that the work of a branch is over, and its vote."""
 
     def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
-        """Decide branches by themselves, whatever becomes of the flow; what is over stays as it is."""
+        """Decide branches on their own, independently of the flow; finished ones stay as they are."""
 
     def declare(self, txid: int, step: Start, attempt: int) -> None:
-        """Write down what undoes a step, before an attempt of it runs: it is found once ROLLBACK stands.
+        """Write what undoes a step before an attempt of it runs: it is used after ROLLBACK.
 
-        What an attempt before it said gives way.
+        It replaces what an earlier attempt declared.
         """
 
     def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
-        """Write down what became of a step that was declared; nothing moves but by its lifecycle."""
+        """Write what became of a declared step; it moves only by its lifecycle."""
 
     def let_stand(self, txid: int) -> None:
-        """Have nobody see to the steps of a flow any more: what they did stays."""
+        """Have the steps of a flow left as they are: what they did stays."""
 
     def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner: from here on only this one ends the flow, and steps can't be added.
+        """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
 
-        Once ROLLBACK stands, its steps are left to this owner for a time.
+        After ROLLBACK, its steps are reserved for this owner for a time.
         """
 
     def do_home_work(self, txid: int) -> None:
-        """Do what is journalled for the home database, in this very transaction.
+        """Execute what is journalled for the home database, in this very transaction.
 
-        `EffectConflict` when a statement can't be done, or changes another number of rows.
+        `EffectConflict` if a statement fails, or changes another number of rows.
         """
 
     def alarm(self, txid: int, number: int, attempt: int) -> bool:
-        """Note that a step holds its locks for too long; False when that was noted."""
+        """Note that a step holds its locks for too long; return False if that was noted before."""
 
 
 class Flows(Protocol):
     """What undecided flows hold."""
 
     def held(self) -> Sequence[HeldLocks]:
-        """Tell what is held in each resource, by name."""
+        """Return what is held in each resource, by name."""
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
-        """Return steps that hold their locks for longer than their budget and were not told of."""
+        """Return steps that hold their locks for longer than their budget and were not reported yet."""
 
 
 @runtime_checkable
 class Journals(Protocol):
-    """A participant in which journalled statements can be done."""
+    """A participant that can execute journalled statements."""
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Do statements in an open branch; `RowsDiffer`, or another no, where one can't be done as recorded."""
+        """Execute statements in an open branch; `RowsDiffer`, or another no, if one can't be done as recorded."""
 
 
 class FlowWaits(Protocol):
-    """An eye on one session of a step, from another thread."""
+    """Watches one session of a step, from another thread."""
 
     def own_blocker(self) -> str | None:
-        """Return the branch of its own transaction that the session waits for, directly or behind others."""
+        """Return the branch of its own transaction that the session waits for, directly or through other sessions."""
 
     def interrupt(self) -> None:
-        """Cancel what the session waits with."""
+        """Cancel the statement in which the session waits."""
 
     def close(self) -> None:
-        """Give back what was opened to look."""
+        """Close what was opened for watching."""
 
 
 @runtime_checkable
@@ -438,10 +438,10 @@ class Waiting(Protocol):
     """A participant in which a step may wait for what its own flow holds prepared."""
 
     def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> FlowWaits:
-        """Keep an eye on a session; `marks` are what `mark` said of what the flow holds there."""
+        """Watch a session; `marks` are what `mark` returned for the work that the flow holds there."""
 
     def mark(self, session: EnlistedBranch) -> str:
-        """Return how the server calls what this session does, where it does not know the branch by its name."""
+        """Return the server's id for the work of this session, if the server does not know the branch by its name."""
 
 
 class Followers(Protocol):
@@ -449,7 +449,7 @@ class Followers(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the host; none where it has none."""
+        """The name of the host; empty if it has none."""
 
     def tell(self, committed: FollowUp, since: datetime) -> bool:
-        """Tell them once; False where the run may still do it. `since`: nobody was told before that moment."""
+        """Notify them once; False if the run may still do it. `since`: none was notified before that moment."""

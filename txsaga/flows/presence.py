@@ -1,8 +1,8 @@
 """
-Who is at work in a step that leaves no evidence: its process says so, for as long as it lives.
+Show which process is at work in a step that leaves no evidence, for as long as it lives.
 
-What undoes such a step waits until nobody is in it. If nobody said so, it could run before the work that it undoes, and
-that would stay.
+The compensation of such a step waits until no process is in it. Otherwise it could run before the work that it undoes,
+and the work would stay.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ logger = logging.getLogger("txsaga")
 
 
 class Presence:
-    """This process in one attempt of a step; where nothing undoes it, or its resource tells, nobody has to know.
+    """This process in one attempt of a step; hidden if nothing undoes the step, or if its resource has evidence.
 
-    That of an application says so in any case: whoever waits for it asks.
+    An application is always shown: the process that waits for it asks.
     """
 
     def __init__(self, kernel: Kernel, txid: int, start: Start | None, application: str | None = None) -> None:
@@ -34,7 +34,7 @@ class Presence:
         self._name = None if name is None else place_of(txid, kernel.member, name)
 
     def __enter__(self) -> Self:
-        """Say it before the attempt is written down: whoever finds that finds this too."""
+        """Take the lease before the attempt is written, so that the lease is found with it."""
         if self._name is not None:
             with self._kernel.announce.around(facts.Enlisting, self._txid, about=self._name):
                 self._kernel.store.leases.keep(AT_WORK, self._name, LEASE)
@@ -44,7 +44,7 @@ class Presence:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Say that it has left; if that fails, its lease runs out."""
+        """Drop the lease; if that fails, it runs out."""
         if self._name is None:
             return
         self._kernel.running.exit(self._name)
@@ -56,7 +56,7 @@ class Presence:
 
 
 def place_of(txid: int, member: str, step: str) -> str:
-    """Name the lease of a process in a step."""
+    """Return the lease name of a process in a step."""
     return f"{txid}/{member}/{step}"
 
 

@@ -1,12 +1,12 @@
 """
-Recovery: resources are told what was decided when their owner could not do it.
+Recovery: finish the branches of decided transactions when their owner could not.
 
-It decides nothing but that nobody commits any more what its owner left without a word. A decided transaction's
-branches are committed where the decision names them, rolled back otherwise; a prepared branch that nobody decided yet
-is left alone while its owner may live. One that no transaction of this incarnation can name any more was never
-decided and never will be: it is rolled back (presumed abort). Each resource is worked on by itself, so a dead one
-does not slow the others; what it holds waits for it for as long as it takes. Any number of copies may run. If it
-never runs, locks of dead owners stay.
+Its only decision is to fence what an owner left undecided, so that it is never committed. A decided transaction's
+branches are committed if the decision names them, rolled back otherwise; a prepared branch without a decision is left
+alone while its owner may live. One that no transaction of this incarnation can name any more was never decided and
+never will be: it is rolled back (presumed abort). Each resource is handled by itself, so a dead one does not slow the
+others; its branches wait for it for as long as it takes. Any number of copies may run. If recovery never runs, locks of
+dead owners stay.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from txsaga.resources.participant import FinishesMany, Participant
 logger = logging.getLogger("txsaga")
 
 FRESH = timedelta(seconds=1)
-"""What was decided less long ago is its owner's: he is about to tell the resources."""
+"""A younger decision is left to its owner, who is about to finish the branches."""
 PAGE = 1_000
 TOGETHER = 200
-"""Branches that a resource is told of together; what it answered is kept, should the next ones fail."""
+"""Branches that a resource finishes together; its answers are kept if the next ones fail."""
 SCAN = 30.0
-"""Seconds between two looks for prepared branches that no transaction waits for."""
+"""Seconds between two scans for prepared branches that no transaction waits for."""
 AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, ResourceManagerFailed, CommunicationFailed, BrokerClosed)
-"""After these nothing else is asked of a resource for a while; any other error is that of one branch."""
+"""After these nothing else is asked of a resource for a while; any other error concerns one branch."""
 
 Told = tuple[Branch, Decision]
 
@@ -65,10 +65,10 @@ class ResourceAnswer:
 
     notes: list[BranchOutcome] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    busy: int = 0  # the session that prepared it still lives
+    busy: int = 0  # branches whose preparing session is still alive
 
     def refuse(self, reason: TxSagaError) -> None:
-        """Keep why one was refused; what is a failure of the resource is raised."""
+        """Keep why a branch was refused; raise a failure of the resource itself."""
         if isinstance(reason, AWAY):
             raise reason
         if isinstance(reason, RetryLater):
@@ -78,7 +78,7 @@ class ResourceAnswer:
 
 
 class Recovery:
-    """Finishes the branches of decided transactions, and rolls back what nobody waits for."""
+    """Finishes the branches of decided transactions, and rolls back those that no transaction waits for."""
 
     name = "recovery"
     pace = Pace(1.0, 5.0)
@@ -89,16 +89,16 @@ class Recovery:
         self._kernel, self._reach, self._orphans = kernel, ResourceScheduler(patience), Orphans(kernel, lone)
         self._tidying = RecoveryCleanup(kernel)
         self._scan_at, self._fresh = 0.0, fresh
-        self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
+        self._databases: dict[int, UUID] = {}  # a resource registered under a number stays the same
         self.seen: dict[str, ResourceHealth] = {}
 
     @property
     def lone(self) -> dict[str, int]:
-        """How many branches a resource holds that nobody has decided; they are rolled back once they are old enough."""
+        """How many undecided branches each resource holds; they are rolled back once they are old enough."""
         return {name: count for name, count in list(self._orphans.left.items()) if count}
 
     def run_once(self) -> int:
-        """Look what resources hold, tell them what was decided; return how many branches are finished."""
+        """Scan resources, finish decided branches; return how many are finished."""
         done = 0
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN
@@ -108,7 +108,7 @@ class Recovery:
         return done + self._finish_all()
 
     def finish(self, txid: int, resources: Set[str]) -> int:
-        """Finish what is left of one decided transaction in these resources, now, whoever was about to."""
+        """Finish one decided transaction's branches in these resources now, even if another process is about to."""
         with self._kernel.store.ledgers.open() as ledger:
             decision = ledger.standing(txid)
         if decision is None:
@@ -131,14 +131,14 @@ class Recovery:
         try:
             participant = self._kernel.reach(resource)
             if participant.database not in databases:
-                return 0  # the name leads elsewhere now
+                return 0  # the name leads to another database now
             done, earlier = self._orphans.settle(participant)
             self._tidying.settle(participant)
         except TxSagaError as failure:
             self._failed(resource, failure, "can't be searched")
             return 0
         before = self.seen.get(resource, ResourceHealth())
-        if before.away:  # it answers again: what it is to be told need not wait
+        if before.away:  # it answers again: its decided branches need not wait
             self._reach.answered(resource)
             before = replace(before, why="", away=False)
         self.seen[resource] = replace(before, told=before.told + done, earlier=earlier)
@@ -176,7 +176,7 @@ class Recovery:
         return self._note(heard.notes)
 
     def _is_plain(self, branch: Branch, decision: Decision, database: UUID) -> bool:
-        """Tell whether nothing but its resource has to be asked."""
+        """Return whether only its resource has to be asked."""
         if branch.aux or self._recorded(branch.recorded) != database:
             return False
         return decision is Decision.COMMIT or not self._is_presumed(branch)
@@ -216,11 +216,11 @@ class Recovery:
             if found is Finish.DONE:
                 found = participant.fence(id)  # its lane may be about to commit it
             if found is Finish.COMMITTED:
-                due, found = Decision.COMMIT, Finish.DONE  # it did, and could not say so
+                due, found = Decision.COMMIT, Finish.DONE  # it did, and its answer was lost
         return noted(branch.txid, id, due, found, participant)
 
     def _is_presumed(self, branch: Branch) -> bool:
-        """Tell whether nobody but check-back decided what an earlier life of the store began (R8)."""
+        """Return whether only check-back decided what an earlier incarnation began (R8)."""
         identity = self._kernel.store.registry.identity
         if identity.incarnation_of(branch.txid) == identity.incarnation:
             return False
@@ -269,5 +269,5 @@ class Recovery:
 
 
 def _due(branch: Branch, decision: Decision) -> Decision:
-    """Of a decided COMMIT only what the decision names is committed (R9)."""
+    """Return what to do with a branch: COMMIT only if the decision names it (R9)."""
     return decision if branch.state is BranchState.PREPARED else Decision.ROLLBACK

@@ -1,8 +1,8 @@
 """
-What is left of a flow's held work once ROLLBACK stands: only what its lane has committed by itself.
+Find what is left of a flow's held work after ROLLBACK: only what its lane has committed on its own.
 
-It is asked before a compensation runs. What a lane has committed may not have reached its resource: it is told first,
-or a compensation would look for rows that come after it. If this said "nothing" of such work, nobody would undo it.
+It is asked before a compensation runs. A lane's commit may not have reached its resource: it is finished first, or a
+compensation would look for rows that appear later. If "nothing" were returned for such work, it would never be undone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEFT = {Finish.ROLLED_BACK: Left.NOTHING, Finish.HAZARD: Left.UNKNOWN}
 
 
 def left_of(kernel: Kernel, txid: int, number: int) -> Left:
-    """Tell what a step's held work has left behind in its resource."""
+    """Return what a step's held work has left in its resource."""
     with kernel.store.ledgers.open() as ledger:
         steps, units = ledger.flows.steps(txid), ledger.flows.units(txid)
     unit = lane_unit(steps, units, number)
@@ -40,7 +40,7 @@ def left_of(kernel: Kernel, txid: int, number: int) -> Left:
 def _told(
     kernel: Kernel, txid: int, participant: Participant, steps: Sequence[FlowStep], unit: FlowUnit, number: int
 ) -> Left:
-    """Tell the resource what its lane committed; what somebody rolled back there by hand is not there."""
+    """Commit in the resource what its lane committed; a branch rolled back there by hand has left nothing."""
     found: dict[BranchId, Finish] = {}
     for branch in _branches(kernel, txid, steps, unit):
         with kernel.announce.around(facts.Finishing, txid, about=participant.name):
@@ -52,7 +52,7 @@ def _told(
 
 
 def _branches(kernel: Kernel, txid: int, steps: Sequence[FlowStep], unit: FlowUnit) -> list[BranchId]:
-    """Name what the unit's decision committed: what its steps held, and the journal's last run."""
+    """Return the branches that the unit's decision committed: those of its steps, and the journal's last run."""
     transaction = kernel.store.registry.identity.transaction(txid)
     held = [step for step in last_attempts(steps) if step.holds_locks and step.lane]
     found = [(step.branch or 0, step.attempt) for step in held if (step.resource, step.unit) == unit[:2]]
@@ -62,7 +62,7 @@ def _branches(kernel: Kernel, txid: int, steps: Sequence[FlowStep], unit: FlowUn
 
 
 def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit: FlowUnit) -> Left:
-    """Find a commit in one phase that nobody heard of, and keep out one that is late."""
+    """Find a one-phase commit whose answer was lost, and fence one that is late."""
     transaction, found = kernel.store.registry.identity.transaction(txid), Left.NOTHING
     for attempt in range(1, unit.attempt + 1):
         with kernel.announce.around(facts.Fencing, txid, about=participant.name):

@@ -1,8 +1,8 @@
 """
-How a process reaches resources: each by itself, with a pause of its own after a failure.
+Work on resources from one process: each by itself, with its own pause after a failure.
 
-Work on one resource is one thread. Who waits for it waits a bounded time and leaves it at work, so that a resource
-that does not answer keeps nobody from another one. If a thread never ends, only its own resource is not worked on.
+Each resource is worked on in a thread. A caller waits a bounded time and leaves it running, so that a silent resource
+does not delay the others. If a thread never ends, only its own resource is not worked on.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dataclasses import dataclass
 logger = logging.getLogger("txsaga")
 
 SHORTEST, LONGEST = 1.0, 60.0
-"""Seconds of pause after a failure of a resource."""
+"""Shortest and longest pause after a failure, in seconds."""
 PATIENCE = 5.0
-"""Seconds that a round waits for resources that are slow."""
+"""Seconds that a round waits for slow resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceHealth:
-    """What the last round found of a resource."""
+    """What the last round found out about a resource."""
 
     told: int = 0
-    left: int = 0  # branches that it could not be told about, and why
+    left: int = 0  # branches that could not be finished, and why
     why: str = ""
     away: bool = False
-    earlier: tuple[str, ...] = ()  # prepared branches of an earlier life of the store
+    earlier: tuple[str, ...] = ()  # prepared branches of an earlier incarnation of the store
 
     def document(self) -> dict[str, object]:
-        """Write it for programs."""
+        """Return it for machine-readable output."""
         return {"told": self.told, "away": self.away, "why": self.why or None, "earlier": list(self.earlier)}
 
 
 class ResourceScheduler:
-    """The resources that are worked on from here."""
+    """The resources that this process works on."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -46,21 +46,21 @@ class ResourceScheduler:
         self._under_way: set[str] = set()
 
     def is_due(self, resource: str) -> bool:
-        """Tell whether a resource may be tried."""
+        """Return whether a resource may be tried."""
         return resource not in self._under_way and time.monotonic() >= self._pauses.get(resource, (0.0, 0.0))[1]
 
     def failed(self, resource: str) -> float:
-        """Note a failure; return the pause."""
+        """Note a failure; return the pause in seconds."""
         pause = min(self._pauses.get(resource, (SHORTEST / 2, 0.0))[0] * 2, LONGEST)
         self._pauses[resource] = pause, time.monotonic() + pause
         return pause
 
     def answered(self, resource: str) -> None:
-        """Note that it is there."""
+        """Note that a resource is reachable."""
         self._pauses.pop(resource, None)
 
     def each(self, jobs: Mapping[str, Callable[[], int]]) -> int:
-        """Work on resources side by side; return what was done in time."""
+        """Work on resources in parallel; return what was done in time."""
         started = [self._started(resource, job) for resource, job in jobs.items()]
         done, _ = wait(started, self._patience)
         return sum(future.result() for future in done)
@@ -76,7 +76,7 @@ class ResourceScheduler:
         done = 0
         try:
             done = job()
-        except Exception:  # the outermost line of its thread: whatever a resource raises is its own failure
+        except Exception:  # outermost frame of its thread: a resource's error is its own failure
             logger.exception("resource %r failed; tried again in %.0f s", resource, self.failed(resource))
         finally:
             self._under_way.discard(resource)
@@ -84,5 +84,5 @@ class ResourceScheduler:
 
 
 def briefly(reasons: Iterable[str]) -> str:
-    """Name each reason once."""
+    """Join the reasons, each once."""
     return "; ".join(dict.fromkeys(reasons))

@@ -1,5 +1,5 @@
 """
-A saga: steps that commit one by one, and are undone one by one where the saga fails.
+A saga: steps that commit one by one, and are undone one by one if the saga fails.
 
     with broker.saga("travel", key="trip-7") as saga:
         saga.step(debit, on="bank", compensate=refund, input={"account": 7, "amount": 100})
@@ -10,14 +10,14 @@ A saga: steps that commit one by one, and are undone one by one where the saga f
         saga.no_return()
         saga.step(mail_ticket, input={"trip": 7})
 
-Each step is written down before it runs, with its input and what undoes it. Leaving the block decides in ONE commit of
-the home database, messages included:
+Each step is written before it runs, with its input and its compensation. Leaving the block decides in ONE commit of the
+home database, messages included:
 
-    no exception             COMMIT; then what stands behind the point of no return is done until it is done
-    exception in the block   ROLLBACK; then the steps are undone in the reverse order of their start; then it comes out
-    this process dies        ROLLBACK by another process once its lease is over, which undoes them (R6)
+    no exception             COMMIT; then steps after the point of no return are retried until they are done
+    exception in the block   ROLLBACK; then the steps are undone in reverse order of their start; then it is raised
+    this process dies        ROLLBACK by another process once its lease has run out, which undoes them (R6)
 
-A step that raised and was caught is no failure of the saga, as long as it is known to have left nothing.
+A step that raised and was caught does not fail the saga if it is known to have left nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from txsaga.messages.stored_block import BlockStage
 
 
 def enter(kernel: Kernel, owner: SagaOwner) -> None:
-    """Open the key of an owner in a life in which nothing was done yet."""
+    """Open the owner's key with a record that has no steps yet; what earlier ones left is undone first."""
     while True:
         try:
             owner.enter()
@@ -80,7 +80,7 @@ def enter(kernel: Kernel, owner: SagaOwner) -> None:
 
 
 def undo(kernel: Kernel, left: NotCompensated) -> None:
-    """Undo what is left of an earlier life, unless somebody else is at it."""
+    """Undo what is left of an earlier record, unless another process is doing it."""
     with kernel.announce.around(facts.Claiming, left.txid):
         taken = kernel.store.steps.claim(kernel.member, limit=1, txid=left.txid)
     if not taken:
@@ -90,7 +90,7 @@ def undo(kernel: Kernel, left: NotCompensated) -> None:
 
 
 class Parallel:
-    """Runs steps beside each other until its block ends."""
+    """Runs steps in parallel; the end of its block waits for them."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Parallel:
         self._running: list[Future[object]] = []
 
     def step(self, do: Doing, **options: Unpack[StepOptions]) -> Future[object]:
-        """Begin a step beside the others; the future is done when it is."""
+        """Start a step in parallel; return a future of its result."""
         asked = self._asked(do, **options)
         future = self._pool.submit(self._one, self._number(), asked)
         self._running.append(future)
@@ -118,7 +118,7 @@ class Parallel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for all of them; the first one that failed is raised, the others are noted with it."""
+        """Wait for all of them; raise the first error, with the others as notes."""
         if error is not None:
             self._failed.set()
         wait(self._running)
@@ -174,7 +174,7 @@ class Saga(MessageBuffer):
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
     def __enter__(self) -> Self:
-        """Begin; with a key, refuse what it already did, and undo to its end what failed under it before."""
+        """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
         enter(self._kernel, self._owner)
         self._stage = BlockStage.OPEN
@@ -190,10 +190,10 @@ class Saga(MessageBuffer):
         input: Mapping[str, object] | None = None,
         **times: Unpack[StepTimes],
     ) -> Any:  # what the step returns
-        """Do a step now, and return what it returns; behind the point of no return, do it once COMMIT stands.
+        """Run a step now and return its result; after the point of no return, run it after COMMIT.
 
-        A function gets its input as keyword arguments, behind the connection of the resource that it works `on`; a
-        statement gets it as its values. `retries`, `timeout` and `pause` (before the second try) are its own.
+        A function gets its input as keyword arguments, after the connection of the resource given as `on`; a statement
+        gets it as its parameters. `retries`, `timeout` and `pause` (before the second try) are for this step only.
         """
         self._require_open("begin a step")
         if not self._behind.reached:
@@ -204,7 +204,7 @@ class Saga(MessageBuffer):
         return self._later(do, name=name, on=on, input=input or {}, **{"retries": None, **times})
 
     def parallel(self, threads: int = THREADS) -> Parallel:
-        """Do steps beside each other, in a block of their own."""
+        """Return a block that runs steps in parallel."""
         self._require_open("begin steps")
         check_count(threads, "threads")
         if self._behind.reached:
@@ -223,9 +223,9 @@ class Saga(MessageBuffer):
         input: Mapping[str, object] | None = None,
         **times: Unpack[StepTimes],
     ) -> Any:  # what the try returns
-        """Try: reserve something that is confirmed behind COMMIT, and cancelled behind ROLLBACK.
+        """Try: reserve something that is confirmed after COMMIT, and cancelled after ROLLBACK.
 
-        It is given up when the saga is not decided before it expires: whoever finds that rolls the saga back.
+        If the saga is not decided before it expires, the process that finds that rolls the saga back.
         """
         self._require_open("reserve")
         check_duration(expires, "expires", LONGEST)
@@ -239,24 +239,24 @@ class Saga(MessageBuffer):
         return answer
 
     def no_return(self) -> None:
-        """Let every step from here on be one that is only done once COMMIT stands, and then until it is done."""
+        """Run every step from here on only after COMMIT, and retry it until it is done."""
         self._require_open("pass the point of no return")
         self._behind.reached = True
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let COMMIT take a message off its group, or move a stream's cursor behind a chunk."""
+        """Let COMMIT ack a message for its group, or move a stream's cursor past a chunk."""
         self._require_open("consume")
         consume(self, consumed, batch)
 
     def join_life(self) -> TxRecord:
-        """Return the transaction's row, for what is bound to it."""
+        """Return the transaction record, for binding effects to it."""
         self._require_open("consume")
         return self._owner.opened()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide, and drive it to its end; what the block raised comes out of it, whatever becomes of the saga."""
+        """Decide, and drive the saga to its end; the block's exception is raised in any case."""
         if self._process != this_process():
             if error is None:
                 self._require_ours()
@@ -281,7 +281,7 @@ class Saga(MessageBuffer):
                 raise TransactionError("the saga did not commit: its messages could not all be stored")
 
     def _failure(self) -> TxSagaError | None:
-        """Say why it can't commit although its block ended without an error."""
+        """Return why it can't commit although its block ended without an error."""
         if self._outbox.overflowed:
             return TransactionError(INCOMPLETE)
         for number, step in self._owner.steps.items():
@@ -297,7 +297,7 @@ class Saga(MessageBuffer):
 
     def _commit(self) -> None:
         if self._owner.life is None and not self._outbox.count and not self._behind.steps:
-            self._stage = BlockStage.LEFT  # nothing was done: nothing is decided
+            self._stage = BlockStage.LEFT  # nothing was done, so nothing is decided
             return
         rows, behind = self._outbox.take_whole(), self._behind.steps
         self._stage = BlockStage.CLOSED
@@ -328,7 +328,7 @@ class Saga(MessageBuffer):
         self._tell(decision)
         self._kernel.tell_decided()
 
-    def _later(self, do: Doing, name: str | None, **more: Any) -> Later:  # of an action
+    def _later(self, do: Doing, name: str | None, **more: Any) -> Later:  # fields of an action
         number, called = self._owner.number(), name or name_of(do)
         self._behind.add(number, do, called, **more)
         return Later(self._kernel, lambda: self.txid, number, called)

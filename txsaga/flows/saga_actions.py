@@ -1,8 +1,8 @@
 """
-The one place where a step, or what undoes it, is done.
+The one place where a step, or its compensation, is executed.
 
-In a resource its row is in the same commit: it is done once, however often it is asked for. Anywhere else it is
-announced before and after, and whoever dies between the two leaves it unknown.
+In a resource its row is in the same commit, so it is done once, however often it is requested. Anywhere else it is
+announced before and after; if the process dies between the two, the result is unknown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from txsaga.flows.step import StepKind
 
 SERVICE_TIMEOUT = 30.0
 UNSURE = (408, 425, 429)
-"""A service that says so may have done it, or will do it when it is asked again."""
+"""A service with such an answer may have done the work, or will do it on a retry."""
 
 Answer = TypeVar("Answer")
 
 
 class Turn(NamedTuple):
-    """One step forwards, or its compensation."""
+    """A step forwards, or its compensation."""
 
     transaction: str
     txid: int
@@ -43,17 +43,17 @@ class Turn(NamedTuple):
 
     @property
     def row(self) -> str:
-        """The row that it leaves in a resource."""
+        """The name of its row in a resource."""
         return f"{'undo' if self.undo else 'step'}:{self.number}"
 
     @property
     def id(self) -> str:
-        """What tells it from everything else, for whoever must not do it twice."""
+        """Its unique id, by which a receiver can avoid doing it twice."""
         return f"{self.transaction}:{self.number}{':undo' if self.undo else ''}"
 
 
 class StepActions:
-    """Does steps."""
+    """Executes steps."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -67,7 +67,7 @@ class StepActions:
         output: object = None,
         function: Callable[..., object] | None = None,
     ) -> Ran:
-        """Do it; a function that is not handed over is found by its name."""
+        """Execute a step; a function that is not passed in is found by name."""
         if action.timeout is None:
             return self._done(turn, action, input, output, function)
         what = f"{'the compensation of ' if turn.undo else ''}step {turn.name!r}"
@@ -144,14 +144,14 @@ class StepActions:
 
 
 def within(seconds: float, what: str, work: Callable[[], Answer]) -> Answer:
-    """Do work in a thread of its own and wait so long; what takes longer goes on unseen."""
+    """Run work in its own thread and wait so long; what takes longer goes on unobserved."""
     answers: list[Answer] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
             answers.append(work())
-        except BaseException as error:  # noqa: BLE001  # it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  # it is raised in the waiting thread
             errors.append(error)
 
     thread = threading.Thread(target=run, name="txsaga-step", daemon=True)

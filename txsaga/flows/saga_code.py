@@ -1,9 +1,8 @@
 """
-Functions that another process must be able to find: compensations, and steps behind the point of no return.
+Functions that another process must be able to find: compensations, and steps after the point of no return.
 
-What is written down of a saga is a name; this is where the name leads in this process. Only what a module registered
-is ever called: nothing that lies in the store names code to be loaded. A saga whose name leads nowhere here waits for
-a process that knows it.
+The store keeps only a name; this registry resolves it. Only functions that a module registered are ever called: nothing
+in the store names code to be loaded. A saga with a name unknown here waits for a process that knows it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from txsaga.flows.step import StepKind
 
 Function = TypeVar("Function", bound=Callable[..., object])
 OUTPUT, ID = "output", "step"
-"""A function that has a parameter of such a name gets what the step returned, or the step's id."""
+"""A function with a parameter of such a name gets the step's result, or the step's id."""
 
 
 class RegisteredFunctions:
@@ -31,7 +30,7 @@ class RegisteredFunctions:
         self._unloaded: dict[str, str] = {}
 
     def register(self, name: str, function: Callable[..., object]) -> None:
-        """Let a name lead to a function; to the same one each time."""
+        """Register a function under a name, which always leads to the same function."""
         check_kind(name, str, "the name of a function", "give a text that stays the same from release to release")
         check_function(function, "what is registered", "decorate a function")
         known = self._functions.get(name)
@@ -40,7 +39,7 @@ class RegisteredFunctions:
         self._functions[name], self._names[function] = function, name
 
     def name_of(self, function: Callable[..., object]) -> str:
-        """Return the name that leads to a function."""
+        """Return the name under which a function is registered."""
         name = self._names.get(function)
         if name is None:
             raise ConfigError(
@@ -50,18 +49,18 @@ class RegisteredFunctions:
         return name
 
     def find(self, name: str) -> Callable[..., object]:
-        """Return the function that a name leads to."""
+        """Return the function registered under a name."""
         if name not in self._functions:
             raise CodeMissing(name, "".join(f"; module {m!r} can't be loaded: {w}" for m, w in self._unloaded.items()))
         return self._functions[name]
 
     def load(self, modules: Iterable[str]) -> None:
-        """Import modules, which register what is theirs; one that fails is told of by whoever needs it."""
+        """Import modules, which register functions; a failure is reported when one is needed."""
         for module in modules:
             try:
                 import_module(module)
                 self._unloaded.pop(module, None)
-            except Exception as reason:  # noqa: BLE001  # whatever it is: other sagas go on
+            except Exception as reason:  # noqa: BLE001  # other sagas go on
                 self._unloaded[module] = f"{type(reason).__name__}: {reason}"
 
     @property
@@ -71,11 +70,11 @@ class RegisteredFunctions:
 
 
 CODE = RegisteredFunctions()
-"""What the modules of this process registered."""
+"""The functions registered in this process."""
 
 
 def compensation(name: str) -> Callable[[Function], Function]:
-    """Register a function under a name, so that any process with its module can run it: to undo a step, or forward."""
+    """Register a function by name, so that any process with its module can run it: to undo a step, or forward."""
 
     def register(function: Function) -> Function:
         CODE.register(name, function)
@@ -85,7 +84,7 @@ def compensation(name: str) -> Callable[[Function], Function]:
 
 
 def called(function: Callable[..., object], *first: object, input: Mapping[str, object], **special: object) -> object:
-    """Call a function with its input, and with what else it has parameters for."""
+    """Call a function with its input, and with those special values that it has parameters for."""
     code = getattr(function, "__code__", None)
     names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return function(*first, **{**{name: special[name] for name in special if name in names}, **input})
@@ -100,7 +99,7 @@ ADVICE = "give a function, a statement, an Http or a Send"
 
 
 def kind_of(do: object, on: str | None) -> StepKind:
-    """Tell what kind of work something is."""
+    """Return what kind of work something is."""
     match do:
         case str():
             if on is None:
@@ -115,7 +114,7 @@ def kind_of(do: object, on: str | None) -> StepKind:
 
 
 def name_of(do: Doing) -> str:
-    """Name a step after what it does."""
+    """Return a name for a step, from what it does."""
     match do:
         case str():
             return " ".join(do.split())[:60]
@@ -127,7 +126,7 @@ def name_of(do: Doing) -> str:
 
 
 def action_of(do: Doing, on: str | None, *, registered: bool = True, **more: Any) -> Action:
-    """Write down what is to be done; a function that nobody else runs needs no name."""
+    """Describe what is to be done; a function that only this process runs needs no registered name."""
     kind = kind_of(do, on)
     match do:
         case str():
@@ -141,7 +140,7 @@ def action_of(do: Doing, on: str | None, *, registered: bool = True, **more: Any
 
 
 def undoing(compensate: Doing | Undo | None, on: str | None) -> Action | None:
-    """Write down what undoes a step; what is not said of it is as in its step."""
+    """Describe what undoes a step; options that are not given are the step's."""
     if compensate is None:
         return None
     given = compensate if isinstance(compensate, Undo) else Undo(do=compensate)
@@ -162,7 +161,7 @@ def checked_retries(retries: object) -> int:
 
 
 def check_times(timeout: float | None, pause: float) -> None:
-    """Raise `ConfigError` unless somebody can wait so long."""
+    """Raise `ConfigError` unless both are valid numbers of seconds."""
     check_seconds(pause, "pause")
     if timeout is not None:
         check_seconds(timeout, "timeout")

@@ -1,17 +1,17 @@
 """
-The driver of a decided saga: behind ROLLBACK it undoes steps, behind COMMIT it does those that only go forward.
+The driver of a decided saga: after ROLLBACK it undoes steps, after COMMIT it runs those that only go forward.
 
-Steps are undone in the reverse order of their start, whatever ran beside what, and done in that order. The caller's
-process drives while it lives, any other one once its time is over: by the same lines. Each step's turn:
+Steps are undone one after the other, in reverse order of their start, even if they ran in parallel. The caller's
+process drives while it lives, another one once its lease has run out, with the same code. Each step's turn:
 
-    it has no compensation, or left nothing      nothing is done, and that is noted
-    nobody knows whether it was done             its resource is asked: what was not done is kept out for ever (R6);
-                                                 without a resource its compensation runs, once nobody is in the step
-    its compensation was done before             its row in the resource says so
-    its compensation fails                       tried again with growing pauses; then a person is waited for
+    it has no compensation, or left nothing      nothing is done, and that is recorded
+    it is unknown whether it was done            its resource is asked: what was not done is fenced for ever (R6);
+                                                 without a resource its compensation runs once no process is in the step
+    its compensation was done before             its row in the resource shows that
+    its compensation fails                       retried with growing pauses; then it waits for an operator
     its code is not registered here              left to a process that has it
 
-If a driver dies anywhere here, its lease runs out and the next one goes on: what is not marked is asked for again.
+If a driver dies at any point, its lease runs out and the next one goes on: what is not marked is requested again.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
 logger = logging.getLogger("txsaga")
 
 BUSY, STILL, MISSING = 0.2, 2.0, timedelta(seconds=5)
-"""Till the next look: at a step that is still running, first and later; for code or a resource not known here."""
+"""First and longest pause for a running step; delay for code or a resource not known here."""
 LINGER = 0.25
-"""Seconds that a mark may wait for the next one, where the resource itself would tell."""
+"""Seconds that a mark may wait for the next one, if the resource itself has the evidence."""
 
 
 class _StillRunning(Exception):
-    """Nobody can tell yet what a step leaves behind."""
+    """It is not known yet what a step leaves behind."""
 
 
 AWAY = (_StillRunning, StoreUnavailable, StoreBusy, OutcomeUnknown, NotPrimary)
 
 Wait = Callable[[float], bool]
-"""Waits so many seconds and says True; or says False, and the saga is put off."""
+"""Waits for so many seconds and returns True; or returns False, and the saga is put off."""
 
 
 class SagaDriver:
@@ -81,7 +81,7 @@ class SagaDriver:
         self._flush_at = time.monotonic() + LINGER
 
     def drive(self, steps: Sequence[StepRecord]) -> None:
-        """Do what is left; `NotCompensated` when somebody else has to go on later."""
+        """Do what is left; `NotCompensated` if another process has to go on later."""
         back = self._saga.decision is Decision.ROLLBACK
         todo = sorted((step for step in steps if step.waits and step.forward is not back), reverse=back, key=_number)
         running, saga = self._kernel.running, self._saga
@@ -97,7 +97,7 @@ class SagaDriver:
             running.leave(saga.txid, saga.owner)
 
     def _through(self, step: StepRecord, *, back: bool) -> None:
-        """Do one step's turn until it is done, or somebody else must go on."""
+        """Work on one step until it is done, or another process must go on."""
         action, attempts, away = _action(step), step.attempts, 0
         turn = Turn(self._transaction, self._saga.txid, self._saga.group, step.number, step.name, back)
         while True:
@@ -109,15 +109,15 @@ class SagaDriver:
                 break
             except (CodeMissing, ResourceUnknown, ConfigError) as missing:
                 self._rest(MISSING, str(missing))
-            except AWAY as busy:  # nothing was tried that could be counted
+            except AWAY as busy:  # nothing was tried, so no attempt is counted
                 away += 1
                 longest = STILL if isinstance(busy, _StillRunning) else LONGEST_PAUSE
                 self._pause(min(BUSY * 2.0 ** min(away - 1, 60), longest), str(busy))
-            except Exception as error:  # noqa: BLE001  # whatever the user's code raises is one try
+            except Exception as error:  # noqa: BLE001  # any error of the user's code is one try
                 attempts += 1
                 self._failed(step, action, attempts, error)
         if action is None or action.resource is None or time.monotonic() > self._flush_at:
-            self._flush()  # if this fails, what was done here is not done again here
+            self._flush()  # if this fails, what was done here is not repeated here
 
     def _undo(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
         with self._kernel.announce.around(facts.Compensating, turn.txid, about=step.name):
@@ -127,14 +127,14 @@ class SagaDriver:
                 self._mark(step, StepEvent.UNDO, left=left, error=why)
                 return
             if action.resource is None:
-                self._flush()  # what was undone before is to be known before this is begun
+                self._flush()  # earlier compensations are recorded before this one begins
             given = json.loads(step.input) if action.input is None else action.input
-            with suppress(AnswerLost):  # it is undone, and nobody reads the answer
+            with suppress(AnswerLost):  # it is undone, and its answer is not used
                 self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
         self._mark(step, StepEvent.UNDO, left=left)
 
     def _left(self, turn: Turn, step: StepRecord) -> tuple[Left, str | None]:
-        """Find out what a step left behind, where that can be known."""
+        """Find out what a step left behind, if that can be known."""
         if step.kind is StepKind.HELD:
             return self._held(step), None
         if step.left is not Left.UNKNOWN:
@@ -193,7 +193,7 @@ class SagaDriver:
             self._rest(timedelta(seconds=seconds), why)
 
     def _stalled(self, step: StepRecord, why: str) -> CompensationFailed:
-        """Leave the saga to a person."""
+        """Leave the saga to an operator."""
         told = f"{_what(step)} is out of retries ({why})"
         logger.error("transaction %d stands still: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
         self._let_go(timedelta(0), told, stalled=True)
@@ -205,7 +205,7 @@ class SagaDriver:
 
     def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
         marks, self._marks = self._marks, []
-        with suppress(TxSagaError):  # its lease runs out by itself
+        with suppress(TxSagaError):  # otherwise its lease runs out
             self._kernel.steps.call(Rest(self._saga.txid, self._saga.owner, by, why, stalled, marks))
 
     def _mark(
@@ -220,7 +220,7 @@ class SagaDriver:
     ) -> None:
         mark = Mark(self._saga.txid, self._saga.owner, step.number, event, left, output, error, tries)
         if any(each.number == step.number for each in self._marks):
-            self._flush()  # one statement moves a step once
+            self._flush()  # one statement moves a step only once
         self._marks.append(mark)
 
     def _flush(self) -> None:
@@ -238,7 +238,7 @@ def _action(step: StepRecord) -> Action | None:
 
 
 def _kept(step: StepRecord, ran: Ran) -> str | None:
-    """Write what a step returned. It is done: for what can't be kept it is not done again."""
+    """Return a step's result as JSON. The step is done: a result that can't be stored does not repeat it."""
     if ran.output is None or (isinstance(ran.output, list) and step.kind is StepKind.SQL):
         return None
     try:

@@ -1,11 +1,10 @@
 """
-What the owner of one saga has in the store: its life, its steps, its word.
+What the owner of one saga has in the store: its transaction record, its steps, its decision.
 
-A step that somebody would have to see to is written down before it runs; what became of it goes along with the next
-one, or with the word: until then its resource tells. While nothing of the saga is written, so that nobody else can
-decide it, steps that nothing can undo go along with these themselves. The first step of a saga without a key begins
-it. If the word is never written, another driver takes the saga over once its
-owner is silent, and rolls it back.
+A step that another process might have to undo or fence is written before it runs; its result is written with the next
+step or the decision: until then only its resource has it. While nothing of the saga is written, so that no other
+process can decide it, steps that can't be undone wait to be written with these. The first such step of a saga without
+a key begins it. If no decision is written, another driver takes over once the owner is silent, and rolls it back.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
 
 PART = 1
-"""A block is one contribution; its attempt is the owner."""
+"""The part number of a block's one contribution; its attempt is the owner."""
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -46,30 +45,30 @@ class SagaOwner:
         self.life: TxRecord | None = None
 
     def enter(self) -> None:
-        """Open the key, once whatever came before under it is undone to its end (R6)."""
+        """Open the key, once everything earlier under it is undone (R6)."""
         if self._key is None:
             return
         self._hold(self._lives.enter(self._group, self._key, self._run))
 
     def opened(self) -> TxRecord:
-        """Return the life, opening one where there is none yet."""
+        """Return the transaction record, opening one if there is none yet."""
         with self._lock:
             if self.life is not None and not self._written:
                 self._begin(self._begun)
             return self.life or self._hold(self._lives.open_unkeyed(self._group, self._run))
 
     def number(self) -> int:
-        """Give the next step its number: steps are undone in the reverse order of these."""
+        """Return the next step's number: steps are undone in reverse order of these."""
         with self._lock:
             number = len(self.steps) + 1
             self.steps[number] = SagaStep()
             return number
 
     def record(self, start: Start) -> None:
-        """Write a step down, with what became of those before it; one that may wait comes with what is next."""
+        """Write a step and the results before it; one that may wait is written with the next call."""
         self.steps[start.number].start = start
         with self._lock:
-            if start.may_wait and not self._written:  # once it is, others may have decided it
+            if start.may_wait and not self._written:  # once it is written, others may have decided it
                 if self.life is None:
                     self._take_number()
                 self._begun.append(start)
@@ -81,20 +80,20 @@ class SagaOwner:
         self._kernel.steps.call(RecordStep(life, (*begun, start), marks))
 
     def finish(self, number: int, output: str | None) -> None:
-        """Note that a step is done; it is written with what comes next."""
+        """Note that a step is done; it is written with the next call."""
         step = self.steps[number]
         step.state, step.left, step.output = StepState.DONE, Left.WORK, output
         self._mark(number, StepEvent.FINISH, Left.WORK, output, "")
 
     def drop(self, number: int) -> None:
-        """Note that a step never ran: writing it down failed."""
+        """Note that a step never ran, because writing it failed."""
         step = self.steps[number]
         step.left, step.error = Left.NOTHING, "it did not begin"
         if self.life is None:
             step.start = None
 
     def fail(self, number: int, left: Left, why: str) -> None:
-        """Note that a step failed, and what is known to be left of it."""
+        """Note that a step failed, and what it is known to have left."""
         step = self.steps[number]
         step.state, step.left, step.error = StepState.FAILED, left, why
         self._mark(number, StepEvent.FAIL, left, None, why)
@@ -110,7 +109,7 @@ class SagaOwner:
     def decide(
         self, decision: Decision, why: str, rows: Sequence[Row] = (), behind: Sequence[Start] = ()
     ) -> tuple[Decision, ClaimedSaga]:
-        """Write the decision with all that belongs to it; return what stands, and the saga to be driven."""
+        """Write the decision with all that belongs to it; return the final one and the saga to drive."""
         life = self.life or self.opened()
         self._kernel.tell_hooks(self._group, life, decision, why)
         word = DecisionRequest(life, decision, f"owner {life.owner}", why, rows)
@@ -129,18 +128,18 @@ class SagaOwner:
         return standing, ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
 
     def records(self, behind: Sequence[Start] = ()) -> list[StepRecord]:
-        """Return the steps as the store has them behind the decision."""
+        """Return the steps as the store has them after the decision."""
         known = [step.record(self.life) for step in self.steps.values() if step.start is not None]
         return [*known, *(SagaStep(start=start).record(self.life) for start in behind)]
 
     def leave(self) -> None:
-        """From here on others may ask about it."""
+        """Let others ask about the saga from here on."""
         self._kernel.running.end(self)
         if self.life is not None:
             self._kernel.running.leave(self.life.txid, self.life.owner)
 
     def _take_number(self) -> None:
-        """Take a number of which nothing is written yet: there is nothing that anybody could undo."""
+        """Take a number without writing anything: there is nothing that others could undo."""
         self.life = self._kernel.numbers.take(self._group.id)
         self._kernel.running.begin_unwritten(self)
 
@@ -166,7 +165,7 @@ class SagaOwner:
             self._marks.append(Mark(self.life.txid, self.life.owner, number, event, left, output, error))
 
     def _decide_with_effects(self, word: DecisionRequest, behind: Sequence[Start]) -> None:
-        """Decide what has something bound to it by the one way to do that; steps behind it come first."""
+        """Decide bound effects by the decider; the steps after the decision are written first."""
         if behind and word.decision is Decision.COMMIT:
             self._kernel.steps.call(RecordStep(word.life, behind))
         try:
@@ -186,7 +185,7 @@ class SagaOwner:
                     self._end(ledger, word)
                 self._kernel.decider.within(ledger, life.txid, word.decision, by)
             except DecidedOtherwise:
-                return  # what stands is told by the store
+                return  # the store returns the final decision
 
     def _end(self, ledger: Ledger, word: DecisionRequest) -> None:
         self._lives.own(ledger, word.life)
@@ -208,11 +207,11 @@ class SagaStep:
 
     @property
     def failed(self) -> bool:
-        """Tell whether it failed."""
+        """Return whether it failed."""
         return self.state is StepState.FAILED
 
     def record(self, life: TxRecord | None) -> StepRecord:
-        """Return it as the store keeps it once ROLLBACK stands; the store knows the moments."""
+        """Return it as the store keeps it after ROLLBACK; only the store knows the times."""
         assert life is not None and self.start is not None
         start = self.start
         words = (start.resource, start.input, start.compensation, start.action, self.output)

@@ -1,9 +1,9 @@
 """
-What stands behind the point of no return: steps that are written down with the decision, and then only go forward.
+Steps after the point of no return: they are written with the decision, and then only go forward.
 
-They come in the decision's own commit. Nothing of them runs before it stands, so none has a compensation. They are
-tried until they are done, by whoever drives the saga; a person may skip one. If the decision is never written, they
-never were.
+They are part of the decision's own commit. None runs before it is final, so none has a compensation. The process that
+drives the saga retries them until they are done; an operator may skip one. If the decision is never written, they do
+not exist.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Later:
 
     @property
     def done(self) -> bool:
-        """Tell whether it is done."""
+        """Return whether it is done."""
         return self._found() is not None
 
     def result(self) -> object:
-        """Return what it returned; `SagaError` while it is not done."""
+        """Return its result; `SagaError` while it is not done."""
         found = self._found()
         if found is None:
             raise SagaError(f"step {self.name!r} is not done yet: it runs behind the decision, until it is done")
@@ -46,7 +46,7 @@ class Later:
 
 
 class PostCommit:
-    """Steps behind the point of no return."""
+    """The steps after the point of no return."""
 
     def __init__(self) -> None:
         self.reached = False
@@ -61,9 +61,9 @@ class PostCommit:
         on: str | None,
         input: Mapping[str, object],
         options: Mapping[str, object] | None = None,
-        **times: Any,  # of an action
+        **times: Any,  # fields of an action
     ) -> None:
-        """Keep a step for the decision."""
+        """Keep a step to be written with the decision."""
         action = action_of(do, on, **times)
         if options:
             action = action.with_options(options)

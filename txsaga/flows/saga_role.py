@@ -1,10 +1,10 @@
 """
-The role that sees to sagas whose driver is gone.
+The role that takes over sagas whose driver is gone.
 
-One that was not decided is taken over and rolled back, as its owner would have done (R6): it was never closed, so
-nobody may commit it (R1). Then, or where a decision stands already, it is driven to its end by the lines that drive it
-in its owner's process. Any number of copies may run: each saga is in the hands of one. If it never runs, the steps of
-dead processes stay as they are, and their keys stay closed.
+An undecided one is rolled back, as its owner would have done (R6): it was never closed, so no process may commit it
+(R1). Then, or if it is decided already, it is driven to its end by the code that drives it in its owner's process. Any
+number of copies may run: each saga is claimed by one. If this role never runs, the steps of dead processes stay as they
+are, and their keys stay closed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SagaRole:
         self._kernel, self._threads = kernel, threads
 
     def run_once(self) -> int:
-        """Take over what nobody drives; return how many came to their end."""
+        """Take over sagas without a driver; return how many reached their end."""
         with self._kernel.announce.around(facts.Claiming):
             taken = self._kernel.store.steps.claim(self._kernel.member, limit=self.LIMIT)
         if not taken:
@@ -75,7 +75,7 @@ class SagaRole:
         word = DecisionRequest(_life(saga), Decision.ROLLBACK, self.name, WHY)
         try:
             standing = self._kernel.steps.call(Settle(word, self._kernel.member))
-        except EffectConflict:  # what is bound to it goes by the one way to decide
+        except EffectConflict:  # with bound effects the decider decides
             by = DecidedBy(who=self.name, why=WHY, owner=saga.owner)
             self._kernel.decider.decide(saga.txid, Decision.ROLLBACK, by)
             standing = self._kernel.steps.call(Settle(word, self._kernel.member))
@@ -85,6 +85,6 @@ class SagaRole:
 
 
 def _life(saga: ClaimedSaga) -> TxRecord:
-    """Return as much of a life as its owner's word needs."""
+    """Return as much of a transaction record as a decision request needs."""
     named = {"txid": saga.txid, "group": saga.group, "key": saga.key, "owner": saga.owner}
     return TxRecord(**named, token=b"", epoch=1, state=TxState.ACTIVE)  # type: ignore[arg-type]

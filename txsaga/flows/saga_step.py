@@ -1,8 +1,8 @@
 """
-One step forwards, as often as it is asked for: what it came to, and what is known to be left of it where it failed.
+One step forwards, with its retries: its result, or what it is known to have left if it failed.
 
-What a failed step left behind is found out as far as that can be known: of work in a resource that did not commit
-nothing is there, and only a sure no of a service means that it did nothing. The rest is unknown, and is undone.
+What a failed step left is found out as far as possible: work in a resource that did not commit leaves nothing, and only
+a definite no of a service means that it did nothing. Everything else is unknown, and is undone.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from txsaga.flows.saga_values import FIRST_PAUSE, Action, StepTimes, Undo
 from txsaga.flows.step import Left, StepKind
 
 NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
-"""The answer would be the same."""
+"""A retry would get the same answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedStep:
-    """A step as a user asks for it."""
+    """A step as the user requests it."""
 
     do: Doing
     on: str | None
@@ -54,19 +54,19 @@ class RequestedStep:
     expires: timedelta | None = None
 
     def action(self) -> Action:
-        """Return what is done by whoever asked: it needs no name that others know."""
+        """Return what the requesting process does: a function needs no registered name."""
         more = {"retries": self.retries, "timeout": self.timeout, "pause": self.pause}
         return action_of(self.do, self.on, registered=False, **more)
 
     def start(self, number: int, action: Action) -> Start:
-        """Return what is written down before it runs."""
+        """Return what is written before the step runs."""
         kept = as_json(dict(self.input), f"the input of step {self.name!r}")
         undo = undoing(self.compensate, self.on)
         written = None if undo is None else undo.written()
         return Start(number, self.name, action.kind, action.resource, kept, written, expires=self.expires)
 
     def told(self, output: object) -> str | None:
-        """Write down what it returned; of a statement, how many rows it changed."""
+        """Return its result as JSON; for a statement, the number of rows it changed."""
         if output is None or (isinstance(self.do, str) and not isinstance(output, int)):
             return None
         return as_json(output, f"what step {self.name!r} returned")
@@ -81,25 +81,25 @@ class Tries:
         self._action, self._failed, self._unsure = action, False, False
 
     def heard(self, error: BaseException) -> bool:
-        """Take what a try came to; tell whether one of them may have done its work, or may still do it."""
+        """Record the error of a try; return whether any try may have done its work, or may still do it."""
         self._failed = True
         self._unsure = self._unsure or not _is_sure_no(self._action, error)
         return self._unsure
 
     @property
     def left(self) -> Left:
-        """What is left: nothing only where every try was a sure no."""
+        """What is left: NOTHING only if every try was a definite no."""
         return Left.NOTHING if self._failed and not self._unsure else Left.UNKNOWN
 
 
 class StepRetry:
-    """Runs steps."""
+    """Runs steps, with retries."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._acting = kernel, StepActions(kernel)
 
     def run(self, turn: Turn, action: Action, asked: RequestedStep, tries: Tries) -> Ran:
-        """Do a step, again where it may be tried again."""
+        """Run a step, again if it may be retried."""
         function: Callable[..., object] | None = asked.do if callable(asked.do) else None
         attempt = 0
         while True:
@@ -117,7 +117,7 @@ class StepRetry:
             time.sleep(action.pause_before(attempt, self._kernel.jitter()))
 
     def _done_after_all(self, turn: Turn, action: Action) -> Ran | None:
-        """Look whether work whose COMMIT was not answered is there; keep it out where it is not."""
+        """Check whether work whose COMMIT was not answered is there; fence it if not."""
         if action.resource is None:
             return None
         work = self._kernel.resource(action.resource)[1].steps
@@ -132,7 +132,7 @@ class StepRetry:
 
 def _is_sure_no(action: Action, error: BaseException) -> bool:
     if not isinstance(error, Exception):
-        return False  # it interrupted whatever was under way
+        return False  # it interrupted work at an unknown point
     if isinstance(error, NEVER_AGAIN):
         return True
     known = action.resource is not None or action.kind is StepKind.MESSAGE
@@ -143,7 +143,7 @@ INPUT = "give a mapping of names to JSON values"
 
 
 class StepOptions(StepTimes, total=False):
-    """What is said of a step by name."""
+    """The options of a step."""
 
     compensate: Doing | Undo | None
     on: str | None
@@ -163,7 +163,7 @@ def asked(
     pause: float = FIRST_PAUSE,
     expires: timedelta | None = None,
 ) -> RequestedStep:
-    """Check what is said of a step."""
+    """Check the options of a step."""
     if on is not None:
         check_text(on, "the resource of a step", "give the name of a registered one")
     kind_of(do, on)
@@ -188,14 +188,14 @@ def asked(
 
 
 class StepRunner:
-    """Runs steps of one saga."""
+    """Runs the steps of one saga."""
 
     def __init__(self, kernel: Kernel, owner: SagaOwner) -> None:
         self._kernel, self._owner, self._trying = kernel, owner, StepRetry(kernel)
         self._known = (0, "")
 
     def run(self, number: int, asked: RequestedStep) -> object:
-        """Run a step to its end; return what it returns."""
+        """Run a step to its end; return its result."""
         action = asked.action()
         self._record(asked.start(number, action))
         tries = Tries(action)
@@ -224,11 +224,11 @@ class StepRunner:
 
 
 PATIENCE = 30.0
-"""Seconds in all."""
+"""Seconds that all pauses together may take."""
 
 
 def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
-    """Return what waits, as long as all of it together is not too long."""
+    """Return a function that waits, as long as all its pauses together are not too long."""
     end = time.monotonic() + seconds
 
     def wait(pause: float) -> bool:
@@ -241,5 +241,5 @@ def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
 
 
 def impatient(_: float) -> bool:
-    """Wait for nothing: there are other sagas to be driven."""
+    """Never wait: there are other sagas to be driven."""
     return False

@@ -1,8 +1,8 @@
 """
-A saga: a transaction whose steps commit one by one, and are undone one by one when it rolls back.
+A saga: a transaction whose steps commit one by one, and are undone one by one if it rolls back.
 
-An action is what is written down of work that another process must be able to do: the name of a function, a statement,
-an address, a topic. It holds no code and no secrets.
+An action describes work that another process must be able to do: the name of a function, a statement, an address, a
+topic. It holds no code and no secrets.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from txsaga.flows.step import StepKind
 
 RETRIES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
-"""Seconds before the second try, and at most between two."""
+"""Seconds before the second try, and the longest pause between two."""
 
 
 class StepTimes(TypedDict, total=False):
-    """How often a step is tried, for how many seconds, and how long it rests before the second try."""
+    """Retries, the seconds that a try may take, and the seconds before the second try."""
 
     retries: int
     timeout: float | None
@@ -32,24 +32,24 @@ class StepTimes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Work that any process does that knows what it names."""
+    """Work for any process that knows what it names."""
 
     kind: StepKind
     what: str
     resource: str | None = None
-    input: Mapping[str, object] | None = None  # None: that of the step it undoes
-    retries: int | None = RETRIES  # None: until it is done
+    input: Mapping[str, object] | None = None  # None: the input of the step it undoes
+    retries: int | None = RETRIES  # None: retry until it is done
     timeout: float | None = None
     pause: float = FIRST_PAUSE
     options: Mapping[str, object] = field(default_factory=dict)  # of its kind: a method, a message's key
 
     def written(self) -> str:
-        """Write it as the store keeps it."""
+        """Return it as the store keeps it."""
         return as_json(asdict(self), f"what is to be done by {self.what!r}")
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read what `written` wrote."""
+        """Read what `written` returned."""
         found = json.loads(text)
         return cls(**{**found, "kind": StepKind(found["kind"])})
 
@@ -58,12 +58,12 @@ class Action:
         return replace(self, options={**self.options, **options})
 
     def pause_before(self, attempt: int, jitter: float) -> float:
-        """Return the seconds to wait before a further try, doubled each time."""
+        """Return the seconds to wait before another try, doubled each time."""
         return min(self.pause * 2.0 ** min(attempt - 1, 60), LONGEST_PAUSE) * jitter
 
 
 class ClaimedSaga(NamedTuple):
-    """A saga in the hands of one driver; whoever had it before is superseded."""
+    """A saga claimed by one driver; the previous driver is superseded."""
 
     txid: int
     group: int
@@ -74,36 +74,36 @@ class ClaimedSaga(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaView:
-    """A saga that somebody has to see to, as `txsaga saga` lists it."""
+    """An unfinished saga, as `txsaga saga` lists it."""
 
     txid: int
     group: str
     key: str | None
     decision: Decision | None
     steps: int
-    waiting: int  # steps that are not over
+    waiting: int  # unfinished steps
     driver: str | None
-    until: datetime  # nobody else takes it up before
-    stalled: bool  # a person must resume or skip a step
+    until: datetime  # no other process claims it before
+    stalled: bool  # an operator must resume or skip a step
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaFigures:
-    """How many sagas stand where."""
+    """How many sagas are in which state."""
 
-    running: int = 0  # not decided
+    running: int = 0  # undecided
     driving: int = 0  # decided, and being driven to their end
     waiting: int = 0  # for code, or for a resource
-    stalled: int = 0  # for a person
+    stalled: int = 0  # for an operator
 
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A call of a service: the input as JSON, with the step's id as `Idempotency-Key`.
+    """A call to a service: the input as JSON, with the step's id as `Idempotency-Key`.
 
-    2xx is done; 4xx, save 408, 425 and 429, is a sure no; anything else leaves it unknown. Headers are kept in the
-    store: put no secrets there.
+    2xx means done; 4xx, except 408, 425 and 429, is a definite no; anything else leaves it unknown. Headers are kept in
+    the store: put no secrets there.
     """
 
     url: str
@@ -116,7 +116,7 @@ class Http:
 class Send:
     """A message that is published at once, with the step's id in the header `txsaga-step`.
 
-    Without a body it is the input as JSON.
+    Without a body it contains the input as JSON.
     """
 
     topic: str
@@ -128,7 +128,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """A compensation with what differs from its step: resource, input, retries and times of its own."""
+    """A compensation with options that differ from its step's: resource, input, retries and times."""
 
     do: object
     _: KW_ONLY

@@ -1,8 +1,8 @@
 """
-The write of a batch about sagas: begins, steps, what became of them and decisions, in one durable step.
+Write a batch of calls about sagas: begins, steps, their results and decisions, in one durable step.
 
 If this never runs, no step that waits for it has run either; a decision that was not written leaves its saga to the
-next driver, which rolls it back; a mark that was not written lets the next driver ask the resource once more.
+next driver, which rolls it back; after a mark that was not written the next driver asks the resource again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, Rest, Settle,
 
 
 class SagaWriting:
-    """Writes batches about sagas."""
+    """Writes batches of calls about sagas."""
 
     def __init__(self, steps: Steps, announce: Announcer) -> None:
         self._steps, self._announce = steps, announce
 
     def __call__(self, batch: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
-        """Write a batch; each answer stands at the place of its call."""
+        """Write a batch; the answers are in the order of the calls."""
         if not self._announce:
             return self._steps.write(batch)
         for kind, txids in _facts(batch).items():

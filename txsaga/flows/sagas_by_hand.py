@@ -1,8 +1,8 @@
 """
-What a person does with a saga that stands still: resume the step that is out of retries, or skip it.
+What an operator does with a stalled saga: resume the step that is out of retries, or skip it.
 
 Who did it and why is written in the same commit. It drives nothing: the role does, at once. Skipping undoes nothing:
-whoever skips has seen to it that nothing is left to undo.
+the operator has made sure that nothing is left to undo.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WORDS = {StepEvent.RESUME: "STEP RESUMED", StepEvent.SKIP: "STEP SKIPPED"}
 
 
 class SagasByHand:
-    """A person's hands."""
+    """An operator's actions on sagas."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def resume(self, txid: int, *, who: str, why: str, number: int | None = None) -> Sequence[StepRecord]:
-        """Let the steps that are out of retries, or one of them, be tried again; return them."""
+        """Have the steps that are out of retries, or one of them, retried; return them."""
         steps = self._steps(txid, number)
         found = [step for step in steps if step.state is StepState.COMPENSATION_FAILED]
         if not found:

@@ -1,9 +1,8 @@
 """
-The scan for what transactions hold: branches that are prepared in their resources, or stand against their decision.
+Scan for what transactions hold: branches that are prepared in their resources, or heuristic.
 
-It only looks. It asks every resource that ever held a branch before it gives anything out: one that can't be asked is
-an error that names it, never a list that is short without a word. If this never runs, recovery does what is to be
-done all the same.
+It is read-only. It asks every resource that ever held a branch before it returns anything: if one can't be asked, an
+error names it, and no list is silently incomplete. If this never runs, recovery does its work all the same.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ PAGE = 100
 
 
 class Scope(StrEnum):
-    """Whose branches are looked for."""
+    """Whose branches are searched for."""
 
     RESTRICTED = "restricted"  # those of one producer group
-    GLOBAL = "global"  # all of the store, those of its earlier lives too
+    GLOBAL = "global"  # all of the store, of its earlier incarnations too
 
 
 class Recovered(NamedTuple):
-    """A branch that somebody still has to do with."""
+    """A branch that still needs attention."""
 
     resource: str
     gid: str
-    txid: int | None  # None: an earlier life of the store had it
+    txid: int | None  # None: it is of an earlier incarnation of the store
     state: BranchState
 
 
 class Search:
-    """Looks for what is prepared or heuristic."""
+    """Finds branches that are prepared or heuristic."""
 
     def __init__(self, kernel: Kernel, group: Group | None = None) -> None:
         self._kernel, self._group = kernel, group
 
     def pages(self, size: int = PAGE) -> Iterator[list[Recovered]]:
-        """Scan all resources, then give the branches in pages, by resource."""
-        # What stands against its decision may be held as well: then the store's word says more.
+        """Scan all resources, then yield the branches in pages, by resource."""
+        # A heuristic branch may be held as well: then the store's state says more.
         found = {(each.resource, each.gid): each for each in (*self._held(), *self._heuristics())}
         return self._paged(sorted(found.values()), size)
 

@@ -1,10 +1,10 @@
 """
-An eye on the sessions that one transaction has in one database: one that waits for another waits for ever (R17).
+Watch the sessions that one transaction has in one database: one that waits for another waits for ever (R17).
 
-A lane and the main work, two names of one database: each is a session of its own there. The database sees no deadlock,
-because the session that holds the lock has nothing to do until the other goes on. Where two writers have no room at
-all, the second is refused before it begins; elsewhere somebody looks, but only while there are two, and what is seen
-waiting twice is interrupted. If nobody looks, such a statement waits as long as its session allows.
+A lane and the main work, or two names of one database, have separate sessions there. The database sees no deadlock:
+the session that holds the lock is idle until the other goes on. Where only one writer is possible, the second is
+refused before it begins; elsewhere a thread polls while there are two, and interrupts one seen waiting twice. Without
+it, such a statement waits as long as its session allows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from txsaga.resources.participant import Crowded, EnlistedBranch, LockView, Part
 logger = logging.getLogger("txsaga")
 
 EACH = 0.5
-"""Seconds till the first look, and between two: what waits is refused well within two seconds."""
+"""Seconds until the first poll, and between two: what waits is refused well within two seconds."""
 
 _ROOM = nullcontext()
 Pair = tuple[str, str]
-"""Who waits for whom."""
+"""The waiting session, and the one it waits for."""
 
 
 class WatchedSession(NamedTuple):
@@ -37,7 +37,7 @@ class WatchedSession(NamedTuple):
     database: UUID
     name: str
     unit: bool  # of an auxiliary lane
-    crowded: Crowded | None = None  # who can tell whether it waits
+    crowded: Crowded | None = None  # the participant, if it can be polled
     session: EnlistedBranch | None = None
 
     def __str__(self) -> str:
@@ -45,23 +45,23 @@ class WatchedSession(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """How the server numbers the session, while it is this transaction's."""
+        """The server's number of the session, while it is this transaction's."""
         return self.crowded.number_of(self.session) if self.crowded and self.session else None
 
 
 class SelfDeadlockDetector:
-    """What of one transaction waits for the transaction itself."""
+    """Detects sessions of one transaction that wait for the transaction itself."""
 
     def __init__(self, txid: int) -> None:
         self._txid, self._turn = txid, threading.Lock()
-        self._over: threading.Event | None = None  # till somebody looks
+        self._over: threading.Event | None = None  # ends the polling
         self._closed = False
         self._seats: dict[str, WatchedSession] = {}
         self._found: dict[str, OwnLock] = {}
         self._thread: threading.Thread | None = None
 
     def room(self, key: str, participant: Participant, *, unit: bool) -> AbstractContextManager[None]:
-        """Take a seat where there is one only; refuse who could only wait for it."""
+        """Reserve a database that allows one writer; refuse a session that could only wait for another."""
         return self._seated(key, participant, unit) if participant.capabilities.one_writer else _ROOM
 
     @contextmanager
@@ -79,7 +79,7 @@ class SelfDeadlockDetector:
             raise
 
     def enter(self, key: str, participant: Participant, session: EnlistedBranch, *, unit: bool) -> None:
-        """Take notice of a session that was opened, where somebody can tell whether it waits."""
+        """Register an opened session, if it can be polled."""
         if not hasattr(participant, "number_of"):
             return
         seat = WatchedSession(participant.database, participant.name, unit, cast(Crowded, participant), session)
@@ -94,13 +94,13 @@ class SelfDeadlockDetector:
                 thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as full:  # no thread is to be had: it waits as long as its session allows
+                except RuntimeError as full:  # no thread available: it waits as long as its session allows
                     logger.warning("nobody looks whether transaction %s waits for itself: %s", self._txid, full)
                 else:
                     self._thread, self._over = thread, over
 
     def leave(self, keys: Iterable[str]) -> None:
-        """Forget sessions that end, before others may get them from their pool."""
+        """Forget sessions that end, before their pool may give them to others."""
         if not self._seats:
             return
         with self._turn:
@@ -109,7 +109,7 @@ class SelfDeadlockDetector:
                 self._found.pop(key, None)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         with self._turn:
             self._closed = True
             self._seats.clear()
@@ -118,7 +118,7 @@ class SelfDeadlockDetector:
             self._over.set()
 
     def found(self, key: str, error: BaseException | None = None) -> OwnLock | None:
-        """Return why a statement of this session was interrupted, once; with an error, only if that came of it."""
+        """Return, once, why a statement of this session was interrupted; with an error, only if that caused it."""
         with self._turn:
             seat = self._seats.get(key)
             if error is not None and not (seat and seat.crowded and _came_of(seat.crowded, error)):
@@ -126,7 +126,7 @@ class SelfDeadlockDetector:
             return self._found.pop(key, None)
 
     def _shared(self) -> dict[UUID, dict[str, WatchedSession]]:
-        """Return what sits with another in one database, where somebody can look."""
+        """Return the sessions that share a database and can be polled."""
         databases: dict[UUID, dict[str, WatchedSession]] = {}
         for key, seat in self._seats.items():
             if seat.number is not None:
@@ -144,7 +144,7 @@ class SelfDeadlockDetector:
                     shared = self._shared()
                 for seats in shared.values():
                     now |= self._look(looks, seats, before)
-            except Exception as failure:  # noqa: BLE001  # whatever it was: the next look may find out
+            except Exception as failure:  # noqa: BLE001  # the next poll may succeed
                 _close(looks)
                 if not told:
                     logger.warning("whether transaction %s waits for itself can't be seen: %s", self._txid, failure)
@@ -153,7 +153,7 @@ class SelfDeadlockDetector:
         _close(looks)
 
     def _look(self, looks: dict[str, LockView], seats: Mapping[str, WatchedSession], before: set[Pair]) -> set[Pair]:
-        """Return who waits for whom; who did before is interrupted."""
+        """Return which session waits for which; one that did before is interrupted."""
         keys = {number: key for key, seat in seats.items() if (number := seat.number) is not None}
         look = _look_of(looks, next(iter(seats.values())))
         pair = look.blocked(list(keys)) if len(keys) > 1 else None
@@ -166,7 +166,7 @@ class SelfDeadlockDetector:
 
     def _interrupt(self, look: LockView, pair: Pair, seats: Mapping[str, WatchedSession]) -> None:
         waiter, holder = (seats[key] for key in pair)
-        with self._turn:  # nobody else may get the sessions meanwhile
+        with self._turn:  # no other transaction may get the sessions meanwhile
             if any(self._seats.get(key) is not seats[key] for key in pair):
                 return
             waits, holds, why = waiter.number, holder.number, _own_lock(waiter, holder)
@@ -189,7 +189,7 @@ def _close(looks: dict[str, LockView]) -> None:
 
 
 def _came_of(crowded: Crowded, error: BaseException | None) -> bool:
-    """Tell whether an error came of a cancelled statement."""
+    """Return whether an error came from a cancelled statement."""
     while error is not None:
         if crowded.is_cancelled(error):
             return True
@@ -205,11 +205,11 @@ def _own_lock(waiter: WatchedSession, holder: WatchedSession) -> OwnLock:
 
 
 FIRST = 0.5
-"""Seconds till the first look, and between two: a step is refused well within two seconds."""
+"""Seconds until the first poll; then `EACH`: a step is refused well within two seconds."""
 
 
 class StepDeadlockDetector:
-    """Looks whether a session waits for its own flow, and ends the waiting."""
+    """Polls whether a session waits for its own flow, and ends the waiting."""
 
     def __init__(self, waits: FlowWaits | None) -> None:
         self._waits, self._over = waits, threading.Event()
@@ -217,7 +217,7 @@ class StepDeadlockDetector:
         self.found: str | None = None
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start polling."""
         if self._waits is not None:
             self._thread = threading.Thread(target=self._run, args=(self._waits,), name="txsaga-watch", daemon=True)
             self._thread.start()
@@ -226,7 +226,7 @@ class StepDeadlockDetector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

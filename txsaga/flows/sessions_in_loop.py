@@ -1,8 +1,8 @@
 """
 Sessions of a block within an event loop.
 
-A participant that is spoken to without blocking says so; every other one is spoken to in threads, each of its steps
-begun before anybody waits. If that were left out, one slow resource would stop whatever else the loop does.
+A participant with non-blocking sessions provides them; any other is called in threads, and all calls are started
+before one is waited for. Otherwise one slow resource would stop everything else in the loop.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from txsaga.resources.participant import Driven, EnlistedBranch, Looping, Opens,
 
 
 def looped(opens: Opens) -> Opens:
-    """Return what opens the sessions of a participant within a loop; `ConfigError` where it takes none there."""
+    """Return what opens a participant's sessions within a loop; `ConfigError` if it can't be used there."""
     return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
 
 
 def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> EnlistedBranch:
-    """Open a session of a participant, wherever this runs."""
+    """Open a session of a participant, within a loop or not."""
     opens: Opens = participant if current_fiber() is None else looped(participant)
     if not driver:
         return opens.enlist(branch)
@@ -36,7 +36,7 @@ def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> Enl
 
 
 def away_with(opened: Callable[[], EnlistedBranch]) -> EnlistedBranch:
-    """Open a session that blocks; within a loop in a thread, as whatever it is asked."""
+    """Open a session that blocks; within a loop in a thread, as all its calls."""
     return opened() if current_fiber() is None else _Away(run_blocking(opened))
 
 
@@ -52,31 +52,31 @@ class _InThreads:
 
 
 class Behind:
-    """A session behind which another one does the work."""
+    """A session that passes the work on to another."""
 
     def __init__(self, session: EnlistedBranch) -> None:
         self._session = session
 
     @property
     def handle(self) -> object:
-        """What the user works with; where it blocks, by `asyncio.to_thread`."""
+        """What the user works with; if it blocks, through `asyncio.to_thread`."""
         return self._session.handle
 
     @property
     def number(self) -> int | None:
-        """How the server numbers it."""
+        """The server's number of the session."""
         return getattr(self._session, "number", None)
 
 
 class _Away(Behind):
-    """A session that blocks."""
+    """A session that blocks, called in threads."""
 
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote."""
         return sent_away(lambda: self._session.prepare()())
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided."""
+        """Finish the branch by the decision."""
         return sent_away(lambda: self._session.finish(decision)())
 
     def commit(self, transaction: str | None) -> Callable[[], None]:

@@ -1,12 +1,12 @@
 """
 Blocks that end at the same moment and only add rows share their branches: a group commit of journals.
 
-Of the blocks of this process that work in the same resources the first to end begins, and those that end meanwhile go
-together next: ONE branch in each resource, the first's, with the journals of all of them, and one commit of all their
-decisions, each with its own messages. So they stand together or not at all. Where something goes wrong before that,
-all of it is taken back and each goes by itself: it hears what became of its own journal, and no other's error. A turn
-waits for no lock for long, and nobody joins a line that is held up; a block whose thread was interrupted meanwhile is
-left by its turn. If this never runs, each block pays for branches of its own.
+Among the blocks of this process that work in the same resources the first to end starts a turn, and those that end
+meanwhile share the next: ONE branch in each resource, the first block's, with the journals of all of them, and one
+commit of all their decisions, each with its own messages. So they commit together or not at all. If something fails
+before that, all of it is rolled back and each block goes on by itself: it gets the result of its own journal, and no
+other's error. A turn never waits long for a lock, and no block joins a line that is held up; a block whose thread was
+interrupted meanwhile is closed by its turn. If this never runs, each block pays for branches of its own.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 def who() -> object:
-    """Name the thread that runs here, or the task."""
+    """Return the running task, or the thread's id."""
     return current_fiber() or get_ident()
 
 
 class Hand:
-    """What two threads may reach for: the first one has it, however often they ask."""
+    """Decides which of two threads has a block: the first to ask, however often they ask."""
 
     __slots__ = ("_first", "_own")
 
@@ -53,15 +53,15 @@ class Hand:
         self._first: dict[str, object] = {}  # who began its turn, and who ended it
 
     def take(self, runner: object) -> bool:
-        """Take it for a turn; tell whether its thread was still there."""
+        """Claim it for a turn; return whether its thread was still there."""
         return self._first.setdefault("began", (runner,)) is not self
 
     def give_back(self) -> bool:
-        """End its turn; tell whether its thread was still there."""
+        """End its turn; return whether its thread was still there."""
         return self._first.setdefault("ended", None) is not self
 
     def go(self) -> bool:
-        """Go without it; tell whether another's turn has it, which leaves it then. Said again it is the same."""
+        """Leave without it; return whether another's turn has it, and is to close it. Idempotent."""
         runner = self._first.setdefault("began", self)
         if runner is self or runner == (self._own,):
             return False
@@ -69,50 +69,50 @@ class Hand:
 
     @property
     def taken(self) -> bool:
-        """Tell whether it ever was in a turn."""
+        """Return whether it ever was in a turn."""
         return self._first.get("began", self) is not self
 
     @property
     def gone(self) -> bool:
-        """Tell whether its thread went while a turn had it."""
+        """Return whether its thread left while a turn had it."""
         return self._first.get("ended") is self
 
 
 logger = logging.getLogger("txsaga")
 
 MOST, MOST_BYTES = 16, 64 * 1024
-"""Blocks that share a branch, and what they may bring together: MariaDB takes a journal as one message up to 128 K."""
+"""Blocks that share a branch, and their bytes in all: MariaDB takes a journal as one message up to 128 K."""
 FEW, FEW_BYTES = 16, 16 * 1024
-"""Statements, and what a block brings at most: others would wait for it."""
+"""Statements and bytes of a block that may share: others would wait for a larger one."""
 LINES = 64
-"""Sets of resources that are looked after; blocks of one more go by themselves."""
+"""Sets of resources that have a line; blocks of one more go by themselves."""
 HELD_UP = 0.1
-"""Seconds after which nobody joins a line any more."""
+"""Seconds after which no block joins a line any more."""
 WHY = "the block ended"
 
 
 class EndedBlock(NamedTuple):
-    """A block that came to its end."""
+    """A block that has ended."""
 
     owner: BlockOwner
     rows: Sequence[Row]
     journals: Mapping[str, Sequence[Journalled]]
-    close: Callable[[], None]  # from here on the answer may be lost: only the store knows
-    reopen: Callable[[], None]  # it was heard: nothing stands
+    close: Callable[[], None]  # from here on the answer may be lost, and only the store knows
+    reopen: Callable[[], None]  # the answer is known: nothing is decided
     hand: Hand
     since: float = 0.0
     size: int = 0
 
 
 class SharedOutcome(NamedTuple):
-    """What stands of a block, and what its resources said to that."""
+    """The final decision of a block, and what its resources answered to it."""
 
     standing: Decision
     told: PhaseTwoResult
 
 
 class Sharing:
-    """The lines in which blocks end, one for each set of resources."""
+    """The lines of blocks that end, one for each set of resources."""
 
     def __init__(self, branches: BranchStore, announce: Announcer) -> None:
         self._make, self._closed = partial(_Line, branches, announce), False
@@ -120,11 +120,11 @@ class Sharing:
 
     @staticmethod
     def of(kernel: Kernel) -> Sharing:
-        """Make that of a store."""
+        """Return the lines of a store."""
         return Sharing(kernel.store.branches, kernel.announce)
 
     def end(self, block: EndedBlock) -> SharedOutcome | None:
-        """Let a block end, with others that do; None where it is to go by itself, and nothing of it was done."""
+        """End a block together with others; None if it must go by itself, with nothing of it done."""
         size = _size_of(block)
         if self._closed or size is None:
             return None
@@ -137,7 +137,7 @@ class Sharing:
         return line.end(block, size)
 
     def close(self) -> None:
-        """Finish what is in the lines; what comes later goes by itself."""
+        """Finish the blocks in the lines; later ones go by themselves."""
         self._closed = True
         for line in list(self._lines.values()):
             line.batcher.close()
@@ -163,7 +163,7 @@ class _Line:
         self._process = this_process()
 
     def end(self, block: EndedBlock, size: int) -> SharedOutcome | None:
-        """Let a block end, unless this is held up."""
+        """End a block, unless this line is held up."""
         if self._is_held_up():
             return None
         try:
@@ -174,7 +174,7 @@ class _Line:
             return None
 
     def _is_held_up(self) -> bool:
-        if self._process != this_process():  # the turns are those of a forked child's parent
+        if self._process != this_process():  # these are the turns of a forked child's parent
             self._turns, self._process = {}, this_process()
         if not self._turns:
             return False
@@ -189,7 +189,7 @@ class _Line:
             there += [block for block in blocks if block.hand.take(runner)]
             answers = self._run_turn(there) if there else ()
             heard = dict(zip(map(id, there), answers, strict=True))
-            return [heard.get(id(block)) for block in blocks]  # who went hears nothing
+            return [heard.get(id(block)) for block in blocks]  # a block that left gets no answer
         finally:
             for block in [each for each in blocks if not each.hand.give_back()]:
                 _leave(block)
@@ -205,7 +205,7 @@ class _Line:
                 self._released = time.monotonic()
 
     def _together(self, blocks: Sequence[EndedBlock]) -> Sequence[SharedOutcome | Exception | None]:
-        """Let blocks end in the branches of the first; the words of all are sent while its resources are asked."""
+        """End blocks in the first one's branches; all decision requests are sent while its resources vote."""
         first, alone = blocks[0].owner, [None] * len(blocks)
         txids = tuple(block.owner.life.txid for block in blocks)
         joint: Joint | None = None
@@ -215,24 +215,24 @@ class _Line:
                 hoped = first.work.hoped()
                 joint = self._branches.joint(_words(blocks, hoped))
                 stand = _voted(joint, blocks) == hoped and not _works_on(blocks[1:])
-            except Exception:  # noqa: BLE001  # what a resource raises is its vote
+            except Exception:  # noqa: BLE001  # an error of a resource is its vote
                 stand = False
             if not (stand and joint is not None and self._stand(joint, txids)):
                 if joint is not None:
-                    joint.recall()  # what they hold waits for no resource, and no resource for them
+                    joint.recall()  # the requests' locks wait for no resource, and no resource for them
                 for block in blocks:
                     block.reopen()
-                return [_undone(first), *alone[1:]]  # the others meet what was wrong again, by themselves
+                return [_undone(first), *alone[1:]]  # the others meet the error again, by themselves
             told = _told(first, Decision.COMMIT)
             return [SharedOutcome(Decision.COMMIT, _of_its_own(told)) for _ in blocks]
-        except Exception as unknown:  # noqa: BLE001  # nobody goes by itself any more: recovery knows what stands
+        except Exception as unknown:  # noqa: BLE001  # none goes by itself now: recovery knows what is decided
             return [unknown, *(OutcomeUnknown(str(unknown)) for _ in blocks[1:])]
         finally:
             if joint is not None:
                 joint.abandon()
 
     def _stand(self, joint: Joint, txids: tuple[int, ...]) -> bool:
-        """Let their words stand; tell whether they do."""
+        """Commit their requests; return whether they are written."""
         if self._announce:
             self._announce(facts.Deciding(txids))
         stand = joint.commit()
@@ -242,14 +242,14 @@ class _Line:
 
 
 def _voted(joint: Joint, blocks: Sequence[EndedBlock]) -> Sequence[BranchVote]:
-    """Ask the first one's branches for their votes, and send the words of all meanwhile."""
+    """Ask the first one's branches for their votes, and send all requests meanwhile."""
     work = blocks[0].owner.work
     votes = work.ask_at_once()
     try:
         joint.say()
     except Exception:
         with suppress(Exception):
-            votes()  # what has not answered can't be taken back
+            votes()  # a branch that has not answered can't be rolled back
         raise
     heard = votes()
     for block in blocks:
@@ -258,24 +258,24 @@ def _voted(joint: Joint, blocks: Sequence[EndedBlock]) -> Sequence[BranchVote]:
 
 
 def _by_itself(block: EndedBlock) -> Sequence[SharedOutcome | Exception | None]:
-    """Let one end whom nobody joined; where it would have to wait it does so when it is not in a line any more."""
+    """End a block that no other joined; if it has to wait, it does so outside of the line."""
     owner = block.owner
     try:
         owner.work.open_journals(block.journals, shared_by=[owner.life.txid])
         votes = owner.work.named(owner.work.ask_at_once()())
-    except Exception as failed:  # noqa: BLE001  # whatever a resource raises is its vote
+    except Exception as failed:  # noqa: BLE001  # any error of a resource is its vote
         return [_undone(owner, failed) if waited([failed]) else failed]
     block.close()
     try:
         standing = owner.decide(Decision.COMMIT, WHY, block.rows, votes)
         return [SharedOutcome(standing, _told(owner, standing))]
-    except Exception as failed:  # noqa: BLE001  # its own, whoever else was to be in this turn
+    except Exception as failed:  # noqa: BLE001  # its own, whichever blocks were to share the turn
         return [failed]
 
 
 def _leave(block: EndedBlock) -> None:
-    """Leave a block whose thread was interrupted: what stands of it stands, and recovery does the rest."""
-    block.close()  # its thread may have gone while this opened it again
+    """Close a block whose thread was interrupted: a decision is final, recovery does what is left."""
+    block.close()  # its thread may have left while this opened it again
     try:
         block.owner.leave()
     except Exception:
@@ -283,21 +283,21 @@ def _leave(block: EndedBlock) -> None:
 
 
 def _works_on(blocks: Sequence[EndedBlock]) -> bool:
-    """Tell whether some thread of a user's still works in a block that ended: by itself it is told so."""
+    """Return whether a user's thread still works in an ended block: by itself, that raises an error."""
     return any(block.owner.work.used for block in blocks)
 
 
 def _undone(first: BlockOwner, failed: Exception | None = None) -> Exception | None:
-    """Take back what it holds for all; what may still be there by its name can't be done again under it."""
+    """Roll back what it holds for all; return an error if some may be left: it can't be redone under its name."""
     if first.work.undo():
         return None
-    return failed or RolledBack(  # why it failed may be about another's journal
+    return failed or RolledBack(  # the reason may concern another's journal
         "the branch that it shared could not be taken back at once; nothing of it stands: try again"
     )
 
 
 def _words(blocks: Sequence[EndedBlock], votes: Sequence[BranchVote]) -> Sequence[DecisionRequest]:
-    """Say COMMIT of each; the first names the branches."""
+    """Return a COMMIT request for each; the first names the branches."""
     first, *others = blocks
     whose = f"{WHY}; its journals were done in the branches of transaction {first.owner.life.txid}"
     return [
@@ -307,7 +307,7 @@ def _words(blocks: Sequence[EndedBlock], votes: Sequence[BranchVote]) -> Sequenc
 
 
 def _told(owner: BlockOwner, standing: Decision) -> PhaseTwoResult:
-    """Tell the resources what stands, and leave their sessions to whoever is next."""
+    """Finish the branches by the decision, and release their sessions."""
     told = owner.finish(standing)
     for key in owner.work.used:
         owner.work.drop(key)
@@ -328,7 +328,7 @@ def _weight(block: EndedBlock) -> int:
 
 
 def _size_of(block: EndedBlock) -> int | None:
-    """Weigh a block; None where others can't wait for it, or something in it could end a transaction of theirs."""
+    """Return a block's size; None if others can't wait for it, or if it could end a transaction of theirs."""
     if sum(map(len, block.journals.values())) > FEW:
         return None
     size = 0

@@ -1,8 +1,8 @@
 """
-A step: one piece of a transaction's work that commits by itself, and what undoes it.
+A step: one piece of a transaction's work that commits on its own, and its compensation.
 
-It is written down before it runs, with its input and its compensation, so that whoever comes later knows what may have
-happened. It is compensated only once ROLLBACK stands (R6), in the reverse order of its start.
+It is written before it runs, with its input and its compensation, so that any later process knows what may have
+happened. It is compensated only after ROLLBACK (R6), in reverse order of the starts.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from txsaga.core.lifecycle import Lifecycle
 
 
 class StepState(StrEnum):
-    """Where a step stands."""
+    """The state of a step."""
 
-    STARTED = "started"  # written down; it may run, or have run
+    STARTED = "started"  # written; it may be running, or have run
     DONE = "done"
     FAILED = "failed"
-    COMPENSATING = "compensating"  # ROLLBACK stands: it is undone now, or when its turn comes
+    COMPENSATING = "compensating"  # after ROLLBACK: it is undone now, or when its turn comes
     COMPENSATED = "compensated"
-    COMPENSATION_FAILED = "compensation_failed"  # out of retries: a person resumes or skips it
-    SKIPPED = "skipped"  # by a person, with a reason
+    COMPENSATION_FAILED = "compensation_failed"  # out of retries: an operator resumes or skips it
+    SKIPPED = "skipped"  # by an operator, with a reason
 
 
 class StepEvent(StrEnum):
-    """What moves a step."""
+    """What changes the state of a step."""
 
     FINISH = "finish"
     FAIL = "fail"
@@ -44,7 +44,7 @@ STEP: Lifecycle[StepState, StepEvent] = Lifecycle(
     {
         (StepState.STARTED, StepEvent.FINISH): StepState.DONE,
         (StepState.STARTED, StepEvent.FAIL): StepState.FAILED,
-        (StepState.STARTED, StepEvent.RETRY): StepState.STARTED,  # of a flow: each attempt takes the place of the last
+        (StepState.STARTED, StepEvent.RETRY): StepState.STARTED,  # of a flow: each attempt replaces the last
         (StepState.FAILED, StepEvent.RETRY): StepState.STARTED,
         **{
             (state, StepEvent.COMPENSATE): StepState.COMPENSATING
@@ -55,27 +55,27 @@ STEP: Lifecycle[StepState, StepEvent] = Lifecycle(
         (StepState.COMPENSATION_FAILED, StepEvent.RESUME): StepState.COMPENSATING,
         (StepState.COMPENSATION_FAILED, StepEvent.SKIP): StepState.SKIPPED,
         (StepState.COMPENSATING, StepEvent.SKIP): StepState.SKIPPED,
-        (StepState.STARTED, StepEvent.SKIP): StepState.SKIPPED,  # behind the point of no return
+        (StepState.STARTED, StepEvent.SKIP): StepState.SKIPPED,  # after the point of no return
     }
 )
 TARGETS: Mapping[StepEvent, StepState] = {event: state for (_, event), state in STEP.moves.items()}
 
 UNDONE = frozenset({StepState.COMPENSATED, StepState.SKIPPED})
-"""Of a transaction that was rolled back: nobody has to see to these any more."""
+"""Nothing is left to do for these after a rollback."""
 
 
 class StepKind(StrEnum):
-    """Who does it."""
+    """How a step is executed."""
 
-    CALL = "call"  # a function; on a resource it works in that one's local transaction
+    CALL = "call"  # a function; on a resource it works in a local transaction there
     SQL = "sql"  # one statement on a resource
     HTTP = "http"
     MESSAGE = "message"
-    HELD = "held"  # a block of a flow, whose work is held: only what its lane committed is left behind ROLLBACK
+    HELD = "held"  # a block of a flow, whose work is held: after ROLLBACK only what its lane committed is left
 
 
 class Left(StrEnum):
-    """What is known of what a step left behind."""
+    """What a step is known to have left behind."""
 
     UNKNOWN = "unknown"
     WORK = "work"
@@ -94,22 +94,22 @@ class StepRecord(NamedTuple):
     resource: str | None
     input: str  # JSON, as are action, compensation and output
     compensation: str | None
-    action: str | None  # of one behind the point of no return: what whoever drives it does
+    action: str | None  # only after the point of no return: what its driver executes
     output: str | None
     left: Left
     error: str
-    attempts: int  # of its compensation, or of a step behind the point of no return
+    attempts: int  # of its compensation, or of a step after the point of no return
     due: datetime | None  # when what it reserved expires
     at: datetime
 
     @property
     def forward(self) -> bool:
-        """Tell whether it stands behind the point of no return."""
+        """Return whether it is after the point of no return."""
         return self.action is not None
 
     @property
     def waits(self) -> bool:
-        """Tell whether somebody has to see to it, now that its transaction is decided."""
+        """Return whether something is left to do for it, now that its transaction is decided."""
         if self.forward:
             return self.state is StepState.STARTED
         return self.state not in UNDONE

@@ -1,9 +1,9 @@
 """
 The attempts of a step in the store: each begins by superseding the one before it, and ends with one row (R4).
 
-A branch is named before its work (R9), in the commit that supersedes: whatever an earlier attempt prepared is decided
-ROLLBACK by that same commit, and recovery tells its resource if nobody here can. If the end of a step is never
-written, the step was never done; its next attempt takes its place.
+A branch is named before its work (R9), in the commit that supersedes, which also decides ROLLBACK for everything that
+an earlier attempt prepared; recovery finishes that if this process can't. If the end of a step is never written, the
+step was never done; its next attempt replaces this one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StepPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """An attempt that was begun, the ones before it, and what its flow holds in the same place."""
+    """An attempt that was begun, the earlier ones, and what its flow holds in the same resource."""
 
     step: FlowStep
     earlier: Sequence[FlowStep]
@@ -70,17 +70,17 @@ class Attempts:
     def __init__(self, kernel: Kernel, life: TxRecord) -> None:
         self._kernel, self._life = kernel, life
         self.also: Callable[[Ledger], None] = lambda ledger: None
-        """What else is written when a step is done."""
+        """Writes further rows in the commit that ends a step."""
 
     def begin(self, name: str, place: StepPlace | None, declared: Start | None = None, mark: str = "") -> Begun:
-        """Begin an attempt of a step, with what undoes it; `StepDone` when it is not to be run again."""
+        """Begin an attempt of a step, with its compensation; `StepDone` if it is not to be run again."""
         txid = self._life.txid
         with self._kernel.announce.around(facts.Starting, txid, about=name), self._kernel.store.ledgers.open() as it:
             found = entered(it, self._life)
             current, steps = found.life, found.steps
             tried = [step for step in steps if step.name == name]
             if tried and tried[-1].state is FlowStepState.DONE:
-                raise StepDone(txid, name, tried[-1].attempt)  # also where a process died in the end
+                raise StepDone(txid, name, tried[-1].attempt)  # even if a process died while it ended the flow
             require_joined(current)
             step = self._next(it.flows, name, place, steps, tried)._replace(mark=mark)
             earlier = [each for each in tried if each.branch is not None]
@@ -100,7 +100,7 @@ class Attempts:
         rows: Sequence[Row],
         output: str | None = None,
     ) -> None:
-        """Write that an attempt is done, with all that it leaves behind."""
+        """Write that an attempt is done, with everything it leaves behind."""
         try:
             self._done(step, vote, entries, rows, output)
         except OutcomeUnknown:
@@ -130,7 +130,7 @@ class Attempts:
             self._kernel.store.ledgers.open() as it,
         ):
             if current_attempt(it, self._life, step).state is FlowStepState.DONE:
-                return  # its answer was lost
+                return  # an earlier answer was lost
             if step.branch is not None and vote is not None:
                 it.flows.hold(txid, (step.branch, step.attempt), vote)
             self.also(it)
@@ -176,7 +176,7 @@ class Attempts:
 
 
 def current_attempt(ledger: Ledger, life: TxRecord, step: FlowStep) -> FlowStep:
-    """Lock the flow, and make sure that no later attempt took this one's place."""
+    """Lock the flow, and make sure that no later attempt replaced this one."""
     found = entered(ledger, life)
     require_joined(found.life)
     (last,) = [each for each in last_attempts(found.steps) if each.number == step.number]
@@ -199,7 +199,7 @@ class Attempted(NamedTuple):
     number: int
     state: FlowStepState
     application: Application | None
-    alive: bool  # its process was heard of within its lease
+    alive: bool  # the lease of its process has not run out
     why: str
 
 

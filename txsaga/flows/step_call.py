@@ -1,9 +1,9 @@
 """
-A step of a flow that is no held work: a function, a statement that commits at once, a call of a service, a message.
+A step of a flow that is not held work: a function, a statement that commits at once, a call to a service, a message.
 
 In a resource it leaves a row in its own commit, and is done once, however often it is tried. Anywhere else it is done
-at least once: a process that dies before the step is written as done has it run again. What undoes it is written down
-before it runs. If the end is never written, the next attempt finds the row, or does it again.
+at least once: if a process dies before the step is written as done, it runs again. Its compensation is written before
+it runs. If the end is never written, the next attempt finds the row, or runs the step again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StepCall:
         self._attempts, self._trying = Attempts(kernel, life), StepRetry(kernel)
 
     def run(self, asked: RequestedStep) -> object:
-        """Do it, and return what it returns; where it was done before, what it returned then."""
+        """Run it, and return its result; if it was done before, return the stored result."""
         if asked.on is not None:
             self._kernel.resource(asked.on)
         action = asked.action()
@@ -63,7 +63,7 @@ class StepCall:
             output = self._trying.run(turn, action, asked, tries).output
             told = asked.told(output)
         except BaseException as error:
-            # An attempt before it may still be at work: only the first one knows that nothing is left.
+            # An earlier attempt may still be running: only the first one can know that nothing is left.
             left = tries.left if step.attempt == 1 else Left.UNKNOWN
             self._failed(step, left, error)
             raise
@@ -85,7 +85,7 @@ class StepCall:
 def declared(
     kernel: Kernel, name: str, where: str | None, compensate: Doing | Undo | None, input: Mapping[str, object] | None
 ) -> Start | None:
-    """Check what undoes a step that works there; None where nothing does."""
+    """Check the compensation of a step; return what is to be written, None without one."""
     undo = undoing(compensate, where)
     if undo is None:
         if input is not None:

@@ -1,8 +1,8 @@
 """
 The steps of a flow whose work is held until it is decided: what each attempt did, where, and how it is held.
 
-A step is a name; each try of it is an attempt. Only the last attempt counts (R4): what an earlier one prepared is
-rolled back, what it wrote into its journal is gone. Work of a lane belongs to a unit of it, main work to unit 0.
+A step is identified by its name; each try of it is an attempt. Only the last attempt counts (R4): what an earlier one
+prepared is rolled back, its journal is deleted. Work of a lane belongs to one of its units, main work to unit 0.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from txsaga.flows.declaration import Hold
 HOME = "home"
 """The home database as a place of journalled work: its rows are part of the decision's own commit."""
 MAIN = 0
-"""The unit of everything that is no lane's."""
+"""The unit of all work outside of lanes."""
 PARTS = 1_000
-"""Messages of a step are a contribution of their own, behind those of blocks."""
+"""Messages of a step are a contribution of their own, with part numbers after those of blocks."""
 BUDGET = timedelta(seconds=60)
 LEASE = timedelta(hours=1)
-"""A flow that nobody was heard of for so long is rolled back."""
+"""A flow without a sign of life for so long is rolled back."""
 
 
 class FlowStepState(StrEnum):
-    """Where one attempt of a step stands."""
+    """The state of one attempt of a step."""
 
-    STARTED = "started"  # it works, or it died
+    STARTED = "started"  # it runs, or its process died
     DONE = "done"
     FAILED = "failed"  # it raised; nothing of it is held
 
 
 class FlowStepEvent(StrEnum):
-    """What moves an attempt of a step."""
+    """What changes the state of an attempt."""
 
     FINISH = "finish"
     FAIL = "fail"
@@ -58,13 +58,13 @@ class Enrolled(NamedTuple):
 
     resource: str
     lane: bool = False
-    budget: timedelta = BUDGET  # locks of it that are held for longer are told of
+    budget: timedelta = BUDGET  # locks of it that are held for longer are reported
 
 
 class FlowStep(NamedTuple):
     """One attempt of a step."""
 
-    number: int  # of the step, in the order in which they were started first
+    number: int  # of the step, in the order of first starts
     name: str
     attempt: int
     state: FlowStepState
@@ -75,14 +75,14 @@ class FlowStep(NamedTuple):
     branch: int | None = None  # the number of the branch that holds it
     started: datetime | None = None
     ended: datetime | None = None
-    mark: str = ""  # how the server calls the work that it holds, where it does not know our name; or an application
+    mark: str = ""  # the server's id for the work that it holds, if it does not know our name; or an application
     why: str = ""
-    late: bool = False  # it held its locks for longer than its budget, and that was told
+    late: bool = False  # it held its locks for longer than its budget, and that was reported
     statements: int = 0
 
     @property
     def holds_locks(self) -> bool:
-        """Tell whether it is done and its resource holds its locks until the decision."""
+        """Return whether it is done and its resource holds its locks until the decision."""
         return self.state is FlowStepState.DONE and self.branch is not None and self.hold is Hold.PREPARED
 
 
@@ -91,9 +91,9 @@ class FlowUnit(NamedTuple):
 
     resource: str
     number: int
-    branch: int | None = None  # in which its journal is run
+    branch: int | None = None  # in which its journal runs
     attempt: int = 0  # the last one to run it
-    decision: Decision | None = None  # its own; without one it follows the outcome
+    decision: Decision | None = None  # its own; without one it follows the flow's
     at: datetime | None = None
 
 
@@ -109,12 +109,12 @@ class Journalled(NamedTuple):
     rows: int | None = None  # None: at least one
 
     def agrees(self, count: int) -> bool:
-        """Tell whether it changed as many rows as it was to change."""
+        """Return whether it changed as many rows as it was to change."""
         return count >= 1 if self.rows is None else count == self.rows
 
 
 class HeldLocks(NamedTuple):
-    """What undecided flows hold in one resource, and how much of it for longer than it was meant to."""
+    """What undecided flows hold in one resource, and how much of it beyond its budget."""
 
     resource: str
     held: int
@@ -136,7 +136,7 @@ class Overdue(NamedTuple):
 
 
 def last_attempts(steps: Iterable[FlowStep]) -> Sequence[FlowStep]:
-    """Return the attempt of each step that counts, in the order of the steps."""
+    """Return the last attempt of each step, in the order of the steps."""
     last: dict[int, FlowStep] = {}
     for step in sorted(steps, key=lambda each: (each.number, each.attempt)):
         last[step.number] = step
@@ -144,7 +144,7 @@ def last_attempts(steps: Iterable[FlowStep]) -> Sequence[FlowStep]:
 
 
 def lane_unit(steps: Iterable[FlowStep], units: Iterable[FlowUnit], number: int) -> FlowUnit | None:
-    """Return the unit that the work of a step lies in, if it is done and lies in a lane."""
+    """Return the unit that a step's work belongs to, if it is done and belongs to a lane."""
     step = next((each for each in last_attempts(steps) if each.number == number), None)
     if step is None or not step.lane or step.state is not FlowStepState.DONE:
         return None
@@ -152,9 +152,9 @@ def lane_unit(steps: Iterable[FlowStep], units: Iterable[FlowUnit], number: int)
 
 
 def is_undone(steps: Iterable[FlowStep], units: Iterable[FlowUnit], number: int) -> bool:
-    """Tell whether ROLLBACK takes the work of a step away by itself.
+    """Return whether ROLLBACK alone undoes the work of a step.
 
-    All of it, but for what a lane has committed, or may have: a journal whose branch is named was begun to be done.
+    It undoes all but what a lane has committed, or may have: a journal whose branch is named was begun.
     """
     unit = lane_unit(steps, units, number)
     if unit is None or unit.decision is Decision.ROLLBACK:
@@ -169,27 +169,27 @@ def open_unit(units: Iterable[FlowUnit], resource: str) -> FlowUnit | None:
 
 
 AMENDS = "__amends__"
-"""The header of a message that names the transaction whose messages it takes the place of."""
+"""The header of a message that names the transaction whose messages it replaces."""
 
 NO_OTHER_INPUT = "what that one consumed is done: another message is no amendment of it; begin a flow of its own for it"
 
 
 class Amendment(NamedTuple):
-    """Why a life of a key was begun, and what it amends."""
+    """Why a transaction record of a key was begun, and what it amends."""
 
     by: str
     of: int | None = None  # None: nothing was committed under the key when it was begun
 
 
 class Application(NamedTuple):
-    """Who does an attempt of a step."""
+    """The application that runs an attempt of a step."""
 
     member: str  # its process, by the name of its leases
-    about: Mapping[str, object]  # what it is called where it runs; JSON
+    about: Mapping[str, object]  # how its own system describes it; JSON
     result: str | None = None  # JSON, once the attempt is done
 
     def written(self) -> str:
-        """Write it down as the mark of its attempt."""
+        """Return it as the mark of its attempt."""
         return json.dumps(self._asdict())
 
     @property
@@ -199,7 +199,7 @@ class Application(NamedTuple):
 
 
 def read_application(mark: str) -> Application | None:
-    """Read the mark of an attempt; None where no application does it."""
+    """Read the mark of an attempt; None if no application runs it."""
     if not mark.startswith("{"):
         return None
     found = json.loads(mark)
@@ -207,7 +207,7 @@ def read_application(mark: str) -> Application | None:
 
 
 def require_application(about: object) -> None:
-    """Refuse what could not be read again."""
+    """Refuse a description that could not be read again."""
     if not isinstance(about, Mapping) or not isinstance(about.get("id"), str) or not about["id"]:
         raise ConfigError(f"application is {about!r}; give a mapping that names it by 'id', like {{'id': 'app-1'}}")
     as_json(dict(about), "what describes the application")

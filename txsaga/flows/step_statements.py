@@ -1,8 +1,8 @@
 """
-What is written about steps and sagas, in one statement for any number of them.
+The statements about steps and sagas, each for any number of them.
 
-Whoever writes is the owner of the transaction: one who was superseded matches no row. A step is written down only
-while its transaction is open, under its lock (R3): ROLLBACK waits for it, or is seen by it.
+Only the owner of a transaction can write: a superseded one matches no row. A step is written only while its transaction
+is open, under its lock (R3): ROLLBACK waits for the write, or the write sees it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txsaga.store.values import (
 )
 
 NOW = "clock_timestamp()"
-# Between two thirds of it and all of it: what one process left must not come to its followers all at once.
+# Between two thirds of it and all of it: the sagas of one process must not all expire at once.
 SPREAD = f"{NOW} + {{}} * (2 + random()) / 3 * interval '1 second'"
 LEASED = SPREAD.format(LEASE.total_seconds())
 
@@ -55,8 +55,8 @@ def _row(of: str, owner: str) -> str:
 
 OPEN_TYPES = ("int4[]", "text[]", "int8[]", "int4[]", *STEP_TYPES, "int8[]", "bytea[]", "bool[]")
 OPEN_ANSWERS = "ord int8, txid int8, token bytea, first bool"
-# One that has its number shows that it was given out, as `conclude` asks; it may be written again: what is there stays.
-# It is kept unless its decision is in this commit.
+# One that has its number shows that it was assigned, as `conclude` asks; it may be repeated: existing rows stay.
+# It gets a saga row unless its decision is in this commit.
 OPEN = f"""
 WITH x AS MATERIALIZED (
     SELECT x.* FROM (
@@ -74,7 +74,7 @@ WITH x AS MATERIALIZED (
       JOIN unnest($4, $5, $6, $7, $8, $9, $10, $11, $12) AS r(ord, {GIVEN}) ON r.ord = x.ord)
 SELECT x.ord, x.txid, {{token}}, t.txid IS NOT NULL FROM x LEFT JOIN t ON t.txid = x.txid"""
 
-# A begin whose answer was lost is there or not, never twice.
+# Finds a begin whose answer was lost, so that it is never done twice.
 OPENED = """
 SELECT r.ord, g.txid, {token}, true FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
   JOIN {s}.saga g ON g.ticket = r.ticket JOIN {s}.tx ON tx.txid = g.txid AND tx.pgroup = r.pgroup"""
@@ -91,7 +91,7 @@ WITH r AS MATERIALIZED (
     SELECT r.txid, {_row("r", "t.owner")} FROM r JOIN t USING (txid, owner) ON CONFLICT DO NOTHING)
 SELECT txid FROM t"""
 
-# Which states an event leaves is written with it, from the one table of the lifecycle.
+# The states that an event leaves are passed in, from the one table of the lifecycle.
 MARK = """
 UPDATE {s}.step SET state = coalesce(nullif(m.target, ''), step.state),
        "left" = coalesce(nullif(m.remains, ''), step."left"),
@@ -104,7 +104,7 @@ UPDATE {s}.step SET state = coalesce(nullif(m.target, ''), step.state),
  WHERE step.txid = m.txid AND step.number = m.number AND step.state = ANY (string_to_array(m.sources, ','))
 RETURNING step.txid, step.number, m.owner"""
 
-# Behind the word of the owner, in its commit; whoever decided, the one who owns it now sees to its steps.
+# Runs after the owner's decision, in its commit; the current owner sees to the steps, no matter who decided.
 SETTLE = f"""
 WITH d AS MATERIALIZED (
     SELECT w.txid, w.driver, tx.state, tx.owner FROM unnest($1, $2, $3) AS w(txid, owner, driver)
@@ -126,7 +126,7 @@ WITH d AS MATERIALIZED (
         ON CONFLICT (txid) DO UPDATE SET until = excluded.until, driver = excluded.driver)
 SELECT txid FROM d"""
 
-# The owner is read under its lock: a driver that was superseded meanwhile lets go of nothing.
+# The owner is read under its lock: a driver that was superseded meanwhile releases nothing.
 REST = f"""
 WITH r AS MATERIALIZED (
     SELECT r.* FROM (SELECT * FROM unnest($1, $2, $3, $4, $5) AS r(txid, owner, by, why, stalled) ORDER BY txid) r
@@ -149,8 +149,8 @@ COLUMNS = (
 OF = f"SELECT txid, {COLUMNS} FROM {{s}}.step WHERE txid = :txid ORDER BY number"
 OF_ALL = f"SELECT txid, {COLUMNS} FROM {{s}}.step WHERE txid = ANY (:txids) ORDER BY txid, number"
 
-# The clock is asked once; who is locked is being seen to right now. Of a flow that is committed nothing is left to do:
-# its owner may still be telling its branches, and must not take itself for superseded.
+# The clock is read once; locked rows are in work right now. Of a committed flow nothing is left to do: its owner may
+# still be finishing its branches, and must not find itself superseded.
 CLAIM = f"""
 WITH lost AS MATERIALIZED (
     SELECT g.txid FROM {{s}}.saga g JOIN {{s}}.tx ON tx.txid = g.txid
@@ -191,7 +191,7 @@ SELECT count(*) FILTER (WHERE t.state NOT IN ('{TxState.COMMITTED}', '{TxState.R
        count(*) FILTER (WHERE NOT g.stalled AND g.why IS NOT NULL), count(*) FILTER (WHERE g.stalled)
   FROM {{s}}.saga g JOIN {{s}}.tx t ON t.txid = g.txid"""
 
-# By hand, in the transaction that writes down who did it and why.
+# By hand, in the transaction that records who did it and why.
 UNCOMPENSATED = "SELECT EXISTS (SELECT FROM {s}.saga WHERE txid = :txid)"
 MOVE = """
 UPDATE {s}.step SET state = :target, attempts = 0, error = coalesce(nullif(:why, ''), error), at = clock_timestamp()
@@ -202,11 +202,11 @@ WAKE = "UPDATE {s}.saga SET until = clock_timestamp(), stalled = false, why = NU
 Values = list[Value | None]
 SOURCES = {event: ",".join(STEP.sources(event)) for event in TARGETS}
 ANY = ",".join(dict.fromkeys(state for state, _ in STEP.moves))
-"""A try that moves nothing is noted of whatever is not over."""
+"""A try without an event is recorded for a step in any unfinished state."""
 
 
 def steps(starts: Sequence[Start]) -> Values:
-    """Lay out steps that are about to run."""
+    """Encode steps that are about to run, as parameters."""
     return [
         int4_array([each.number for each in starts]),
         text_array([each.name for each in starts]),
@@ -220,7 +220,7 @@ def steps(starts: Sequence[Start]) -> Values:
 
 
 def opens(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Sequence[bool] = ()) -> Values:
-    """Lay out begins with their first steps; a ticket, or its number, finds each of them again."""
+    """Encode begins with their first steps; a ticket, or its number, finds each of them again."""
     named = [(at, step) for at, begin in enumerate(begins, 1) for step in begin.steps]
     return [
         int4_array([begin.group for begin in begins]),
@@ -235,19 +235,19 @@ def opens(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Sequence[
 
 
 def lost(begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Values:
-    """Lay out what finds begins again."""
+    """Encode what finds begins again."""
     return [int4_array([begin.group for begin in begins]), int8_array(tickets)]
 
 
 def records(given: Sequence[RecordStep]) -> Values:
-    """Lay out further steps."""
+    """Encode further steps."""
     named = [(each.life, step) for each in given for step in each.steps]
     owners = [int8_array([life.txid for life, _ in named]), int4_array([life.owner for life, _ in named])]
     return [*owners, *steps([step for _, step in named])]
 
 
 def marks(given: Sequence[Mark]) -> Values:
-    """Lay out what became of steps, with the states that each event may leave."""
+    """Encode marks, with the states that each event may leave."""
     return [
         int8_array([mark.txid for mark in given]),
         int4_array([mark.owner for mark in given]),
@@ -262,7 +262,7 @@ def marks(given: Sequence[Mark]) -> Values:
 
 
 def settles(given: Sequence[Settle]) -> Values:
-    """Lay out who sees to the steps of what is decided, and the steps behind the decisions."""
+    """Encode the drivers of decided sagas, and the steps after their decisions."""
     named = [(each.word.life.txid, step) for each in given for step in each.steps]
     return [
         int8_array([each.word.life.txid for each in given]),
@@ -274,7 +274,7 @@ def settles(given: Sequence[Settle]) -> Values:
 
 
 def rests(given: Sequence[Rest]) -> Values:
-    """Lay out sagas that are let go of."""
+    """Encode sagas that are released."""
     return [
         int8_array([each.txid for each in given]),
         int4_array([each.owner for each in given]),
@@ -285,5 +285,5 @@ def rests(given: Sequence[Rest]) -> Values:
 
 
 def closes(given: Sequence[Close]) -> Values:
-    """Lay out sagas that may be over."""
+    """Encode sagas that may be over."""
     return [int8_array([each.txid for each in given]), int4_array([each.owner for each in given])]

@@ -1,9 +1,9 @@
 """
-Steps and sagas on PostgreSQL: begins, steps, what became of them and decisions of many sagas in one commit.
+Steps and sagas on PostgreSQL: begins, steps, their results and decisions of many sagas in one commit.
 
-Each call may be made again after a lost answer: a begin is looked up by its ticket first, a step lies under its number,
-a decision stands, and no step moves twice. If a lost begin were made again unlooked, the first one's step would be
-compensated although it never ran.
+Each call may be repeated after a lost answer: a begin is looked up by its ticket first, a step is stored under its
+number, a decision is final, and no step moves twice. If a lost begin were repeated without that, the first one's step
+would be compensated although it never ran.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PostgresSteps:
         )
 
     def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
-        """Do calls of every kind in one commit, each with its own answer."""
+        """Execute calls of every kind in one commit, each with its own answer."""
         lives = [(call, _life_of(call)) for call in calls if isinstance(call, RecordStep | Settle)]
         past = superseded([Owned(call, life.txid, life.owner) for call, life in lives])
         answers = self._written([call for call in calls if id(call) not in past]) | past
@@ -116,7 +116,7 @@ class PostgresSteps:
             return steps_of(connection, self._s, txid)
 
     def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
-        """Return the steps of many transactions in one look."""
+        """Return the steps of many transactions in one query."""
         found = map(step_of, self._rows(sql.OF_ALL, {"txids": list(txids)}))
         return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
 
@@ -131,27 +131,27 @@ class PostgresSteps:
         ]
 
     def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
-        """Show that the owner, or driver, of these is alive."""
+        """Renew the leases of these owners, or drivers."""
         txids, owners = ([each[at] for each in held] for at in (0, 1))
         values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
         with by_index(self._engine) as connection, translating():
             connection.execute(text(sql.HOLD.format(s=self._s)), values)
 
     def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
-        """Return the sagas that are not over."""
+        """Return the unfinished sagas."""
         return [_view(row) for row in self._rows(sql.LISTED, {"limit": limit, "txid": txid})]
 
     def counted(self) -> SagaFigures:
-        """Count the sagas that are not over."""
+        """Count the unfinished sagas."""
         ((running, driving, waiting, stalled),) = self._rows(sql.COUNTED, {})
         return SagaFigures(running=running, driving=driving, waiting=waiting, stalled=stalled)
 
     def close(self) -> None:
-        """Close the lines that nobody has."""
+        """Close the connections that are not in use."""
         self._lines.close()
 
     def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Statement]) -> list[Rows]:
-        tickets = [random.getrandbits(63) for _ in begins]  # they tell begins apart, and guard nothing
+        tickets = [random.getrandbits(63) for _ in begins]  # they identify begins, and guard nothing
         first = [Statement(self._open, sql.opens(begins, tickets))] if begins else []
         with self._lines.taken() as line:
             patiently(line.connection, PATIENCE)
@@ -182,7 +182,7 @@ class PostgresSteps:
     def _opened_as_known(
         self, numbered: Sequence[OpenSaga], words: Sequence[Settle], found: Mapping[int, bool]
     ) -> Answers:
-        """Answer begins under numbers that were taken before, and words about numbers that are nobody's."""
+        """Answer begins under numbers that were taken before, and requests about numbers that have lapsed."""
         answers: Answers = {}
         for begin in numbered:
             life = _numbered(begin)
@@ -196,7 +196,7 @@ class PostgresSteps:
         return answers
 
     def _go_on(self, life: TxRecord, begin: OpenSaga) -> Answer | TxSagaError:
-        """Add the steps of a begin to what was there: it is its own, its answer lost, or somebody was first."""
+        """Add the steps of a begin to the existing record: its own, if an answer was lost, or another's."""
         if begin.steps:
             record = RecordStep(life, begin.steps)
             (rows,) = self._exchanged([], [Statement(self._record, sql.records([record]))])
@@ -230,7 +230,7 @@ class PostgresSteps:
 
 
 def steps_of(connection: Connection, s: str, txid: int) -> list[StepRecord]:
-    """Read the steps of a transaction in somebody's own block."""
+    """Read the steps of a transaction within the caller's database transaction."""
     return [step_of(row) for row in connection.execute(text(sql.OF.format(s=s)), {"txid": txid})]
 
 
@@ -243,7 +243,7 @@ def step_of(row: Any) -> StepRecord:
 
 
 def compensates(connection: Connection, s: str, txid: int) -> bool:
-    """Tell whether something of a transaction is still to be undone."""
+    """Return whether something of a transaction is still to be undone."""
     return bool(connection.execute(text(sql.UNCOMPENSATED.format(s=s)), {"txid": txid}).scalar())
 
 

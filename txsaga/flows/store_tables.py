@@ -1,4 +1,4 @@
-"""The tables of coordinated transactions: their branches, and the votes that are no resource's."""
+"""The tables of coordinated transactions (branches, ballots, votes), of flows, steps and sagas."""
 
 from sqlalchemy import (
     BigInteger,
@@ -34,7 +34,7 @@ branch = Table(
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("why", String),
     Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
-    Column("decision", Decided),  # its own, whatever its transaction's is
+    Column("decision", Decided),  # its own, not the transaction's
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 OVER = ["committed", "rolled_back", "forgotten"]
@@ -60,7 +60,7 @@ vote = Table(
     Column("yes", Boolean, nullable=False),
     Column("evidence", JSONB, nullable=False),
     Column("at", Moment, nullable=False, server_default=NOW),
-    PrimaryKeyConstraint("txid", "ballot", "voter"),  # the first vote of a voter stands
+    PrimaryKeyConstraint("txid", "ballot", "voter"),  # the first vote of a voter is final
 )
 
 reservation = Table(
@@ -145,7 +145,7 @@ step = Table(
     "step",
     metadata,
     Column("txid", BigInteger, nullable=False),
-    Column("number", Integer, nullable=False),  # in the order of their start: they are undone in the reverse one
+    Column("number", Integer, nullable=False),  # in the order of their start: they are undone in reverse
     Column("name", String, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("state", String, CheckConstraint(one_of("state", StepState)), nullable=False),
@@ -153,7 +153,7 @@ step = Table(
     Column("resource", String),
     Column("input", JSONB, nullable=False),
     Column("compensation", JSONB),
-    Column("action", JSONB),  # of a step behind the point of no return
+    Column("action", JSONB),  # of a step after the point of no return
     Column("output", JSONB),
     Column("left", String, CheckConstraint(one_of('"left"', Left)), nullable=False, server_default=text("'unknown'")),
     Column("error", String),
@@ -163,12 +163,12 @@ step = Table(
     PrimaryKeyConstraint("txid", "number"),
 )
 
-saga = Table(  # only those that are not over: whoever looks for work reads all of it
+saga = Table(  # only unfinished ones: a search for work reads all of it
     "saga",
     metadata,
     Column("txid", BigInteger, primary_key=True, autoincrement=False),
     Column("ticket", BigInteger, nullable=False),  # finds one whose COMMIT was not answered
-    Column("until", Moment, CheckConstraint(finite("until")), nullable=False),  # nobody else takes it up before
+    Column("until", Moment, CheckConstraint(finite("until")), nullable=False),  # no other process claims it before
     Column("driver", String),
     Column("stalled", Boolean, nullable=False, server_default=FALSE),
     Column("why", String),

@@ -1,9 +1,9 @@
 """
-What a step of a flow writes into tables, and what gates say to it: recorded with the end of the step.
+What a step of a flow writes into tables, and the votes of its gates: recorded with the end of the step.
 
 Rows are staged at once, under the number of the attempt. Their records and the yes of gates are stored in the commit
-that closes the step, so that an attempt which is superseded, or fails, publishes nothing (R4). The no of a gate is
-stored at once: from then on the flow can only roll back.
+that ends the step, so that an attempt which is superseded, or fails, publishes nothing (R4). The no of a gate is stored
+at once: from then on the flow can only roll back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from txsaga.messages.tx_records import all_amended
 
 FRAMES_OF_STEP = 16
 STEPS_WITH_FRAMES = 128
-"""A part is a number of 32 bits."""
+"""So that a part number fits in 32 bits."""
 
 
 class FlowTables(TableWrites):
@@ -46,7 +46,7 @@ class FlowTables(TableWrites):
         return super().table(said)
 
     def record(self, ledger: Ledger) -> None:
-        """Store everything, with the end of the step."""
+        """Store everything, in the commit that ends the step."""
         life = self.life("write to a table")
         for effect in self.recorded:
             ledger.keep(life.txid, effect)
@@ -66,31 +66,31 @@ class FlowTables(TableWrites):
         properties: Mapping[str, str],
         gate: Gate | None = None,
     ) -> TableWrite | None:
-        """Stage rows; an amendment appends to no table that holds what it amends."""
+        """Stage rows; an amendment can't append to a table that holds what it amends."""
         if mode is WriteMode.APPEND:
             self._require_not_twice(name)
         return super().write(name, rows, mode, where, properties, gate)
 
     def file(self, life: TxRecord, about: object, effect: Effect) -> None:
-        """Keep what was staged for the end of the step; an amendment adds to no table that holds what it amends."""
+        """Keep what was staged until the step ends; an amendment can't add to a table that holds what it amends."""
         write = RowsWrite.read(effect.payload)
         if write.mode is not RowsMode.REPLACE:
             self._require_first(write.target, partial(_placed, target=write.target), "replace(rows)")
         self.recorded.append(effect)
 
     def admit(self, write: TableWrite) -> None:
-        """Refuse a branch that only adds to a table which holds what is amended."""
+        """Refuse a table branch that only adds to a table holding what is amended."""
         if write.mode is WriteMode.APPEND:
             self._require_not_twice(write.name)
 
     def known(self, life: TxRecord) -> Sequence[TableWrite]:
-        """Return what was written into tables so far, by the steps before this one too."""
+        """Return everything written into tables so far, also by earlier steps."""
         with self._kernel.store.ledgers.open() as ledger:
             effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
         return [*(TableWrite.read(each.payload) for each in effects), *super().known(life)]
 
     def check_staged(self, said: str, gate: Gate) -> Judged:
-        """Let a gate look at what the steps before this one have staged for a table."""
+        """Let a gate check what earlier steps have staged for a table."""
         life, name = self.life("check rows"), self._kernel.tables.name(said)
         with self._kernel.store.ledgers.open() as ledger:
             effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
@@ -104,7 +104,7 @@ class FlowTables(TableWrites):
         return found
 
     def next_frame(self) -> int:
-        """Return the first part of the next frame of messages."""
+        """Return the first part number of the next frame of messages."""
         number = next(self._frames)
         if number >= FRAMES_OF_STEP or self._step.number >= STEPS_WITH_FRAMES:
             raise ConfigError(
@@ -114,7 +114,7 @@ class FlowTables(TableWrites):
         return (self._step.number * FRAMES_OF_STEP + number) * FRAMES
 
     def frame_won(self, part: int, attempt: int) -> None:
-        """Name what counts of a frame, once the step is done."""
+        """Note which attempt of a frame counts once the step is done."""
         self._won.append((part, attempt))
 
     def attempt(self, life: TxRecord) -> int:
@@ -122,7 +122,7 @@ class FlowTables(TableWrites):
         return self._step.attempt
 
     def own(self, ledger: Ledger, life: TxRecord) -> None:
-        """Lock the flow, and make sure that this attempt still is the step's: no other one's gate may speak for it."""
+        """Lock the flow, and make sure that this attempt still is the step's: no other's gate may vote for it."""
         current_attempt(ledger, life, self._step)
 
     def _record(self, life: TxRecord, about: object, write: TableWrite | None, found: Judged | None = None) -> None:
@@ -139,7 +139,7 @@ class FlowTables(TableWrites):
         self._require_first(name, partial(_wrote, name=name), "overwrite(rows, where=…)")
 
     def _require_first(self, table: object, wrote: Callable[[Effect], bool], remedy: str) -> None:
-        """Refuse to add to a table that an amended transaction wrote to: what it wrote would stay beside it."""
+        """Refuse to add to a table that an amended transaction wrote to: its rows would stay alongside the new ones."""
         life = self.life("write to a table")
         with self._kernel.store.ledgers.open() as ledger:
             of = next((each for each in all_amended(ledger, life) if any(map(wrote, ledger.effects(each)))), None)

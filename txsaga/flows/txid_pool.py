@@ -1,9 +1,9 @@
 """
 Numbers for transactions of which nothing is written before their end: taken from the store many at a time.
 
-Who uses many has the next ones fetched while some are left: within a loop all of its tasks would wait for who fetches.
-A number is used once, and soon: what is older than a moment is thrown away, so that nobody begins under a number that
-the store has let go of, or for long after it rejects transactions. If the process dies, its numbers stay unused.
+A group that uses many has the next ones fetched while some are left: within a loop all tasks would wait for the fetch.
+A number is used once, and soon: older ones are thrown away, so that no transaction begins under a number that the store
+has released, or long after the store began to reject them. If the process dies, its numbers stay unused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANY = 512
 KEPT = 1.0
 """Seconds that a number may wait to be used."""
 AHEAD = 64
-"""Who used so many at once has the next ones fetched when a quarter of them is left."""
+"""A group that used so many at once has the next ones fetched when a quarter of them is left."""
 
 logger = logging.getLogger("txsaga")
 
@@ -33,13 +33,13 @@ Ask = Callable[[int], Sequence[TxRecord]]
 
 
 class _Stock:
-    """The numbers of one group that are at hand, and when they are too old."""
+    """The available numbers of one group, and when they are too old."""
 
     def __init__(self) -> None:
         self._lives = deque[tuple[float, TxRecord]]()
         self._asked, self._until, self._thrown_away = 1, -math.inf, False
-        self._low = 0  # with fewer at hand the next ones are fetched
-        self._ahead = threading.Lock()  # whoever fetches them has it
+        self._low = 0  # with fewer left the next ones are fetched
+        self._ahead = threading.Lock()  # held while they are fetched
         self._noting = threading.Lock()
 
     def take(self) -> TxRecord | None:
@@ -54,36 +54,36 @@ class _Stock:
         return None
 
     def fetch(self, ask: Ask) -> TxRecord:
-        """Ask for more than the last time where those were used up, else for one: the others would be thrown away."""
+        """Ask for more than last time if those were used up, else for one: the others would be thrown away."""
         used_up = not self._thrown_away and time.monotonic() < self._until + KEPT
         until, (first, *others) = self._ask(ask, 4 * self._asked if used_up else 1)
         self._keep(until, others)
         return first
 
     def runs_low(self) -> bool:
-        """Tell so to one caller, who calls `fetch_ahead`."""
+        """Return True to one caller only, which then calls `fetch_ahead`."""
         return len(self._lives) < self._low and self._ahead.acquire(blocking=False)
 
     def fetch_ahead(self, ask: Ask) -> None:
-        """Have more at hand before the last one is used; whoever needs one meanwhile does not wait for that."""
+        """Fetch more before the last one is used; a caller that needs one meanwhile does not wait."""
         try:
             self._keep(*self._ask(ask, self._asked if self._thrown_away else 4 * self._asked))
-        except Exception:  # whoever needs one hears why
-            self._low = 0  # until one was given out again
+        except Exception:  # a caller that needs one gets the error
+            self._low = 0  # until one was assigned again
             logger.debug("no numbers could be fetched ahead", exc_info=True)
         finally:
             self.let_be()
 
     def let_be(self) -> None:
-        """Fetch nothing ahead, for now."""
-        with suppress(RuntimeError):  # who was to fetch them did begin
+        """Allow the next fetch ahead."""
+        with suppress(RuntimeError):  # the thread did start, and has released it
             self._ahead.release()
 
     def _ask(self, ask: Ask, many: int) -> tuple[float, Sequence[TxRecord]]:
         until = time.monotonic() + KEPT
         lives = ask(min(MANY, many))
         with self._noting:
-            if until >= self._until:  # else a later question was answered first
+            if until >= self._until:  # otherwise a later request was answered first
                 self._asked, self._until, self._thrown_away = len(lives), until, False
                 self._low = len(lives) // 4 if len(lives) >= AHEAD else 0
         return until, lives
@@ -94,16 +94,16 @@ class _Stock:
 
 
 class TxidPool:
-    """The numbers that this process has at hand."""
+    """The numbers that this process has available."""
 
     def __init__(self, ask: Callable[[int, int], Sequence[TxRecord]]) -> None:
         self._ask = ask
         self._start_anew()
 
     def take(self, group: int) -> TxRecord:
-        """Take a number; the store is asked when none is fresh enough."""
+        """Take a number; ask the store if none is fresh enough."""
         if self._process != this_process():
-            self._start_anew()  # a forked child's parent uses its own
+            self._start_anew()  # a forked child must not use its parent's numbers
         stock = self._stocks.get(group) or self._stocks.setdefault(group, _Stock())
         life = stock.take()
         if life is None:
@@ -114,7 +114,7 @@ class TxidPool:
 
     def _fetched(self, group: int, stock: _Stock) -> TxRecord:
         with self._lock:
-            return stock.take() or stock.fetch(partial(self._ask, group))  # somebody may have fetched meanwhile
+            return stock.take() or stock.fetch(partial(self._ask, group))  # another thread may have fetched
 
     def _fetch_ahead(self, group: int, stock: _Stock) -> None:
         fetching = partial(stock.fetch_ahead, partial(self._ask, group))
@@ -122,7 +122,7 @@ class TxidPool:
             threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
         except BaseException as failed:
             stock.let_be()
-            if not isinstance(failed, RuntimeError):  # no thread is to be had
+            if not isinstance(failed, RuntimeError):  # no thread is available
                 raise
 
     def _start_anew(self) -> None:

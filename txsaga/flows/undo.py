@@ -1,7 +1,7 @@
 """
-The steps of a flow that was rolled back are undone by whoever ended it, as a saga's are; else by the role (R6).
+Undo the steps of a flow that was rolled back, as a saga's: in the process that ended it, else in the role (R6).
 
-What undoes each was written down before it ran. If this process dies here, its lease runs out and the role goes on.
+The compensation of each was written before it ran. If this process dies here, its lease runs out and the role goes on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from txsaga.flows.saga_values import ClaimedSaga
 logger = logging.getLogger("txsaga")
 
 LOOK = 0.2
-"""Seconds between two looks whether another driver is through."""
+"""Seconds between two polls whether another driver has finished."""
 
 
 def undo(kernel: Kernel, life: TxRecord) -> None:
-    """Undo to its end a flow that this owner rolled back; `NotCompensated` when somebody else has to go on."""
+    """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
     if not any(step.waits for step in kernel.store.steps.of(life.txid)):
         return
     word = DecisionRequest(life, Decision.ROLLBACK, f"owner {life.owner}", "")
@@ -38,7 +38,7 @@ def undo(kernel: Kernel, life: TxRecord) -> None:
 
 
 def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
-    """Undo, and let what is left of it come out with an error that comes out anyhow."""
+    """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
     try:
         undo(kernel, life)
     except TxSagaError as left:
@@ -47,7 +47,7 @@ def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
 
 
 def wait_for(kernel: Kernel, txid: int) -> None:
-    """Wait until a flow that was rolled back is undone, going on where its driver is gone."""
+    """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
     wait = patience()
     while True:
         with kernel.store.ledgers.open() as ledger:

@@ -1,9 +1,9 @@
 """
-The work of one coordinated transaction in its resources: a session for each branch, opened by its first use.
+The work of one coordinated transaction in its resources: a session for each branch, opened on first use.
 
-All resources are at work at the same time: each step is sent to all of them before anybody waits, so that no lock is
-held longer than the slowest answer takes. A session that is lost is never opened again in the same transaction. If
-this process dies, what was not prepared is rolled back by its resource, and what was prepared waits for recovery.
+All resources work at the same time: each request is sent to all of them before one is waited for, so that no lock is
+held longer than the slowest answer takes. A lost session is never opened again in the same transaction. If this process
+dies, each resource rolls back what was not prepared, and what was prepared waits for recovery.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ logger = logging.getLogger("txsaga")
 
 Answer = TypeVar("Answer")
 Journals = Mapping[str, Sequence[Journalled]]
-"""What resources are to do at their votes."""
+"""The statements that resources execute at their votes."""
 
 
 class Work:
-    """What was opened for the branches of one transaction."""
+    """The branches of one transaction, with their sessions."""
 
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
-        self._txids: tuple[int, ...] = (txid,)  # whose work is in its branches
+        self._txids: tuple[int, ...] = (txid,)  # the transactions whose work is in its branches
         self._parts: dict[str, BranchPart] = {}
         self._written = WrittenDown()
         self.knots = SelfDeadlockDetector(txid)
 
     def add(self, key: str, part: BranchPart) -> None:
-        """Let a branch be worked in."""
+        """Add a branch to work in."""
         self._parts[key] = part
 
     def part(self, key: str) -> BranchPart:
@@ -55,7 +55,7 @@ class Work:
 
     @property
     def used(self) -> list[str]:
-        """What has a session here."""
+        """The branches that have a session here."""
         return [key for key, part in self._parts.items() if part.session is not None]
 
     @property
@@ -64,11 +64,11 @@ class Work:
 
     @property
     def empty(self) -> set[int]:
-        """The numbers of the branches in which nothing was ever done, or that left because nothing was changed."""
+        """The numbers of the branches in which nothing was done, or that left because nothing was changed."""
         return {part.branch.number for part in self._parts.values() if part.left or not (part.used or part.aux)}
 
     def last(self, *, alone: bool = True) -> str | None:
-        """The one that commits in one phase: what can't vote, or, where that is allowed, whoever is alone."""
+        """The branch that commits in one phase: one that can't vote, or, with `alone`, the only one."""
         opened = {key: self._parts[key] for key in self.used}
         unable = [key for key, part in opened.items() if not part.can_vote and not part.aux]
         if unable or not alone or len(opened) != 1:
@@ -77,7 +77,7 @@ class Work:
         return key if part.participant.capabilities.last_resource and not part.aux else None
 
     def refuse_open_units(self) -> None:
-        """Refuse to leave a unit open that can't follow the outcome."""
+        """Raise if a unit is open that can't follow the outcome."""
         for part in self._parts.values():
             if part.aux and part.session is not None and not part.can_vote:
                 raise TransactionError(
@@ -95,19 +95,19 @@ class Work:
         return session.handle
 
     def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
-        """Return what a resource is to do at its vote: the same each time."""
+        """Return the journal that a resource executes at its vote: the same each time."""
         part = self._named_part(key)
         if part.aux:
             raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
         return self._written.journal(key, part.participant, require_open)
 
     def take_journals(self) -> Journals:
-        """Take what was written down: nothing is added to it any more."""
+        """Take the journals; nothing can be added to them any more."""
         participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
         return self._written.take(participants)
 
     def open_journals(self, journals: Journals, *, shared_by: Sequence[int] = ()) -> None:
-        """Open the sessions in which journals are done with the votes, those of all transactions that share them."""
+        """Open the sessions that execute journals at their votes, for all transactions that share them."""
         self._txids = tuple(shared_by) or (self._txid,)
         alone = LockPatience.BRIEFLY if self._written.together else LockPatience.PATIENTLY
         waits = LockPatience.SHORTLY if shared_by else alone
@@ -118,7 +118,7 @@ class Work:
 
     @property
     def shareable(self) -> bool:
-        """Tell whether its journals may be done in a branch with others': nothing was done yet, and they only add."""
+        """Return whether its journals may share a branch with others: nothing is done yet, and they only add."""
         if not self._written.adds:
             return False
         for part in self._parts.values():
@@ -127,10 +127,10 @@ class Work:
         return True
 
     def undo(self) -> bool:
-        """Take back what journals did, so that they can be done anew; tell whether nothing of it is left.
+        """Roll back what journals did, so that they can be done again; return whether nothing of it is left.
 
-        Only what the very sessions say counts: one that was lost may still do what it was sent. Then all is left as it
-        is to the rollback.
+        Only answers of the same sessions count: a lost one may still execute what it was sent. Then all is left to the
+        rollback.
         """
         self._txids = (self._txid,)
         if not self._taken_back(key for key in self._journalled if self._parts[key].asked):
@@ -148,29 +148,29 @@ class Work:
             raise found from error
 
     def explain_own_lock(self, error: BaseException) -> None:
-        """Say so with an error that left another way."""
+        """Add that reason as a note to an error that was raised elsewhere."""
         for key in self.used:
             if (found := self.knots.found(key, error)) is not None:
                 error.add_note(str(found))
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
-        """Ask for every vote there is; a no is raised once all have answered."""
+        """Ask all branches for their votes; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
 
     def hoped(self) -> tuple[BranchVote, ...]:
-        """Name every branch as it will be once all journals voted yes."""
+        """Name every branch as it will be once all journals have voted yes."""
         return self.named(dict.fromkeys(self._journalled, Vote.PREPARED))
 
     def ask_at_once(self) -> Callable[[], dict[str, Vote]]:
-        """Ask all journals at the same time, and once: where they wait for somebody that is a no.
+        """Ask all journals at the same time, and once: if they wait for a lock that is a no.
 
-        The function that is returned waits for their votes.
+        The returned function waits for their votes.
         """
         votes = self._asking(set(self._journalled))
         return lambda: self.heard(votes())
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
-        """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
+        """Return the votes among these answers, or raise a no; a branch with nothing to write leaves."""
         votes = dict[str, Vote]()
         for key, answer in answers.items():
             if isinstance(answer, Exception):
@@ -185,7 +185,7 @@ class Work:
         return votes
 
     def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
-        """Ask these branches for their votes; each has its answer, but journals whose turn does not come any more."""
+        """Ask these branches for their votes; after a no, journals whose turn has not come are not asked."""
         due = set(keys)
         journals = [key for key in self._journalled if key in due]
         together = self._written.together
@@ -209,12 +209,12 @@ class Work:
         return self._sent(facts.Voting, keys, lambda session: session.prepare())
 
     def _taken_back(self, journals: Iterable[str]) -> bool:
-        """Roll journals back for another try; tell whether it worked."""
+        """Roll journals back for another try; return whether it worked."""
         told = self._each(None, set(journals), lambda session: cast(SwiftJournal, session).take_back())
         return not any(isinstance(each, Exception) for each in told.values())
 
     def take_out(self, key: str) -> EnlistedBranch:
-        """Let one branch take no part any more; whoever takes it out rolls it back."""
+        """Take a branch out of the transaction; the caller rolls it back."""
         self.knots.leave([key])
         session, self._parts[key].session = self._parts[key].session, None
         assert session is not None
@@ -223,12 +223,12 @@ class Work:
     def named(
         self, votes: Mapping[str, Vote], *, besides: Collection[str] = (), last: str | None = None
     ) -> tuple[BranchVote, ...]:
-        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone.
+        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as read-only.
 
         What is left out keeps its state: whatever it holds is rolled back.
         """
         late = [key for key in self.used if key not in votes and key != last and key not in besides]
-        if late:  # some thread of the user's: named as one that voted it would be split off
+        if late:  # by a user's thread: named as voted, its work would be split off
             raise TransactionError(
                 f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
             )
@@ -245,7 +245,7 @@ class Work:
         )
 
     def commit(self, key: str, transaction: str | None = None) -> None:
-        """Let one branch commit in one phase; with a transaction, that commit is its decision."""
+        """Commit one branch in one phase; with a transaction, that commit is its decision."""
         part = self._parts[key]
         assert part.session is not None
         self._tell(facts.Working, part)
@@ -255,7 +255,7 @@ class Work:
         self.drop(key)
 
     def release(self) -> PhaseTwoResult:
-        """Roll back what was not asked for its vote: its locks need no decision to go."""
+        """Roll back branches that were not asked for their vote: their locks need not wait for a decision."""
         unasked = [key for key in self.used if not self._parts[key].asked]
         told = self.finish(Decision.ROLLBACK, unasked)
         for key in unasked:
@@ -263,7 +263,7 @@ class Work:
         return told
 
     def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> PhaseTwoResult:
-        """Tell these branches what was decided, or all of them."""
+        """Finish these branches, or all, by the decision."""
         asked = set(self.used if keys is None else keys)
         self.knots.leave(asked)
         told = PhaseTwoResult([], {}, [])
@@ -279,7 +279,7 @@ class Work:
         return told
 
     def leave(self) -> None:
-        """Give every session back; one that is interrupted does not keep the others."""
+        """Give every session back; an interrupt in one does not keep the others."""
         try:
             for key in self._parts:
                 self.drop(key)
@@ -298,11 +298,11 @@ class Work:
         self.knots.leave([key])
         try:
             session.leave()
-        except Exception:  # it is over in any case; the resource rolls back what was not prepared
+        except Exception:  # it is over anyway; the resource rolls back what was not prepared
             logger.warning("the session of %r could not be given back", key, exc_info=True)
 
     def _opened(self, key: str, part: BranchPart, *, driver: bool) -> EnlistedBranch:
-        """Open the session of a branch: the first of many threads does, the others find it."""
+        """Open the session of a branch: the first of several threads does, the others find it."""
         with part.opening:
             if part.session is None:
                 if part.used:
@@ -322,7 +322,7 @@ class Work:
     def _open(self, key: str, part: BranchPart, enlisted: Callable[[], EnlistedBranch]) -> None:
         with self.knots.room(key, part.participant, unit=part.aux):
             session = patiently(enlisted, self._patience)
-        part.used, part.session = True, session  # the session last: it is looked at first
+        part.used, part.session = True, session  # the session last: it is checked first
         self.knots.enter(key, part.participant, session, unit=part.aux)
 
     def _named_part(self, key: str) -> BranchPart:
@@ -343,7 +343,7 @@ class Work:
     def _sent(
         self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
     ) -> Callable[[], dict[str, Answer | Exception]]:
-        """Send to all of them; the function that is returned waits for each."""
+        """Send to all of them; the returned function waits for each."""
         told = fact if self._announce else None
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
@@ -353,7 +353,7 @@ class Work:
                     self._tell(told, part)
                 try:
                     waiting[key] = send(part.session)
-                except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
+                except Exception as error:  # noqa: BLE001  # any error of a resource is its answer
                     found[key] = error
 
         def answered() -> dict[str, Answer | Exception]:

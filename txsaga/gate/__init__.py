@@ -1,10 +1,10 @@
 """
-Gates: suites of Great Expectations as votes on a decision, cast on staged rows that nobody reads yet.
+Gates: Great Expectations suites that vote on a decision by checking staged rows that nothing can read yet.
 
     tx.table("lake.ledger").append(frame, gate=expect("ledger_suite"))
 
-Great Expectations lives in a process of its own (`python -m txsaga.gate`), never in that of a transaction: importing
-this, or a flow with gates, loads nothing of it. A gate that crashes, or takes too long, says no.
+Great Expectations runs in its own process (`python -m txsaga.gate`), never in that of a transaction: importing this
+module, or a flow with gates, loads nothing of it. A gate that crashes or times out votes no.
 """
 
 import typing as _typing
@@ -17,7 +17,7 @@ __all__ = ["every", "expect", "quorum", "report", "stop"]
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for."""
+    """Load a public name on first access."""
     if name in ("every", "expect", "quorum"):
         from txsaga.gate import expecting
 

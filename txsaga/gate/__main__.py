@@ -1,8 +1,9 @@
 """
-The gate's own process: it imports Great Expectations, and answers one question after the other.
+The gate process: it imports Great Expectations and answers questions one at a time.
 
-A question is a folder, named by a line of the standard input; its answer is a file in there, and one byte. Whatever
-else is said goes to the error stream. It ends with its parent, whatever it is at, or when nobody asks any more.
+A question is a folder whose path arrives as a line on standard input. The answer is a file in that folder and one byte
+on standard output; all other output goes to standard error. The process ends with its parent, even in the middle of a
+question, or after `IDLE` seconds without one.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from queue import SimpleQueue
 from threading import Thread
 
 IDLE = 600.0
-"""Seconds after which it is not worth its memory."""
+"""Seconds without a question after which the process ends, to free its memory."""
 
 
 class GateJudge(Thread):
-    """Judges beside the thread that watches for the parent."""
+    """The thread that answers questions, while the main thread watches for the end of the parent."""
 
     def __init__(self, answers: int) -> None:
         super().__init__(daemon=True)
@@ -29,10 +30,10 @@ class GateJudge(Thread):
         self.busy = False
 
     def run(self) -> None:
-        """Answer what is asked; without an answer nobody must be kept waiting."""
+        """Answer questions; on any error end the process, so that no caller waits for an answer."""
         try:
             self._answer()
-        except BaseException:  # noqa: BLE001  # its parent is told by the end of the process
+        except BaseException:  # noqa: BLE001  # the parent sees that the process has ended
             traceback.print_exc()
             os._exit(1)
 
@@ -48,9 +49,9 @@ class GateJudge(Thread):
 
 
 def main() -> None:
-    """Take questions until nobody asks."""
+    """Read questions until the parent ends or none arrive."""
     judge = GateJudge(os.dup(1))
-    os.dup2(2, 1)  # libraries print
+    os.dup2(2, 1)  # libraries print to standard output
     judge.start()
     held = b""
     while True:
@@ -66,7 +67,7 @@ def main() -> None:
         for line in lines:
             judge.busy = True
             judge.questions.put(Path(line.decode()))
-    os._exit(0)  # at once: nobody is there to read an answer
+    os._exit(0)  # at once: nothing is left to read an answer
 
 
 if __name__ == "__main__":

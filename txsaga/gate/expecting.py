@@ -1,13 +1,13 @@
 """
-Gates as a transaction takes them: one suite, all of some, or a quorum of them.
+Gates that a transaction accepts: one suite, all of several, or a quorum.
 
-    expect("ledger_suite")                              its no is the transaction's
-    expect("ledger_suite", warn=True)                   its no is told and stored
-    expect("ledger_suite", drift=0.2)                   and as many rows as before, within a fifth
+        expect("ledger_suite")                              a no prevents the commit
+        expect("ledger_suite", warn=True)                   a no is only reported and stored
+    expect("ledger_suite", drift=0.2)                   the row count must also stay within 20 % of the previous one
     expect([{"type": "expect_…", "kwargs": {…}}])       expectations without a file
     quorum(2, expect("a"), expect("b"), expect("c"))    two of three
 
-A gate that can't come to a verdict says no, with the reason as evidence.
+A gate that cannot reach a verdict votes no, with the reason as evidence.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 INLINE = "expectations"
-"""The name of a suite that is a list."""
+"""The name of a suite that is given as a list."""
 
 
 class Engine(StrEnum):
-    """What reads the rows in the gate's process."""
+    """What reads the rows in the gate process."""
 
     AUTO = "auto"  # Spark for what does not fit into memory
     PANDAS = "pandas"
@@ -43,25 +43,25 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteGate:
-    """One suite, and how its verdict counts."""
+    """One suite and how its verdict counts."""
 
     suite: str
     expectations: tuple[suites.Expectation, ...] | None = None
-    """Without them it is read by its name."""
+    """None: read by the name of the suite."""
     warn: bool = False
     drift: float | None = None
-    """By how much of it the number of rows may differ from what is published in their place."""
+    """How far the number of rows may differ from that of the published rows they replace, as a fraction of it."""
     allow_empty: bool = False
     timeout: timedelta = timedelta(minutes=30)
     engine: Engine = Engine.AUTO
 
     def warm(self) -> None:
-        """Read the suite, and start a process."""
+        """Read the suite and start a process."""
         self._read()
         process.warm()
 
     def ballot(self, name: str) -> Ballot:
-        """Return its ballot: it is the only voter."""
+        """Return the ballot, in which this suite is the only voter."""
         return Ballot(name=name, voters=(self.suite,), rule=Rule.WARN if self.warn else Rule.ALL)
 
     def judge(self, subject: Subject) -> Sequence[CastVote]:
@@ -94,23 +94,23 @@ class SuiteGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """Some suites that vote in one ballot."""
+    """Several suites that vote in one ballot."""
 
     members: tuple[SuiteGate, ...]
     rule: Rule
     needed: int | None = None
 
     def warm(self) -> None:
-        """Read all suites, and start a process."""
+        """Read all suites and start a process."""
         for each in self.members:
             each.warm()
 
     def ballot(self, name: str) -> Ballot:
-        """Return the ballot of all."""
+        """Return the ballot of all suites."""
         return Ballot(name=name, voters=tuple(each.suite for each in self.members), rule=self.rule, needed=self.needed)
 
     def judge(self, subject: Subject) -> Sequence[CastVote]:
-        """Vote, one after the other."""
+        """Vote with each suite, one after the other."""
         return [cast for each in self.members for cast in each.judge(subject)]
 
 
@@ -145,12 +145,12 @@ def expect(
 
 
 def every(*gates: SuiteGate) -> Gates:
-    """Return the gate that needs a yes of each."""
+    """Return a gate that passes only if every suite votes yes."""
     return Gates(members=_members(gates), rule=Rule.ALL)
 
 
 def quorum(needed: int, *gates: SuiteGate) -> Gates:
-    """Return the gate that needs so many."""
+    """Return a gate that passes if at least `needed` suites vote yes."""
     members = _members(gates)
     Ballot(name="quorum", voters=tuple(each.suite for each in members), rule=Rule.QUORUM, needed=needed)
     return Gates(members=members, rule=Rule.QUORUM, needed=needed)
@@ -171,12 +171,12 @@ text-align:left;vertical-align:top}th{background:#f6f8fa}.yes{color:#116329}.no{
 
 
 def report(broker: Broker, txid: int) -> str:
-    """Return the votes on a transaction as a page."""
+    """Return the votes on a transaction as an HTML page."""
     return page(broker.identity.transaction(txid), broker.ballots(txid))
 
 
 def page(title: str, polls: Sequence[Polled]) -> str:
-    """Write the page."""
+    """Render the page."""
     body = "".join(map(_ballot, polls)) or "<p>Nobody voted on it.</p>"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Votes on {escape(title)}</title>'

@@ -1,8 +1,8 @@
 """
-Judging rows by a suite, in the gate's own process: the only module that knows Great Expectations.
+Judge rows by a suite in the gate process: the only module that uses Great Expectations.
 
-First only whether each expectation holds, which is the cheapest; details are asked for those that do not. A column that
-is missing is said in one line instead of an exception per expectation. What goes wrong here is an answer, too: a no.
+The first pass only checks whether each expectation holds, which is cheapest; a second gets details of those that fail.
+A missing column is reported in one line, not as one exception per expectation. Any error here counts as a no.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from great_expectations.expectations.registry import get_expectation_impl
 from txsaga.gate.suites import columns_of, needs_all_columns
 
 MOST = 20_000_000
-"""Rows that are read into memory."""
+"""The largest number of rows that is read into memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Rows as the engine of a suite takes them."""
+    """Rows in the form that the suite's engine takes."""
 
     frame: Any
     engine: str
@@ -50,7 +50,7 @@ def frame(question: Mapping[str, Any]) -> Iterator[Read]:
 
 
 def _columns(question: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns to read: one at least, or there would be no rows; None for all."""
+    """Return the columns to read: at least one, since without columns no rows are read; None means all."""
     expectations: Sequence[Mapping[str, Any]] = question["expectations"]
     if needs_all_columns(expectations):
         return None
@@ -92,17 +92,17 @@ def _in_spark(files: Sequence[str]) -> Iterator[Read]:
 BOOLEAN, DETAILS = "BOOLEAN_ONLY", "SUMMARY"
 CRITICAL = "critical"
 SHORT = 300
-"""Characters of an error that say what it is."""
+"""The number of characters of an error message that is kept."""
 EXAMPLES = 3
 DROPPED = ("partial_unexpected_index_list", "partial_unexpected_counts")
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a question; an error is an answer."""
+    """Answer a question; an error is returned as a no."""
     begun = time.monotonic()
     try:
         found = _judged(question)
-    except Exception as error:  # noqa: BLE001  # whatever stops a gate is a no
+    except Exception as error:  # noqa: BLE001  # any error is a no
         said = f"{type(error).__name__}: {_short(error)}"
         found = {"error": said, "why": said, "rows": question.get("count")}
     return {**found, "seconds": round(time.monotonic() - begun, 3), "great_expectations": gx.__version__}
@@ -114,7 +114,7 @@ def _judged(question: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         raise LookupError(f"the rows have no column {missing!r}, only {', '.join(question['columns'])}")
     for each in expectations:
-        get_expectation_impl(each["type"])  # a suite drops what it does not know, without a word
+        get_expectation_impl(each["type"])  # raises for an unknown type; a suite would drop it silently
     begun = time.monotonic()
     with frame(question) as read:
         took = round(time.monotonic() - begun, 3)
@@ -144,7 +144,7 @@ def _batch(read: Read) -> Any:
 
 
 def _results(batch: Any, expectations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a result for each expectation, with details of those that do not hold."""
+    """Return one result per expectation, with details for those that fail."""
     quick = _validated(batch, expectations, BOOLEAN)
     found = [_result(each) for each in quick]
     wrong = [at for at, each in enumerate(quick) if not each.success]
@@ -198,7 +198,7 @@ def _why(found: Mapping[str, Any], raised: Mapping[str, Any]) -> str:
 
 
 def _raised(info: Mapping[str, Any]) -> str:
-    """Find what an expectation raised: told directly, or by the metric that raised."""
+    """Return the message of what an expectation, or one of its metrics, raised."""
     if "raised_exception" in info:
         return _short(info.get("exception_message") or "") if info["raised_exception"] else ""
     return next((_short(each.get("exception_message") or "") for each in info.values() if isinstance(each, dict)), "")

@@ -1,8 +1,8 @@
 """
-The gate's own process, as its parent sees it: started ahead, asked by files, ended with its parent.
+The gate process as its parent sees it: started in advance, asked through files, ended with its parent.
 
-One is kept for the next question, since what it imports takes longer than most suites. It ends by itself when its
-parent is gone, or when nobody asked for a while. One that died or took too long is an answer like any other: no.
+One process is kept for the next question, since its imports take longer than most suites. It ends by itself when its
+parent is gone or when no question arrives for a while. If it dies or times out, the answer is no.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from txsaga.lake.gates import Subject
 
 QUIET = {"GX_ANALYTICS_ENABLED": "false", "PYTHONWARNINGS": "ignore"}
 TAIL = 2_000
-"""Bytes of what a process said last that are worth telling."""
+"""How many of the last bytes of a process's standard error are searched for its last line."""
 
 
 class GateProcess:
-    """One process that judges."""
+    """One process that judges rows."""
 
     def __init__(self) -> None:
-        self._told = tempfile.TemporaryFile()  # open as long as the process
+        self._told = tempfile.TemporaryFile()  # closed only when the process ends
         self._process = subprocess.Popen(
             [sys.executable, "-m", "txsaga.gate"],
             stdin=subprocess.PIPE,
@@ -44,16 +44,16 @@ class GateProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Tell whether it can be asked."""
+        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def ask(self, folder: Path, seconds: float) -> str | None:
-        """Let it answer the question in a folder; return what went wrong, if anything."""
+        """Have the process answer the question in a folder; return an error message, or None."""
         try:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.write(f"{folder}\n".encode())
@@ -70,7 +70,7 @@ class GateProcess:
         return f"the gate's process ended with {code}: {self._last_words()}"
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process and close its streams."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._told):
@@ -88,7 +88,7 @@ class GateProcess:
 
 
 class _IdleProcesses:
-    """The process that waits for the next question."""
+    """The process kept for the next question."""
 
     def __init__(self) -> None:
         self._lock, self._waiting = Lock(), list[GateProcess]()
@@ -116,7 +116,7 @@ class _IdleProcesses:
             each.end()
 
     def leave_to_parent(self) -> None:
-        """Forget what a forked child has not started; it is kept, or its pipes would be closed with a warning."""
+        """Drop the parent's processes in a forked child, but keep references: garbage-collecting their pipes warns."""
         self._lock, self._parents, self._waiting = Lock(), [*self._parents, *self._waiting], []
 
 
@@ -125,12 +125,12 @@ os.register_at_fork(after_in_child=_idle.leave_to_parent)
 
 
 def warm() -> None:
-    """Start a process, where none waits: what it imports is there when it is asked."""
+    """Start a process if none is kept, so that its imports are done before the first question."""
     _idle.give_back(_idle.take())
 
 
 def stop() -> None:
-    """End the process that waits for the next question."""
+    """End the kept process."""
     _idle.stop()
 
 
@@ -138,7 +138,7 @@ atexit.register(stop)
 
 
 def ask(request: Mapping[str, Any], subject: Subject, limit: timedelta) -> dict[str, Any]:
-    """Ask for a verdict; what went wrong is in it, as `error` and `why`."""
+    """Return a verdict; if there is none, it holds the reason as `error` and `why`."""
     with tempfile.TemporaryDirectory(prefix="txsaga-gate-") as name:
         folder = Path(name)
         question = {**request, **written(subject, folder), "access": dict(subject.access), "count": subject.count}

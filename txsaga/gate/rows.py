@@ -1,7 +1,7 @@
 """
-Rows on their way to a gate: files of a table as they lie, anything else as one file of Parquet.
+Hand rows to a gate: table files are read in place, anything else is written as one Parquet file.
 
-Messages become columns: key, tag and body, and what the bodies say where they are JSON objects.
+Messages become columns: key, tag, body, and the fields of bodies that are JSON objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = "give an Arrow table, a pandas or Spark DataFrame, mappings, or messages
 
 
 def written(subject: Subject, folder: Path) -> dict[str, object]:
-    """Say where the rows lie, writing them down where they lie nowhere."""
+    """Return where the rows are stored, after writing them to a file if they are only in memory."""
     if subject.rows is None:
         return {"files": list(subject.files), "columns": list(subject.columns)}
     table = as_arrow(subject.rows, subject.about)

@@ -1,8 +1,8 @@
 """
-Finding suites: JSON files as Great Expectations writes them, by name, or a list of expectations as it is.
+Find suites: JSON files in the format of Great Expectations, by name, or a list of expectations.
 
-Whoever stages rows only reads them, so that a name that is wrong is known before hours of work. What an expectation
-means is known in the gate's own process alone.
+The staging process only reads suites, so that a wrong name is found before hours of work. Only the gate process knows
+what an expectation means.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from txsaga.config import SUITES
 from txsaga.errors import ConfigError, UnknownSuite
 
 FOLDER = "gx/expectations"
-"""Where a project of Great Expectations keeps its suites."""
+"""Where a Great Expectations project keeps its suites."""
 SHAPE = '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}, …]'
 
 Expectation = Mapping[str, Any]
 
 
 def folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Return where suites lie."""
+    """Return the folder of the suites."""
     return Path(SUITES.of(env) or FOLDER)
 
 
 def found(suite: str) -> list[Expectation]:
-    """Read a suite by its name, or by the path of its file."""
+    """Read a suite by its name or the path of its file."""
     path = Path(suite) if suite.endswith(".json") else folder() / f"{suite}.json"
     try:
         said = json.loads(path.read_text("utf-8"))
@@ -42,7 +42,7 @@ def found(suite: str) -> list[Expectation]:
 
 
 def checked(said: object, what: str) -> list[Expectation]:
-    """Refuse what are no expectations, before anything is staged."""
+    """Check the shape of a list of expectations, before anything is staged."""
     if not isinstance(said, Sequence) or isinstance(said, str) or not said:
         raise ConfigError(f"{what} has no expectations; write {SHAPE}")
     if not all(isinstance(each, Mapping) and isinstance(each.get("type"), str) for each in said):
@@ -51,7 +51,7 @@ def checked(said: object, what: str) -> list[Expectation]:
 
 
 def columns_of(expectation: Expectation) -> Iterator[str]:
-    """Yield the columns that an expectation is about."""
+    """Yield the columns that an expectation names."""
     kwargs = expectation.get("kwargs") or {}
     for key in ("column", "column_A", "column_B"):
         if isinstance(kwargs.get(key), str):
@@ -60,7 +60,7 @@ def columns_of(expectation: Expectation) -> Iterator[str]:
 
 
 def needs_all_columns(expectations: Sequence[Expectation]) -> bool:
-    """Tell whether some expectation may look at columns that it does not name."""
+    """Return whether any expectation may read columns that it does not name."""
     return any(
         (each.get("kwargs") or {}).get("row_condition") is not None
         or not (next(columns_of(each), None) or each["type"].startswith("expect_table_row_count"))

@@ -1,1 +1,1 @@
-"""What people look at: the timeline and the preview of a transaction, and the figures of a store."""
+"""Views for people: the timeline and the preview of a transaction, and the figures of a store."""

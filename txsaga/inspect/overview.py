@@ -1,7 +1,7 @@
 """
-What people look at: how much is undecided, how far groups have read, what was done to a transaction and by whom.
+Figures for people: how much is undecided, how far groups have read, what was done to a transaction and by whom.
 
-Nothing decides by these figures; they may be a moment old.
+Nothing is decided by these figures; they may be a moment old.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from txsaga.checkback.questions import Remark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Transactions that nobody has decided yet."""
+    """Transactions without a decision."""
 
     count: int
     parked: int
     oldest: timedelta | None
     scheduled: int = 0
-    """Messages for later are counted by themselves: nobody needs to decide them."""
+    """Delayed messages are counted separately: no process needs to decide them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +32,16 @@ class Position:
     queue: int
     tail: int
     head: int
-    offset: int  # of the next message that nobody of the group has had
-    lowest: int  # of the first message that is not done
+    offset: int  # of the next message that no member of the group has received
+    lowest: int  # of the first unprocessed message
     held: int
     resting: int
-    in_line: int = 0  # of a group that keeps order: before the offset, and nobody has had them
-    oldest: timedelta | None = None  # age of the first message that is not done
+    in_line: int = 0  # in an ordered group: messages before the offset that no member has received
+    oldest: timedelta | None = None  # age of the first unprocessed message
 
     @property
     def lag(self) -> int:
-        """How many messages nobody of the group has had yet."""
+        """How many messages no member of the group has received yet."""
         return self.head - max(self.offset, self.tail) + self.in_line
 
 
@@ -56,22 +56,22 @@ class Reading:
 
     @property
     def lag(self) -> int:
-        """How many messages nobody of the group has had yet."""
+        """How many messages no member of the group has received yet."""
         return sum(position.lag for position in self.positions)
 
     @property
     def oldest(self) -> timedelta | None:
-        """Age of the oldest message that is not done."""
+        """Age of the oldest unprocessed message."""
         return max((position.oldest for position in self.positions if position.oldest is not None), default=None)
 
     @property
     def held(self) -> int:
-        """How many messages are in the hands of members or bound to transactions."""
+        """How many messages are in flight or bound to transactions."""
         return sum(position.held for position in self.positions)
 
     @property
     def resting(self) -> int:
-        """How many messages will come again."""
+        """How many messages will be delivered again."""
         return sum(position.resting for position in self.positions)
 
 
@@ -94,12 +94,12 @@ class Audited:
     what: str
     who: str
     why: str
-    login: str | None = field(default=None, compare=False)  # who it was at the server, whatever is said of `who`
+    login: str | None = field(default=None, compare=False)  # at the database; `who` is only claimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """How often a transaction was asked about, when it is asked next, why it is parked."""
+    """How often a transaction was checked, when the next check is due, why it is parked."""
 
     asked: int
     due: datetime
@@ -108,7 +108,7 @@ class Checks:
 
 
 class Progress(StrEnum):
-    """Where a transaction stands on the list of doubts."""
+    """The state of a transaction on the list of doubts."""
 
     WAITING = "waiting"  # for its next check
     ASKED = "asked"  # a member has a question about it
@@ -117,19 +117,19 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtView:
-    """A transaction on the list of doubts, as people see it."""
+    """A transaction on the list of doubts, as shown to people."""
 
     txid: int
     id: str
     group: str
     key: str | None
     age: timedelta
-    member: str | None  # who has a question about it
+    member: str | None  # the one with a question about it
     checks: Checks
 
     @property
     def progress(self) -> Progress:
-        """Where it stands."""
+        """Its current state."""
         if self.checks.parked is not None:
             return Progress.PARKED
         return Progress.WAITING if self.member is None else Progress.ASKED
@@ -137,24 +137,24 @@ class DoubtView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRound:
-    """Who led the last round of a role, and how long ago it ended; nothing while one is under way."""
+    """Who led the last round of a role, and how long ago it ended; zero while one is under way."""
 
     leader: str
     ago: timedelta
 
 
 ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
-"""What came of checks; NOBODY was there to answer, and such a check does not count."""
+"""Results of checks; NOBODY: no member was there to answer, and the check does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What is undecided of one producer group, who answers for it, and what was answered so far."""
+    """What is undecided in one producer group, how many members answer for it, and the answers so far."""
 
     group: str
     undecided: int
     parked: int
-    asked: int  # of them, by a question that is under way
+    asked: int  # undecided ones with a question under way
     oldest: timedelta | None
     members: int
     answers: Mapping[str, int]
@@ -162,10 +162,10 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchBacklog:
-    """What is unfinished in one resource, and what stands against its decision there."""
+    """What is unfinished in one resource, and how many branches contradict their decision there."""
 
     resource: str
     undecided: int  # branches whose transaction is not decided
-    waiting: int  # branches whose transaction is decided and that were not told yet
-    oldest: timedelta | None  # of those that wait
+    waiting: int  # branches whose transaction is decided, not finished yet
+    oldest: timedelta | None  # of the waiting ones
     heuristics: int

@@ -1,8 +1,8 @@
 """
-What people look at, read from one namespace.
+Figures and records for people, read from one namespace.
 
-Undecided halves are counted from the checkpoint of the sweep on; those before it are on the list of doubts.
-So a look at a store with a long history costs little, as long as some engine runs.
+Undecided half messages are counted from the checkpoint of the sweep on; those before it are on the list of doubts.
+So a query of a store with a long history is cheap, as long as some engine runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from txsaga.inspect.traces_store import trace
 from txsaga.store import schema
 from txsaga.store.connection import transaction
 
-# From the checkpoint of the sweep on; what lies before it is on the list.
+# From the sweep's checkpoint on; what is before it is on the list of doubts.
 UNDECIDED_ONES = """
     SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
            clock_timestamp() - coalesce(t.opened, h.born) AS age
@@ -77,8 +77,8 @@ SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
 
 POSITION = ("queue", "tail", "head", "offset", "lowest", "held", "resting", "in_line", "oldest")
 
-# Who reads a stream has a lease; who works messages off has some of them. What is bound is its transaction's: its
-# member may be dead.
+# A member that reads a stream has a lease; one of a work queue has claims. A claim bound to a transaction does not
+# count: its member may be dead.
 MEMBERS = """
 SELECT kind, count(*) FROM {s}.lease WHERE kind LIKE 'member:%' AND until > clock_timestamp() GROUP BY kind"""
 HANDS = """
@@ -130,7 +130,7 @@ class PostgresOverview:
         return Undecided(count=count, parked=parked, oldest=oldest, scheduled=scheduled)
 
     def readings(self) -> Sequence[Reading]:
-        """Tell how far each group has read each topic."""
+        """Return how far each group has read each topic."""
         leases = {tuple(kind.removeprefix("member:").split("/")): count for kind, count in self._rows(MEMBERS)}
         members = Counter({**leases, **{(group, topic): count for group, topic, count in self._rows(HANDS)}})
         return [
@@ -148,7 +148,7 @@ class PostgresOverview:
         return dict(map(tuple, self._rows(DEAD)))
 
     def dispatch(self) -> Dispatch:
-        """Tell of the last tick and of what waits for the next."""
+        """Return the last tick and what waits for the next one."""
         ((tick, age, waiting, blocked),) = self._rows(DISPATCH)
         return Dispatch(tick=tick, age=age, waiting=waiting, blocked=tuple(blocked))
 
@@ -160,7 +160,7 @@ class PostgresOverview:
             return [Audited(**found) for found in connection.execute(query).mappings()]
 
     def checks(self, txid: int) -> Checks | None:
-        """Tell how a transaction stands on the list of doubts."""
+        """Return the state of a transaction on the list of doubts."""
         doubt, op = schema.doubt.c, schema.op.c
         query = select(doubt.checks, doubt.check_at, doubt.parked, doubt.remarks).where(
             doubt.txid == txid, ~exists().where(op.txid == txid)
@@ -172,12 +172,12 @@ class PostgresOverview:
         return _checks(*found)
 
     def remarks(self, txid: int) -> Sequence[Remark]:
-        """Return what came of the checks of a transaction, the last ones."""
+        """Return the results of the latest checks of a transaction."""
         checks = self.checks(txid)
         return () if checks is None else checks.remarks
 
     def backlogs(self) -> Sequence[Backlog]:
-        """Tell what is undecided of each producer group that ever had something to decide."""
+        """Return what is undecided in each transactional producer group."""
         answers: dict[int, dict[str, int]] = {}
         for group, answer, count in self._rows(ANSWERS):
             answers.setdefault(group, {})[answer] = count
@@ -195,13 +195,13 @@ class PostgresOverview:
         ]
 
     def trace(self, txid: int) -> Trace | None:
-        """Return everything durable of a transaction."""
+        """Return everything durable about a transaction."""
         return trace(self._engine, self._namespace, txid, self._log.offset_at)
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
     ) -> Sequence[DoubtView]:
-        """Return what is on the list of doubts and undecided."""
+        """Return undecided entries of the list of doubts."""
         return [
             DoubtView(
                 txid=number,
@@ -223,19 +223,19 @@ class PostgresOverview:
             return ballots.open_ones(connection, limit)
 
     def branches(self) -> Sequence[BranchBacklog]:
-        """Tell what is unfinished in each resource."""
+        """Return what is unfinished in each resource."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
             for name, undecided, waiting, oldest, heuristics in self._rows(BACKLOG)
         ]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
-        """Return what stands of transactions."""
+        """Return the decisions of transactions."""
         found = self._rows("SELECT txid, decision FROM {s}.op WHERE txid = ANY(:txids)", txids=list(txids))
         return {txid: Decision(decision) for txid, decision in found}
 
     def last_round(self, role: str) -> LastRound | None:
-        """Tell who led the last round of a role: its lease ends with it."""
+        """Return who led the last round of a role: its lease ends with it."""
         lease = schema.lease.c
         query = select(lease.holder, func.clock_timestamp() - lease.until).where(
             lease.kind == "round", lease.name == role

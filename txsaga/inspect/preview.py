@@ -1,7 +1,7 @@
 """
 What COMMIT or ROLLBACK would do with a transaction, in the order in which it would happen.
 
-It is told from what is durable, and it only tells; nothing decides by it. Rows that nobody counted have no number here.
+It is derived from what is durable, and nothing is decided by it. Rows that were not counted have no number here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTSIDE = "outside"
 
 
 class Undoable(NamedTuple):
-    """One thing that can still be undone: where it lies, what undoes it, and how it is called there."""
+    """One thing that can still be undone: where it is, what undoes it, and its name there."""
 
     number: int
     where: str
@@ -33,7 +33,7 @@ class Undoable(NamedTuple):
 
 
 def undo_of(trace: Trace, transaction: str) -> list[Undoable]:
-    """Return what can be undone of a transaction, in the order in which it came."""
+    """Return what can still be undone of a transaction, grouped by kind."""
     if trace.decision is Decision.COMMIT:
         return []
     found = [*_branches(trace, transaction)]
@@ -96,12 +96,12 @@ class Preview(NamedTuple):
     does: str
     where: str
     what: str
-    number: int | None = None  # messages, or rows as far as they are known
+    number: int | None = None  # of messages, or of rows if known
     by: str | None = None
 
 
 def preview_of(trace: Trace, *, undo: bool) -> list[Preview]:
-    """Return what COMMIT would do, or ROLLBACK; of one that is decided, what is left of that."""
+    """Return what COMMIT (ROLLBACK if `undo`) would do; for a decided transaction, what is left to do."""
     wanted = Decision.ROLLBACK if undo else Decision.COMMIT
     if trace.decision not in (None, wanted):
         return []
@@ -156,7 +156,7 @@ def _undone(trace: Trace) -> Iterator[Preview]:
 
 
 def _is_sure(trace: Trace, step: StepRecord) -> bool:
-    """Tell whether a step has left something: what a lane was about to commit may be there or not."""
+    """Return whether a step left work for sure: what a lane was about to commit may be there or not."""
     unit = lane_unit(trace.flow_steps, trace.flow_units, step.number) if step.kind is StepKind.HELD else None
     return step.left is Left.WORK and (unit is None or unit.decision is not None)
 
@@ -174,6 +174,6 @@ def _where(step: StepRecord) -> str:
 
 
 def _rows(step: StepRecord) -> int | None:
-    """Return how many rows a statement changed, where it was noted."""
+    """Return how many rows a statement changed, if that was recorded."""
     found = None if step.output is None else json.loads(step.output)
     return found if step.kind is StepKind.SQL and type(found) is int else None

@@ -1,8 +1,8 @@
 """
 The timeline of a transaction: its durable steps in order, and the lanes in which they happened.
 
-Steps in, text out: whatever has lanes, a transaction, a flow or a saga, tells its steps and is drawn by the same
-lines. Nothing is decided by a timeline; if a step is missing here, it happened all the same.
+Steps in, text out: anything with lanes (a transaction, a flow, a saga) supplies its steps and is drawn by the same
+code. Nothing is decided by a timeline; a step that is missing here may have happened all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH = 30
 
 
 class TimelineKind(Enum):
-    """What a step does to its lane: the mark in its column, and whether undo data is held behind it."""
+    """What a step does to its lane: the mark in its column, and whether undo data is held after it."""
 
     CHANGE = ("change", "x", True)
     HELD = ("undo held", "=", True)
@@ -33,7 +33,7 @@ LEGEND = {"x": "change", "=": "undo data held", "-": "none"}
 
 
 class TimelinePhase(IntEnum):
-    """Where the protocol puts a step whose moment nobody wrote down."""
+    """Where the protocol places a step without a recorded moment."""
 
     OPENED = 0
     STORED = 1
@@ -61,7 +61,7 @@ class TimelineStep:
 
 
 def in_order(steps: Iterable[TimelineStep]) -> list[TimelineStep]:
-    """Order steps by their moments; one without a moment stands where the protocol puts it."""
+    """Order steps by their moments; one without a moment goes where the protocol places it."""
     given = list(steps)
     ordered = sorted((step for step in given if step.at is not None), key=lambda step: (step.at, step.phase))
     for step in sorted((step for step in given if step.at is None), key=lambda step: step.phase):
@@ -108,7 +108,7 @@ def _line(head: str, room: int, cells: Sequence[str], column: int) -> str:
 
 
 def documented(steps: Sequence[TimelineStep]) -> dict[str, object]:
-    """Write a timeline for programs."""
+    """Return a timeline as data for programs."""
     return {
         "legend": LEGEND,
         "lanes": [{"lane": lane, "marks": marks} for lane, marks in lanes(steps).items()],

@@ -1,8 +1,8 @@
 """
-The steps of one transaction, told from what is durable of it.
+The steps of one transaction, derived from what is durable about it.
 
-A step whose moment is kept nowhere says so by having none. Local work is told from the decision alone, unless
-somebody looked at its evidence.
+A step without a recorded moment has none here. The outcome of local work is derived from the decision alone, unless
+its evidence was examined.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNITS = {Decision.COMMIT: ("committed", TimelineKind.FINAL), Decision.ROLLBACK: 
 
 
 def flow_steps(trace: Trace) -> Iterator[TimelineStep]:
-    """Tell each attempt of each step, and each unit that its lane settled."""
+    """Yield each attempt of each step, and each unit that its lane settled."""
     last = {(step.number, step.attempt) for step in last_attempts(trace.flow_steps)}
     for step in trace.flow_steps:
         what, kind = _told(step, superseded=(step.number, step.attempt) not in last)
@@ -83,28 +83,28 @@ FATES = {
     BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", TimelineKind.HELD),
     BranchState.FORGOTTEN: ("forgotten", TimelineKind.NONE),
 }
-"""How a branch ended, and whether its resource may still hold undo data of it."""
+"""How a branch ended, and whether its resource may still hold undo data for it."""
 BECAME = {
     StepState.COMPENSATING: ("is to be undone", TimelineKind.HELD),
     StepState.COMPENSATED: ("undone", TimelineKind.NONE),
     StepState.COMPENSATION_FAILED: ("can't be undone", TimelineKind.HELD),
     StepState.SKIPPED: ("skipped by hand", TimelineKind.NONE),
 }
-"""What became of a step behind the decision, and whether anything of it is still to be undone."""
+"""What became of a step after the decision, and whether any of it is still to be undone."""
 VOTED = (
     BranchState.COMMITTED,
     BranchState.HEURISTIC_ROLLED_BACK,
     BranchState.HEURISTIC_MIXED,
     BranchState.HEURISTIC_HAZARD,
 )
-"""What tells, of a transaction that commits, that a branch had voted."""
+"""States that show, in a committed transaction, that a branch had voted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What the evidence of local work said to somebody who looked, and fenced nothing."""
+    """What an examination of the evidence of local work found, without fencing anything."""
 
-    committed: bool | None  # None: nothing is there, or nobody could answer
+    committed: bool | None  # None: there is no evidence, or no answer
     why: str
 
 
@@ -161,12 +161,12 @@ def _stored(trace: Trace) -> Iterator[TimelineStep]:
 
 
 def _branched(trace: Trace) -> Iterator[TimelineStep]:
-    """Tell each attempt of a branch in the lane of its resource: named, voted or left, and what became of it."""
+    """Yield each attempt of a branch in the lane of its resource: named, voted or left, and its outcome."""
     of_flow = {(step.branch, step.attempt) for step in trace.flow_steps}
     of_flow |= {(unit.branch, unit.attempt) for unit in trace.flow_units}
     for branch in trace.branches:
         tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
-        own = (branch.number, branch.attempt) in of_flow  # its step, or its unit, tells of it
+        own = (branch.number, branch.attempt) in of_flow  # its step or its unit shows it
         lane = f"{branch.resource} aux" if branch.aux else branch.resource
         what, fate = f"{'unit' if branch.aux and not own else 'branch'} {branch.number}", FATES.get(branch.state)
         at = branch.at if branch.state is BranchState.ACTIVE else None
@@ -193,14 +193,14 @@ def _branched(trace: Trace) -> Iterator[TimelineStep]:
 
 
 def _has_voted(trace: Trace, branch: Branch) -> bool:
-    """Tell whether a branch was asked for its vote; the one whose commit is the decision never is."""
+    """Return whether a branch was asked for its vote; the one whose commit is the decision never is."""
     if branch.aux or (trace.resource is not None and trace.resource.id == branch.recorded):
         return False
     return branch.state is BranchState.PREPARED or (trace.decision is Decision.COMMIT and branch.state in VOTED)
 
 
 def _stepped(trace: Trace) -> Iterator[TimelineStep]:
-    """Tell each step of a saga in the lane of its resource: that it began, and what became of it."""
+    """Yield each step of a saga in the lane of its resource: its start and its outcome."""
     for step in trace.steps:
         what, lane = f"step {step.number} {step.name}", step.resource or MAIN_LANE
         phase = TimelinePhase.GIVEN if step.forward else TimelinePhase.STORED
@@ -221,7 +221,7 @@ def _closed(trace: Trace) -> Iterator[TimelineStep]:
     if life is None or life.state is TxState.ACTIVE:
         return
     if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
-        return  # whatever it was rolled back from, no end is known
+        return  # it is not known whether it was closed before the rollback
     at = life.touched if life.state in CLOSED else None
     yield TimelineStep(what="closed by its owner", kind=TimelineKind.HELD, phase=TimelinePhase.CLOSED, at=at)
 
@@ -244,7 +244,7 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
 
 
 def _found_out(trace: Trace) -> str:
-    """Say how a decision knows of local work: check-back has looked at the evidence."""
+    """Return how the outcome of local work is known: check-back may have examined the evidence."""
     op, record = trace.op, _decided_by(trace)
     if op is not None and op.from_check and record is not None and record.what == op.decision.name:
         return record.why
@@ -269,7 +269,7 @@ def _asked(trace: Trace) -> Iterator[TimelineStep]:
 
 
 def _parked(trace: Trace) -> Iterator[TimelineStep]:
-    """Tell of a parking that left no audit row."""
+    """Yield a parking that left no audit row."""
     why = _why_parked(trace)
     if why is not None and not any(each.what == "PARKED" for each in trace.audits):
         at = trace.life.touched if trace.life and trace.life.state is TxState.PARKED else None

@@ -1,7 +1,7 @@
 """
-What is durable of one transaction, as a store finds it in one look. `steps` tells it as a timeline.
+What is durable about one transaction, read from a store at once. `steps_of` turns it into a timeline.
 
-Nothing decides by it. What a store keeps no moment of has none here; nothing is guessed.
+Nothing is decided by it. What has no recorded moment has none here; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txsaga.inspect.overview import Audited
 
 
 class TracePlace(NamedTuple):
-    """A queue by the name of its topic."""
+    """A queue, by topic name and index."""
 
     topic: str
     queue: int
@@ -31,26 +31,26 @@ class TracePlace(NamedTuple):
 
 
 class SentMessages(NamedTuple):
-    """The halves of one attempt of a part in one queue."""
+    """The half messages of one attempt of a part in one queue."""
 
     part: int
     attempt: int
     place: TracePlace
     messages: int
-    born: datetime  # the first of them
-    counts: bool  # a plain half, or of the attempt that won (R4)
-    timed: bool  # it lies in a topic for messages that come later
+    born: datetime  # of the first of them
+    counts: bool  # plain, or of the winning attempt (R4)
+    timed: bool  # in a topic for delayed messages
 
 
 class KeptEvidence(NamedTuple):
-    """A place that is kept for a late body."""
+    """A slot that is reserved for a late body."""
 
     slot: int
     place: TracePlace
 
 
 class ConsumedOffsets(NamedTuple):
-    """Offsets of a consumer group that only this transaction's decision moves, the last one included."""
+    """Offsets of a consumer group that only this transaction's decision moves; `last` is included."""
 
     group: str
     member: str
@@ -60,7 +60,7 @@ class ConsumedOffsets(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A place on the list of doubts."""
+    """An entry in the list of doubts."""
 
     checks: int
     due: datetime
@@ -69,7 +69,7 @@ class Listed(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Offsets that a tick gave out, the last one included."""
+    """Offsets that a tick assigned; `last` is included."""
 
     place: TracePlace
     first: int
@@ -78,7 +78,7 @@ class Given(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A keyed transaction as its row has it."""
+    """The row of a keyed transaction."""
 
     key: str | None
     epoch: int
@@ -86,15 +86,15 @@ class Life(NamedTuple):
     state: TxState
     opened: datetime
     touched: datetime
-    flow: bool = False  # it has no one owner until it is ended
+    flow: bool = False  # it has no single owner until it is closed
 
 
 class Op(NamedTuple):
-    """A decision; of itself it has no moment."""
+    """A decision; it has no moment of its own."""
 
     decision: Decision
     from_check: bool
-    before: datetime | None  # a tick had seen it then
+    before: datetime | None  # a tick had seen it by then
 
 
 class Amended(NamedTuple):
@@ -106,16 +106,16 @@ class Amended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Everything durable of one transaction."""
+    """Everything durable about one transaction."""
 
     txid: int
     group: int
     life: Life | None = None
-    resource: RegisteredResource | None = None  # that holds the evidence of its local work
+    resource: RegisteredResource | None = None  # with the evidence of its local work
     sent: tuple[SentMessages, ...] = ()
     kept: tuple[KeptEvidence, ...] = ()
     bound: tuple[ConsumedOffsets, ...] = ()
-    due: datetime | None = None  # of a message for later, while it waits
+    due: datetime | None = None  # of a delayed message, while it waits
     listed: Listed | None = None
     audits: tuple[Audited, ...] = ()
     op: Op | None = None
@@ -131,5 +131,5 @@ class Trace:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision, once it stands."""
+        """The decision; None while there is none."""
         return None if self.op is None else self.op.decision

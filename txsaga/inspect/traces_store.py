@@ -1,8 +1,8 @@
 """
-What is durable of one transaction, read from one snapshot; offsets that ticks gave out are looked up behind it.
+What is durable about one transaction, read from one snapshot; offsets that ticks assigned are looked up after it.
 
-The log has no index by transaction, which would cost every tick: an entry is searched from the time on in which the
-half was stored, and from the tail only where it is not found there.
+The log has no index by transaction, which would slow every tick: an entry is searched from the time at which the
+half message was stored, and from the tail only if it is not found there.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from txsaga.store.connection import transaction
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
-"""The moment of a log entry is that of its tick's begin, which may lie before the half that it saw."""
+"""The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
 
-# Everything but the bodies of halves, which may be gigabytes.
+# Everything but the bodies of half messages, which may be gigabytes.
 LOOK = {
     "life": "SELECT key, epoch, owner, state, opened, touched, pgroup, evidence, lease FROM {s}.tx WHERE txid = :txid",
     "halves": """
@@ -70,7 +70,7 @@ SELECT n.txid, n.touched AS at
   JOIN {s}.effect e ON e.txid = n.txid AND e.kind = 'amends' AND (e.payload ->> 'of')::int8 = t.txid
  WHERE t.txid = :txid ORDER BY n.epoch LIMIT 1""",
     "due": "SELECT at FROM {s}.scheduled WHERE txid = :txid",
-    # Remarks came later than the table: read in this way, one without them has none.
+    # Remarks were added later than the table: a doubt from before has none.
     "doubt": """
 SELECT checks, check_at, parked, remarks
   FROM {s}.doubt d WHERE txid = :txid""",
@@ -90,7 +90,7 @@ SELECT base, n, at FROM {s}.log
 
 
 class Rows(NamedTuple):
-    """What one look found."""
+    """What the queries found."""
 
     life: Sequence[Any]
     halves: Sequence[Any]
@@ -109,7 +109,7 @@ OffsetAt = Callable[[int, datetime], int]
 
 
 def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Trace | None:
-    """Read what is durable of a transaction."""
+    """Return what is durable about a transaction."""
     s = f'"{namespace}"'
     with transaction(engine) as connection:
         connection.execute(text(ONE_SNAPSHOT))

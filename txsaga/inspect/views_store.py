@@ -1,5 +1,5 @@
 """
-Transactions as people see them: plain halves and keyed ones in one list.
+Transactions as shown to people: plain and keyed ones in one list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Tables of the home catalog in Iceberg's format, written before the decision and published by it.
+Iceberg tables of the home catalog, written before the decision and published by it.
 
-PyIceberg and Arrow are imported when the first table is asked for: they are an extra. Files that are not published yet
-lie under names that begin with `_txsaga`, where no engine looks.
+PyIceberg and Arrow are an optional extra and are imported when the first table is used. Unpublished files have names
+that begin with `_txsaga`, which no engine reads.
 """

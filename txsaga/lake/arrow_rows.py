@@ -1,7 +1,7 @@
 """
-Arrow tables as rows of a staging table, by one COPY in one database transaction.
+Arrow tables as rows of a staging table, written by one COPY in one database transaction.
 
-If it stops halfway, nothing of it is there. It is a module of its own because it needs PyArrow.
+If the COPY fails halfway, no row is stored. This is a module of its own because it needs PyArrow.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def columns(rows: Any) -> list[str]:
 
 
 def write(rows: Any, staging: str, number: str, access: Access) -> None:
-    """Write rows, and a number for each, into a table that is there."""
+    """Write rows, each with a number, into an existing table."""
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in [*rows.schema.names, number])
     numbers = count()
     with transaction(access.engine) as connection:
-        connection.begin()  # a COPY by the driver alone begins nothing that SQLAlchemy would commit
+        connection.begin()  # the driver's own COPY starts no transaction that SQLAlchemy would commit
         raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
         with raw.cursor() as cursor, cursor.copy(f"COPY {staging} ({names}) FROM STDIN".encode()) as copy:
             for batch in pieces(rows):
@@ -41,7 +41,7 @@ def write(rows: Any, staging: str, number: str, access: Access) -> None:
 
 
 def pieces(rows: Any) -> Iterator[pa.RecordBatch]:
-    """Cut rows into pieces that are small as Python's values too."""
+    """Split rows into batches that stay small as Python values too."""
     given = rows.to_batches() if isinstance(rows, pa.Table) else rows
     for batch in [given] if isinstance(given, pa.RecordBatch) else given:
         yield from (batch.slice(start, PIECE) for start in range(0, batch.num_rows, PIECE))

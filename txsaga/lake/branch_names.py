@@ -1,8 +1,8 @@
 """
-The names of branches: whose they are can be read off them, so that whoever collects knows whom to ask about.
+The names of branches: each contains its transaction, so that the collector knows which transaction to look up.
 
-Letters, digits and _ alone: every engine takes such a name as it is. Each attempt has names of its own (R4); if two
-shared one, a driver that was given up would go on writing to what another one publishes.
+Only letters, digits and _: every engine accepts such a name as it is. Each attempt has its own names (R4): if two
+shared one, an abandoned driver would keep writing to a branch that another one publishes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from txsaga.lake.ports import TablePlace
 
 BRANCH = re.compile(r"txsaga_([0-9a-f]{32}_[0-9a-f]+_[0-9a-f]+)_\d+_\d+_\d+")
 MARK = "txsaga-branch"
-"""The key under which an engine's own snapshots say for which attempt they were written."""
+"""The snapshot property in which another engine names the attempt that it wrote for."""
 APPLICATION = "spark.app.id"
-"""The key under which Spark's say which application wrote them."""
+"""The snapshot property in which Spark names the application that wrote it."""
 
 
 def branch_name(place: TablePlace) -> str:
-    """Name the branch of a place."""
+    """Return the name of the branch of a place."""
     return f"txsaga_{place.transaction.replace('-', '_')}_{place.part}_{place.attempt}_{place.number}"
 
 
 def transaction_of(branch: str) -> str | None:
-    """Return the transaction that a branch was begun for; None for one that is somebody else's."""
+    """Return the transaction that a branch was begun for; None if it is not a branch of txsaga."""
     found = BRANCH.fullmatch(branch)
     return None if found is None else found[1].replace("_", "-")
 
 
 def mark_of(branch: str) -> str:
-    """Return what snapshots are marked with: the attempt, whatever number the branch has in it."""
+    """Return the mark of an attempt's snapshots: the branch name without its number."""
     return branch.rpartition("_")[0]

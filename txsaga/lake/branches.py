@@ -1,9 +1,9 @@
 """
-Branches of tables: begun from what is published, written to by another engine, recorded by what lies there then.
+Branches of tables: begun from the published snapshot, written to by another engine, then recorded as they are.
 
-A branch is begun by us and not by the engine that writes: so it is known where it begins, and none is made for a life
-that is over. It is a name in the table's metadata and nothing else; main stays what it was. If a writer stops
-anywhere, a branch is left that nobody publishes, and the collector drops it.
+txsaga begins a branch, not the engine that writes to it: its start is known, and none is begun for a finished
+transaction. It is only a name in the table's metadata; main is unchanged. If a writer stops anywhere, the branch is
+never published, and the collector drops it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTHING = {
     **dict.fromkeys(("total-data-files", "total-records", "total-files-size"), "0"),
     **dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), "0"),
 }
-"""The summary of a snapshot without a row."""
+"""The summary of an empty snapshot."""
 
 Move = Callable[[Swap], None]
 
@@ -43,7 +43,7 @@ class TableBranches:
         self._pointer, self._storage, self._clock = pointer, storage, clock
 
     def begin(self, name: TableName, place: TablePlace, move: Move) -> BranchStart:
-        """Give a table a branch that begins with what is published."""
+        """Create a branch of a table that begins with the published snapshot."""
         branch, started = branch_name(place), list[BranchStart]()
 
         def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
@@ -60,7 +60,7 @@ class TableBranches:
         return started[-1]
 
     def drop(self, name: TableName, chosen: Callable[[str], bool], move: Move | None) -> Sequence[str]:
-        """Drop branches; return which. Without `move` only look."""
+        """Drop the branches that `chosen` selects and return them; without `move`, only return them."""
         found: list[str] = []
 
         def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
@@ -74,7 +74,7 @@ class TableBranches:
     def recorded(
         self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
     ) -> TableWrite | None:
-        """Return the record of what lies on a branch now."""
+        """Return the record of what a branch contains now; None if nothing was written to it."""
         metadata = self._metadata(start.table)
         head = _head(metadata, start)
         if head == start.first:
@@ -97,10 +97,10 @@ class TableBranches:
     def _manifest(
         self, metadata: Metadata, place: TablePlace, snapshot: int, added: Sequence[DataFile]
     ) -> dict[str, object] | None:
-        """Name the files that were added in a manifest of ours: what they are put onto may be newer by then."""
+        """Write our own manifest of the added files: the table may be newer when they are published."""
         specs = {file.spec_id for file in added}
         if metadata.version != 2 or len(specs) != 1:
-            return None  # nobody here writes those of version 3, and one names files of one spec
+            return None  # txsaga writes no version 3 manifests, and one manifest holds files of one spec
         stem = f"{place.transaction}-{place.part}-{place.attempt}-{place.number}"
         location = f"{metadata.folder('metadata')}/_txsaga-{stem}.avro"
         written = manifests.written(self._storage, metadata.parsed, specs.pop(), location, snapshot, added)
@@ -108,7 +108,7 @@ class TableBranches:
         return manifests.record(written)
 
     def _change(self, name: TableName, draw: Callable[[Metadata, Draft, list[str]], bool], move: Move) -> None:
-        """Write the next metadata of a table and move its pointer there, on whatever is newest."""
+        """Write the next metadata on top of a table's newest and move the pointer; retry if it moved."""
         for _ in range(TRIES):
             metadata, written = self._metadata(name), list[str]()
             draft = metadata.draft()
@@ -125,7 +125,7 @@ class TableBranches:
         raise PointerMoved(f"the pointer of table {name} moved {TRIES} times while a branch was to be changed; retry")
 
     def _first(self, metadata: Metadata, draft: Draft, written: list[str]) -> int:
-        """Name a snapshot without a row: a branch has to begin somewhere."""
+        """Add an empty snapshot and return its id: a branch has to begin somewhere."""
         snapshot = metadata.parsed.new_snapshot_id()
         place = f"{metadata.folder('metadata')}/snap-{snapshot}-0-{uuid4()}.avro"
         written.append(place)
@@ -172,7 +172,7 @@ def _write(
 
 
 def _head(metadata: Metadata, start: BranchStart) -> int:
-    """Return the newest snapshot of a branch that is still the one that was begun."""
+    """Return the newest snapshot of a branch, which must still be the one that was begun."""
     if metadata.uuid != start.uuid:
         raise TableMoved(f"table {start.table} was dropped and created anew meanwhile; begin anew")
     ref = (metadata.raw.get("refs") or {}).get(start.branch)
@@ -182,7 +182,7 @@ def _head(metadata: Metadata, start: BranchStart) -> int:
 
 
 def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | None) -> None:
-    """Refuse what was done beside the branch: it is visible already, and no decision takes it back."""
+    """Refuse writes of the session outside its branch: they are already visible, and no decision can undo them."""
     for number in metadata.lineage(metadata.current_id):
         if number == start.base:
             break
@@ -197,7 +197,7 @@ def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | 
 
 
 def _require_others(number: int, summary: Mapping[str, str], start: BranchStart, application: str | None) -> None:
-    """Refuse a snapshot that the session of a branch wrote, or may have: whole files are deleted without its mark."""
+    """Refuse a snapshot that the branch's session wrote, or may have written: deletes of whole files carry no mark."""
     if summary.get(MARK) == mark_of(start.branch):
         raise BranchMissed(
             f"this session wrote snapshot {number} to table {start.table} itself, past its branch: it is visible, "
@@ -211,7 +211,7 @@ def _require_others(number: int, summary: Mapping[str, str], start: BranchStart,
 
 
 def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:
-    """Tell whether everything on a branch was added, and depends on nothing that was there."""
+    """Return whether everything on a branch was appended and depends on no existing row."""
     if found.gone or found.deletes or found.deletes_gone:
         return False
     snapshots = [metadata.snapshot(number) for number in chain]

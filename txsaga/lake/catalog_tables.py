@@ -1,8 +1,8 @@
 """
-The tables of the catalog, and who overwrites what.
+The tables of the catalog, and which transaction overwrites what.
 
-The first two are those of any Iceberg JDBC catalog (V1): other engines read and write the same rows. So their
-columns must not change.
+The first two are those of any Iceberg JDBC catalog (V1). Other engines read and write the same rows, so the columns
+must not change.
 """
 
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, String, Table, text
@@ -37,7 +37,7 @@ table_intent = Table(
     Column("catalog", String, nullable=False),
     Column("namespace", String, nullable=False),
     Column("name", String, nullable=False),
-    Column("part", String, nullable=False),  # of the table; '' is all of it
+    Column("part", String, nullable=False),  # of the table; '' is the whole table
     Column("txid", BigInteger, nullable=False, index=True),
     PrimaryKeyConstraint("catalog", "namespace", "name", "part"),
 )

@@ -1,12 +1,12 @@
 """
-Collecting what no decision will ever publish: staged files of transactions that rolled back, and of attempts that lost.
+Deleting what no decision will ever publish: staged files of rolled back transactions and of losing attempts.
 
-What a gate refused can be kept for a while, so that somebody may look at it.
+What was voted down can be kept for a while, for inspection.
 
-A folder names its transaction, and so does a branch. Nothing is taken while that is undecided, belongs to another
-store, or is not known any more; of a committed one only what its winning attempts did not write, and every branch: what
-was recorded of it is published, and who still writes there makes it anew. If this never runs, files that nobody reads
-stay; if it took one more, a table would lose rows.
+The name of a folder or a branch contains its transaction. Nothing is deleted while that is undecided, belongs to
+another store, or is no longer known. Of a committed one only the files that its winning attempts did not write are
+deleted, and every branch: its recorded content is published, and an engine that still writes to it creates it again. If
+this never runs, files that no reader uses stay; if it deleted one too many, a table would lose rows.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from txsaga.messages.ports import Ledger, Ledgers
 
 
 def below(storage: Storage, location: str) -> list[str]:
-    """Return the locations of all objects below a place, at any depth."""
+    """Return the locations of all objects below a location, at any depth."""
     return [name for name, info in _listed(storage, location, deep=True) if info.type == FileType.File]
 
 
 def folders(storage: Storage, location: str) -> list[str]:
-    """Return the places directly below a place."""
+    """Return the folders directly below a location."""
     return [name for name, info in _listed(storage, location, deep=False) if info.type == FileType.Directory]
 
 
@@ -72,14 +72,14 @@ MANIFEST = re.compile(r"_txsaga-(?P<transaction>[0-9a-f]{32}-[0-9a-f]+-[0-9a-f]+
 
 
 class Leftover(NamedTuple):
-    """Something that was staged, and by which transaction."""
+    """A staged folder or file, and the transaction that staged it."""
 
     transaction: str
     place: str
 
 
 class Collector:
-    """Collects below the folders of tables."""
+    """Deletes leftovers below the folders of tables."""
 
     def __init__(
         self, ledgers: Ledgers, identity: StoreId, storage: Storage, refused_before: datetime | None = None
@@ -88,7 +88,7 @@ class Collector:
         self._refused_before = refused_before
 
     def collect(self, places: Iterator[str], *, dry_run: bool = False) -> list[str]:
-        """Take away what is nobody's; return where it lay."""
+        """Delete what no decision will publish; return the locations."""
         gone = []
         for place in dict.fromkeys(places):
             for left in staged(self._storage, place):
@@ -99,13 +99,13 @@ class Collector:
         return gone
 
     def drop_branches(self, branches: TableBranches, names: Iterable[TableName], *, dry_run: bool = False) -> list[str]:
-        """Drop branches that nothing will be published of any more; return which."""
+        """Drop branches of which nothing more will be published; return them."""
         found = []
         for name in names:
             try:
                 gone = branches.drop(name, self._is_nobodys_branch, None if dry_run else self._move)
             except UnknownTable:
-                continue  # it was dropped this moment
+                continue  # the table was just dropped
             except PointerMoved as moved:
                 logger.info("branches of table %s stay until tables are collected again: %s", name, moved)
                 continue
@@ -124,7 +124,7 @@ class Collector:
         return self._is_over(left.transaction, partial(_is_unpublished, left.place))
 
     def _is_over(self, transaction: str, committed: Callable[[Ledger, int], bool]) -> bool:
-        """Tell whether nothing comes of a transaction any more; of a committed one `committed` says."""
+        """Return whether nothing more comes of a transaction; for a committed one `committed` decides."""
         try:
             txid = self._identity.own(transaction)
         except UnknownTransaction:
@@ -136,14 +136,14 @@ class Collector:
             return standing is Decision.ROLLBACK and not self._is_kept(ledger.ballots(txid))
 
     def _is_kept(self, polls: Sequence[Polled]) -> bool:
-        """Tell whether somebody said no to it a short while ago."""
+        """Return whether a recent vote against it keeps it for inspection."""
         noes = [cast.at for poll in polls for cast in poll.casts if not cast.yes]
         before = self._refused_before
         return before is not None and any(at is not None and at >= before for at in noes)
 
 
 def staged(storage: Storage, place: str) -> Iterator[Leftover]:
-    """Yield what was staged for one table."""
+    """Yield the leftovers of one table."""
     root = local(place)
     if root is not None:
         folders, files = root.glob("data/_txsaga/*/*"), root.glob("metadata/_txsaga-*.avro")
@@ -155,7 +155,7 @@ def staged(storage: Storage, place: str) -> Iterator[Leftover]:
 
 
 def _is_unpublished(place: str, ledger: Ledger, txid: int) -> bool:
-    """Tell whether a committed transaction left something unpublished there; without any record nobody knows."""
+    """Return whether a committed transaction left a place unpublished; False if it recorded no write."""
     writes = [TableWrite.read(each.payload) for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
     kept = {_name(write.folder) for write in writes if write.folder}
     kept |= {_name(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
@@ -172,7 +172,7 @@ def _named(folders: Iterable[str], files: Iterable[str]) -> Iterator[Leftover]:
 
 
 def _name(location: str) -> str:
-    """Return what nothing else of its transaction is called: the same place may be written in more than one way."""
+    """Return the last part of a location, unique in its transaction: a location has several spellings."""
     return location.rstrip("/").rpartition("/")[2]
 
 
@@ -184,6 +184,6 @@ def _remove(storage: Storage, place: str) -> None:
     elif path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
-            path.parent.rmdir()  # the transaction's, once it is empty
+            path.parent.rmdir()  # the transaction's folder, once it is empty
     else:
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """
-The columns of what is to be written, against those of the table.
+Checks of the columns to be written against those of the table.
 
-What would be lost or changed without a word is refused.
+Anything that would be lost or changed silently is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txsaga.lake.table import TableName
 
 
 def require_columns(name: TableName, schema: Schema, spec: PartitionSpec, given: Sequence[str]) -> None:
-    """Refuse rows that lack columns of the table, or have others."""
+    """Refuse rows that lack columns of the table or have additional ones."""
     known = [field.name for field in schema.fields]
     missing, other = [each for each in known if each not in given], [each for each in given if each not in known]
     if repeated := [each for each in dict.fromkeys(given) if list(given).count(each) > 1]:
@@ -43,7 +43,7 @@ def require_columns(name: TableName, schema: Schema, spec: PartitionSpec, given:
 
 
 def require_type(name: TableName, column: str, given: str, wanted: str) -> None:
-    """Refuse a column of another type."""
+    """Refuse a column of a different type."""
     raise TypeDiffers(f"column {column!r} of the rows for {name} is {given}, the table has {wanted}; cast it before")
 
 
@@ -56,7 +56,7 @@ def require_no_null(name: TableName, column: str, nulls: int) -> None:
 
 
 def fitted(name: TableName, schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return rows as the table's types and field ids say, or refuse them."""
+    """Return rows with the types and field ids of the table, or refuse them."""
     target = schema_to_pyarrow(schema)
     columns = []
     for field, wanted in zip(schema.fields, target, strict=True):
@@ -76,7 +76,7 @@ def fitted(name: TableName, schema: Schema, rows: pa.Table) -> pa.Table:
 
 
 def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether every value of a type is one of the other."""
+    """Return whether every value of the given type is a value of the wanted one."""
     if pa.types.is_dictionary(given):
         return _widens(given.value_type, wanted)
     if given.equals(wanted) or pa.types.is_null(given):
@@ -121,7 +121,7 @@ def _named(columns: Sequence[str]) -> str:
 
 
 def mapping_of(columns: Mapping[str, str]) -> Schema:
-    """Read columns as name → type, with `not null` behind what is required."""
+    """Read columns given as name → type; `not null` after the type makes a column required."""
     from pyiceberg.types import NestedField
 
     fields = []

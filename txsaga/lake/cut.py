@@ -1,8 +1,8 @@
 """
-A cut: table pointers, queue heads and home rows of ONE moment that is itself a tick (R7).
+A cut: a consistent snapshot of table pointers, queue heads and home rows at ONE moment, which is a tick (R7).
 
-Decisions move rows and pointers at once, the log follows by a tick; a cut ticks first and reads everything
-in that same snapshot, so it sees all of a decision or none of it. Foreign databases are never inside a cut.
+A decision changes rows and pointers at once, and the log follows with the next tick. A cut ticks first and reads
+everything in that same snapshot, so it sees all of a decision or none of it. Foreign databases are never part of a cut.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class TableReader(Protocol):
-    """Reads tables as some metadata of theirs tells them."""
+    """Reads tables as a given metadata file describes them."""
 
     def name(self, said: str) -> TableName:
-        """Read a name."""
+        """Parse a table name."""
 
     def scan(self, location: str, options: Mapping[str, object]) -> Any:  # PyIceberg's
-        """Open a scan of what the metadata of a table tells."""
+        """Open a scan of a table as its metadata describes it."""
 
     def snapshot(self, location: str) -> int | None:
-        """Return the newest snapshot that the metadata of a table tells of."""
+        """Return the newest snapshot in the metadata of a table."""
 
     def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:  # Spark's
-        """Return what makes DataFrames of tables as their metadata tells them."""
+        """Return an object that makes DataFrames of tables as their metadata describes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """A consistent read handle: heads by topic and queue, pointers by table, and the snapshot of the home rows.
 
-    What it read stays readable behind it; only the home rows go with their connection.
+    Heads and tables stay readable after it is closed; only the home rows need its connection.
     """
 
     tick: int
@@ -49,11 +49,11 @@ class Cut:
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """Where the metadata of each table lies, by its name."""
+        """The location of each table's metadata, by table name."""
         return {str(name): location for name, location in self.pointers.items()}
 
     def snapshot(self, table: str) -> int | None:
-        """Return the snapshot of a table; None while it has none."""
+        """Return the snapshot of a table; None if it has none yet."""
         return self._reader().snapshot(self._pointer(table))
 
     def scan(self, table: str, **options: object) -> Any:  # PyIceberg's

@@ -1,8 +1,8 @@
 """
-Cuts on PostgreSQL: one REPEATABLE READ transaction ticks, reads the heads, exports its snapshot, commits.
+Cuts on PostgreSQL: one REPEATABLE READ transaction ticks, reads the heads, exports its snapshot and commits.
 
-The reader's connection imports that snapshot before the tick commits; heads travel as numbers. An open cut
-locks nothing. A rival tick is a conflict, and the cut is tried again.
+The reader's connection imports that snapshot before the tick commits; the heads are passed as numbers. An open cut
+locks nothing. A concurrent tick is a conflict, and the cut is retried.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PostgresCuts:
         try:
             yield self._cut(home, tables)
         finally:
-            with suppress(DBAPIError):  # the server ended it, or the line did: it only read
+            with suppress(DBAPIError):  # the server ended the session, or the connection broke: it only read
                 home.rollback()
             home.close()
 

@@ -1,4 +1,4 @@
-"""What a cut is asked for: tables and topics by their names, each of which must be there."""
+"""The request for a cut: tables and topics by name, each of which must exist."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from txsaga.lake.table import TableName
 
 
 def names_of(kernel: Kernel, tables: Iterable[str]) -> Sequence[TableName]:
-    """Read the names of tables."""
+    """Parse the names of tables."""
     given = list_of(tables, "tables", "give a list of names")
     return [kernel.tables.name(said) for said in given] if given else []
 
 
 def chosen(kernel: Kernel, cut: Cut, tables: Sequence[TableName], topics: Iterable[str] | None) -> Cut:
-    """Keep what was asked for; what is not there is an error, not a gap."""
+    """Reduce a cut to the requested tables and topics; a missing one is an error, not a gap."""
     for name in tables:
         if name not in cut.pointers:
             raise UnknownTable(str(name))

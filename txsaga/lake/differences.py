@@ -1,7 +1,7 @@
 """
-What two snapshots of a table differ in: data files that came and went, and deletes that are kept beside them.
+The difference between two snapshots of a table: data files and delete files that were added or removed.
 
-Manifests that both name are not read: what it costs depends on what was changed, not on the size of the table.
+Manifests that both snapshots list are not read: the cost depends on the size of the change, not of the table.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from txsaga.lake.table import TableWrite
 
 Snapshot = Mapping[str, Any] | None
 Part = tuple[int, tuple[object, ...]]
-"""A partition: the number of its spec, and its values."""
+"""A partition: the id of its spec, and its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is in one snapshot and not in the other, by the paths of files."""
+    """What only one of two snapshots contains, by file path."""
 
     added: Mapping[str, DataFile]
     gone: Mapping[str, DataFile]
     deletes: Mapping[str, DataFile]
     deletes_gone: Mapping[str, DataFile]
     carried: tuple[ManifestFile, ...] = ()
-    """The manifests that only the later one names."""
+    """The manifests that only the later snapshot lists."""
     mixed: bool = False
-    """Whether they name files of before, too."""
+    """Whether those manifests also list files of the earlier snapshot."""
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """Everything that differs."""
+        """All files that differ."""
         return tuple(
             file for part in (self.added, self.gone, self.deletes, self.deletes_gone) for file in part.values()
         )
@@ -87,7 +87,7 @@ def _without(files: Mapping[str, DataFile], others: Mapping[str, DataFile]) -> d
 
 
 def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapshot) -> Replaced:
-    """Return what a branch replaces of a newer snapshot, and what it adds; `TableMoved` where that is not exact."""
+    """Return what a branch replaces in a newer snapshot, and what it adds; raise `TableMoved` if that is not exact."""
     if not write.rebase:
         raise TableMoved(
             f"table {write.name} was changed while its branch was written, which looks for, deletes or replaces rows; "
@@ -100,7 +100,7 @@ def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapsh
 
 
 def ends(metadata: Metadata, write: TableWrite) -> tuple[Snapshot, Snapshot]:
-    """Return the snapshots that a branch was begun from, and that was recorded of it."""
+    """Return the snapshot that a branch was begun from, and the recorded head of the branch."""
     base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
     if head is None or (base is None and write.base is not None):
         raise TableMoved(f"what branch {write.branch} of {write.name} was written on is no longer known; {REMEDY}")
@@ -116,7 +116,7 @@ def _require_apart(write: TableWrite, ours: Difference, theirs: Difference) -> N
 
 
 def _copied(storage: Storage, write: TableWrite, ours: Difference, now: Snapshot) -> Replaced:
-    """Return what goes where whole files were written anew."""
+    """Return what a branch that rewrote whole files replaces in a newer snapshot."""
     if ours.deletes_gone or (ours.added and write.manifest is None):
         raise TableMoved(f"what branch {write.branch} of {write.name} changed can't be carried over; {REMEDY}")
     found = Replaced(files=list(ours.gone.values()))
@@ -131,7 +131,7 @@ def _copied(storage: Storage, write: TableWrite, ours: Difference, now: Snapshot
 
 
 def _carried(write: TableWrite, ours: Difference) -> Replaced:
-    """Return the manifests of a branch that keeps deletes beside files, as they are: their numbers order them."""
+    """Return the manifests of a branch with delete files unchanged: their sequence numbers order them."""
     if ours.gone or ours.deletes_gone or ours.mixed:
         raise TableMoved(
             f"branch {write.branch} of {write.name} has deletes beside files and files that were written anew; {REMEDY}"

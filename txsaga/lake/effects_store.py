@@ -1,8 +1,8 @@
 """
 Effects and pointers on PostgreSQL, inside the transaction of a ledger.
 
-Pointers are compared and set in the order of their names, so that two decisions never wait for each other. A pointer
-that leads elsewhere undoes the whole decision: none of its tables moves, and no message of it comes out.
+Pointers are swapped in the order of their names, so that two decisions never deadlock. If one no longer has the
+expected value, the whole decision is undone: none of its tables changes, and none of its messages is published.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ effect, part = schema.effect, schema.part
 pointer, properties = lake_tables.iceberg_tables, lake_tables.iceberg_namespace_properties
 
 FIRST = 1_000_000
-"""Numbers below are those of late bodies."""
+"""Smaller sequence numbers belong to late bodies."""
 
-# One transaction at a time looks at a table: two that see it free would both have it.
+# One transaction at a time checks a table: two that both see it free would both reserve it.
 RESERVE = """
 SELECT i.txid FROM {s}.table_intent i
  WHERE i.catalog = :catalog AND i.namespace = :namespace AND i.name = :name AND i.txid <> :txid
@@ -47,11 +47,11 @@ class PostgresTables:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for what only this database can do."""
+        """The connection, for operations that only PostgreSQL offers."""
         return self._connection
 
     def keep(self, txid: int, kept: Effect) -> None:
-        """Keep what the decision shall do."""
+        """Store an effect of the decision."""
         self._require_undecided(txid)
         payload = {**kept.payload, "part": kept.part, "attempt": kept.attempt}
         last = select(func.coalesce(func.max(effect.c.seq), 0)).where(effect.c.txid == txid).scalar_subquery()
@@ -60,7 +60,7 @@ class PostgresTables:
             self._connection.execute(insert(effect).values(txid=txid, seq=seq, kind=kept.kind, payload=payload))
 
     def effects(self, txid: int) -> Sequence[Effect]:
-        """Return the effects that count."""
+        """Return the effects that count: those of winning attempts."""
         named = effect.c.payload["part"].as_integer() == part.c.part
         won = effect.c.payload["attempt"].as_integer() == part.c.attempt
         counts = (part.c.txid == effect.c.txid) & named & won
@@ -70,7 +70,7 @@ class PostgresTables:
             return [_effect(row) for row in self._connection.execute(query)]
 
     def pointer(self, name: TableName) -> str | None:
-        """Return the newest metadata of a table."""
+        """Return the location of a table's newest metadata."""
         query = select(pointer.c.metadata_location).where(*_at(name))
         with translating():
             found: str | None = self._connection.execute(query).scalar()
@@ -85,7 +85,7 @@ class PostgresTables:
                 raise PointerMoved(f"table {swap.name} leads elsewhere than to {swap.old or 'nowhere'}")
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
-        """Let only this transaction overwrite parts of a table."""
+        """Reserve parts of a table for this transaction to overwrite; return the holder if one is taken."""
         self._require_undecided(txid)
         values = {**name._asdict(), "name": name.table, "parts": list(parts), "txid": txid}
         with translating():

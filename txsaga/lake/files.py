@@ -1,7 +1,7 @@
 """
-Data files: Parquet from Arrow, and what any Parquet file says of itself in its footer.
+Data files: Parquet written from Arrow, and the footers of any Parquet files.
 
-Spark's files and ours are read back the same way, so that statistics and sizes are those of what lies there.
+Spark's files and ours are read back the same way, so that statistics and sizes are those of the stored files.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from txsaga.lake.storage import Storage
 from txsaga.lake.table import TableName
 
 FILE_BYTES = 128 * 1024 * 1024
-"""So much of a stream is held in memory, and split into partitions, at a time."""
+"""Bytes of a stream that are held in memory, and split into partitions, at a time."""
 READERS = 8
 
 Staged = tuple[str, Record]
-"""A file and the values of its partition."""
+"""The location of a file, and its partition values."""
 
 
 def pieces(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -56,7 +56,7 @@ def pieces(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
 def write(
     name: TableName, metadata: TableMetadata, rows: pa.Table | pa.RecordBatchReader, storage: Storage, folder: str
 ) -> list[Staged]:
-    """Write Arrow rows as files of a table's current schema and partitions."""
+    """Write Arrow rows as files with the table's current schema and partitions."""
     schema, spec = metadata.schema(), metadata.spec()
     require_columns(name, schema, spec, rows.schema.names)
     staged: list[Staged] = []
@@ -86,7 +86,7 @@ def _write(rows: pa.Table, stream: Any, metadata: TableMetadata) -> None:
 def described(
     name: TableName, metadata: TableMetadata, staged: Sequence[Staged], storage: Storage, io: FileIO
 ) -> list[DataFile]:
-    """Read the footers of staged files; one that does not fit the table is refused."""
+    """Describe staged files by their footers; refuse one that does not fit the table."""
     storage.keep(location for location, _ in staged)
     schema = metadata.schema()
     plan, paths = compute_statistics_plan(schema, metadata.properties), parquet_path_to_id_mapping(schema)
@@ -112,7 +112,7 @@ def described(
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-        found.spec_id = metadata.default_spec_id  # it is not kept in the manifest, which has one for all
+        found.spec_id = metadata.default_spec_id  # manifests do not store it per file, only once
         return found
 
     with ThreadPoolExecutor(READERS) as pool:
@@ -120,7 +120,7 @@ def described(
 
 
 def _require_written_as(name: TableName, written: pa.Schema, metadata: TableMetadata) -> None:
-    """Make sure that a file has every column under its field id: without ids nobody could read it."""
+    """Make sure that a file has every column under its field id: without ids no reader finds them."""
     found = dict(_ids(written))
     for field in schema_to_pyarrow(metadata.schema()):
         number = int(field.metadata[b"PARQUET:field_id"])
@@ -129,7 +129,7 @@ def _require_written_as(name: TableName, written: pa.Schema, metadata: TableMeta
 
 
 def _require_filled(name: TableName, footer: Any, schema: Schema) -> None:
-    """Refuse NULL in required columns, by what the file counts."""
+    """Refuse NULL in required columns, by the counts in the file's footer."""
     places = {footer.schema.column(at).path: at for at in range(len(footer.schema))}
     for field in schema.fields:
         place = places.get(field.name)

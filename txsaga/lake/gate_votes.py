@@ -1,8 +1,8 @@
 """
-Votes of gates: cast in the commit that records what they have looked at.
+Votes of gates: cast in the same commit that records the rows they checked.
 
-The ballot is called and voted in at once, so it is never left open: if this process dies before that commit, nothing
-was recorded either. A no is raised where the rows are staged, and it stands: whoever drops the error can't commit.
+The ballot is opened and voted in at once, so it never stays open: if this process dies before that commit, nothing is
+recorded. A no is raised where the rows are staged, and it is final: a caller that ignores the error can't commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GATE = "make one with txsaga.gate.expect(suite)"
 
 
 def warmed(gate: Gate | None) -> Gate | None:
-    """Start a gate, where there is one."""
+    """Start a gate, if there is one."""
     return None if gate is None else started(gate)
 
 
@@ -29,18 +29,18 @@ def started(gate: Gate) -> Gate:
 
 
 def judged(gate: Gate, name: str, subject: Subject) -> Judged:
-    """Let a gate look at rows."""
+    """Let a gate judge rows."""
     return Judged(ballot=gate.ballot(name), casts=tuple(gate.judge(subject)))
 
 
 def vote(ledger: Ledger, txid: int, found: Judged) -> None:
-    """Call the ballot and cast its votes, on a locked life."""
+    """Open the ballot and cast its votes; the transaction's record is locked."""
     ledger.call(txid, found.ballot)
     for cast in found.casts:
         ledger.cast(txid, found.ballot.name, cast)
 
 
 def require_passed(found: Judged) -> None:
-    """Raise `NotCarried` when the gate said no."""
+    """Raise `NotCarried` if the gate voted no."""
     if found.poll.result is not Result.CARRIED:
         raise NotCarried(found.ballot.name, found.reason)

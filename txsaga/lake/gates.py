@@ -1,8 +1,8 @@
 """
-Votes of gates: cast in the commit that records what they have looked at.
+What gates judge and how they answer: the rows, the ballot with its votes, and the protocol of a gate.
 
-The ballot is called and voted in at once, so it is never left open: if this process dies before that commit, nothing
-was recorded either. A no is raised where the rows are staged, and it stands: whoever drops the error can't commit.
+Votes are cast in the same commit that records the checked rows (`gate_votes`): if this process dies before it, nothing
+is recorded. A no is final: a caller that ignores its error can't commit.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from txsaga.flows.ballot import Ballot, CastVote, Polled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Rows that are judged."""
+    """Rows to be judged."""
 
     about: str
-    """A table, a topic, or whatever the rows are called."""
+    """The name of the rows: a table, a topic or any other."""
     rows: object = None
-    """An Arrow table, or mappings; None where they lie in files."""
+    """An Arrow table or mappings; None if the rows are in files."""
     files: tuple[str, ...] = ()
-    """Where Parquet files lie."""
+    """The locations of Parquet files."""
     columns: tuple[str, ...] = ()
-    """What the files have."""
+    """The columns of the files."""
     access: Mapping[str, str] = field(default_factory=dict)
-    """How the files are reached."""
+    """The storage properties for reading the files."""
     count: int | None = None
-    """How many rows there are; None where nobody has counted."""
+    """The number of rows; None if unknown."""
     published: int | None = None
-    """How many rows are published in the place of these; None where there is nothing to compare with."""
+    """The number of published rows that these replace; None if there is nothing to compare with."""
 
 
 def together(about: str, subjects: Sequence[Subject]) -> Subject:
-    """Return rows of the same columns that lie in several places as one."""
+    """Combine subjects with the same columns into one."""
     if any(each.rows is not None for each in subjects):
         if len(subjects) > 1:
             raise ConfigError(
@@ -64,23 +64,23 @@ class Judged:
 
     @property
     def poll(self) -> Polled:
-        """How it stands."""
+        """The result so far."""
         return Polled(ballot=self.ballot, casts=self.casts)
 
     @property
     def reason(self) -> str:
-        """Say what was found by those who did not say yes."""
+        """The reasons of the voters who did not vote yes."""
         return "; ".join(f"{cast.voter}: {cast.evidence.get('why', 'no')}" for cast in self.casts if not cast.yes)
 
 
 class Gate(Protocol):
-    """One gate, or some that vote together."""
+    """One gate, or several that vote together."""
 
     def warm(self) -> None:
-        """Start what takes long to start, while rows are still being staged; `UnknownSuite` before anything is."""
+        """Start slow parts, in the background while rows are staged; raise `UnknownSuite` before any are."""
 
     def ballot(self, name: str) -> Ballot:
-        """Return the ballot that it votes in."""
+        """Return the ballot that the gate votes in."""
 
     def judge(self, subject: Subject) -> Sequence[CastVote]:
-        """Look at rows, and return a vote for each voter of the ballot."""
+        """Check rows, and return a vote for each voter of the ballot."""

@@ -1,8 +1,8 @@
 """
-Rows for tables of the home database: staged in a table of their own, put in their place by the decision.
+Rows for tables of the home database: staged in a table of their own, moved to their target by the decision.
 
-A `RowsWrite` is the record of it: everything that is needed without the process that staged them. If it were
-incomplete, only its own process could commit.
+A `RowsWrite` records everything that the decision needs without the process that staged the rows. If it were
+incomplete, only that process could commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 
 class RowsMode(StrEnum):
-    """How rows come to a table."""
+    """How rows are added to a table."""
 
     INSERT = "insert"
     ATTACH = "attach"
@@ -22,7 +22,7 @@ class RowsMode(StrEnum):
 
 
 class RowsWay(NamedTuple):
-    """How rows come to a table, and as what partition."""
+    """How rows are added to a table, and as which partition."""
 
     mode: RowsMode
     partition: str = ""
@@ -31,11 +31,11 @@ class RowsWay(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsWrite:
-    """Staged rows: a table that nobody reads, sealed, and what becomes of it."""
+    """Staged rows: a sealed table that no reader uses, and how to publish it."""
 
     transaction: str
     target: str
-    """Its name as SQL says it, schema and quotes included."""
+    """The SQL name, with schema and quotes."""
     staging: str
     mode: RowsMode
     columns: tuple[str, ...]
@@ -44,16 +44,16 @@ class RowsWrite:
     rows: int = 0
 
     def payload(self) -> dict[str, object]:
-        """Write it as JSON keeps it."""
+        """Return the record as JSON."""
         return {**asdict(self), "mode": self.mode.value, "columns": list(self.columns)}
 
     def mark(self) -> dict[str, object]:
-        """Return what the staging table itself says of it, before there are rows."""
+        """Return what the comment of the staging table stores, before there are rows."""
         return {key: value for key, value in self.payload().items() if key != "rows"}
 
     @classmethod
     def read(cls, payload: Mapping[str, object]) -> RowsWrite:
-        """Read what `payload` wrote."""
+        """Read the result of `payload`."""
         mode, columns = payload["mode"], payload["columns"]
         assert isinstance(mode, str) and isinstance(columns, list)
         values: dict[str, object] = {**payload, "mode": RowsMode(mode), "columns": tuple(columns)}
@@ -61,13 +61,13 @@ class RowsWrite:
 
 
 class HomeRows(Protocol):
-    """The tables of the home database that are not ours."""
+    """The user's tables in the home database."""
 
     def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
-        """Write rows into a new table beside their own, and seal it: nobody adds to it any more.
+        """Write rows into a new table next to the target, and seal it against further rows.
 
-        One clear error for rows that don't fit; then the staging table is gone, or collected later.
+        Rows that don't fit raise one clear error; the staging table is then dropped, or collected later.
         """
 
     def collect(self, *, dry_run: bool = False) -> Sequence[str]:
-        """Drop what was staged and will never be placed; return the names."""
+        """Drop staged rows that will never be published; return the table names."""

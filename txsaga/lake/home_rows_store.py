@@ -1,8 +1,8 @@
 """
-Rows for tables of the home database: staged beside them, put in their place by the decision in its own commit.
+Rows for tables of the home database: staged next to them, moved in by the commit of the decision itself.
 
-Only the login that staged places them: with another one's rights a record could reach tables that its writer may not.
-A process that stops anywhere here leaves a staging table that nobody reads; `collect` drops it.
+Only the login that staged rows publishes them: under another login's rights a record could reach tables that its writer
+may not. A process that stops anywhere here leaves a staging table that no reader uses; `collect` drops it.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from txsaga.store.partitions import is_dropped
 from txsaga.store.store import PostgresStore
 
 WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.arrow_rows"}
-"""What writes rows of another library's kind into a table, by the package that they come from."""
+"""The modules that write rows of another library into a table, by that library's package."""
 
 
 class Access(NamedTuple):
-    """How writers reach the home database: those in Java, and those in this process."""
+    """The access to the home database: for writers in Java, and for those in this process."""
 
     jdbc: Mapping[str, str]
     engine: Engine
 
 
 class RowWriter(Protocol):
-    """What writes rows of one kind."""
+    """Writes rows of one kind."""
 
     def columns(self, rows: Any) -> list[str]:
-        """Return their columns."""
+        """Return the columns of the rows."""
 
     def write(self, rows: Any, staging: str, number: str, access: Access) -> None:
-        """Write them into a table that is there, with a number for each."""
+        """Write rows, each with a number, into an existing table."""
 
 
 def writer_of(rows: object) -> RowWriter | None:
-    """Load what writes rows of this kind."""
+    """Load the writer for rows of this kind."""
     place = WRITERS.get(type(rows).__module__.partition(".")[0])
     return None if place is None else cast(RowWriter, import_module(place))
 
 
 class Placing:
-    """The rows of one transaction, on their way to their tables."""
+    """The rows of one transaction, ready to be moved to their tables."""
 
     def __init__(self, writes: Sequence[RowsWrite]) -> None:
-        self._writes = sorted(writes, key=lambda write: write.target)  # so that two decisions never wait for each other
+        self._writes = sorted(writes, key=lambda write: write.target)  # in one order: two decisions never deadlock
 
     def apply(self, ledger: Ledger) -> None:
-        """Place them in the decision's transaction."""
+        """Move the rows in the decision's transaction."""
         assert isinstance(ledger, PostgresLedger)
         for write in self._writes:
             staging_tables.place(ledger.connection, write)
         staging_tables.require_kept(ledger.connection, [write.target for write in self._writes])
 
     def drop(self) -> None:
-        """Nothing was made ready."""
+        """Do nothing: nothing was made ready."""
 
     def done(self) -> None:
-        """Nothing was held."""
+        """Do nothing: nothing was held."""
 
 
 class PostgresHomeRows:
-    """Stages rows, and makes them ready: the port `HomeRows`, and the home effect of rows."""
+    """Stages rows and makes them ready: the port `HomeRows`, and the home effect of rows."""
 
     def __init__(self, store: PostgresStore, *, tcp: Callable[[], URL]) -> None:
         self._store, self._tcp = store, tcp
 
     def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
-        """Write rows into a new table beside their own, and seal it."""
+        """Write rows into a new table next to the target, and seal it."""
         writer = writer_of(rows)
         if writer is None:
             raise ConfigError(
@@ -95,7 +95,7 @@ class PostgresHomeRows:
             with begun(self._store.engine) as connection:
                 return replace(write, rows=staging_tables.seal(connection, write))
         except BaseException:
-            with suppress(TxSagaError):  # else it is collected
+            with suppress(TxSagaError):  # if this fails, it is collected later
                 self._drop(write.staging)
             raise
 
@@ -104,7 +104,7 @@ class PostgresHomeRows:
         return Placing([RowsWrite.read(effect.payload) for effect in effects])
 
     def collect(self, *, dry_run: bool = False) -> Sequence[str]:
-        """Drop what was staged and will never be placed."""
+        """Drop staged rows that will never be published."""
         with begun(self._store.engine) as connection:
             left = connection.execute(text(staging_tables.LEFT)).all()
         gone = [row.staging for row in left if self._is_nobodys(staging_tables.read_mark(row.said))]
@@ -113,7 +113,7 @@ class PostgresHomeRows:
         return gone
 
     def _is_nobodys(self, said: dict[str, Any]) -> bool:
-        """Tell whether its transaction is decided, what counted of that placed: its partition goes only then."""
+        """Return whether its transaction is decided (its partition is dropped only then): what counted is placed."""
         try:
             txid = self._store.registry.identity.own(str(said["transaction"]))
         except (UnknownTransaction, KeyError):
@@ -121,7 +121,7 @@ class PostgresHomeRows:
         with self._store.ledgers.open() as ledger:
             if ledger.standing(txid) is not None:
                 return True
-        with begun(self._store.engine) as connection:  # not asked of `tx`, which hides from a login what is not its own
+        with begun(self._store.engine) as connection:  # not read from `tx`, which hides the rows of other logins
             return is_dropped(connection, self._store.namespace, txid)
 
     def _drop(self, staging: str) -> None:

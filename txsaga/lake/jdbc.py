@@ -1,7 +1,7 @@
 """
-The address of the home database as programs in Java take it.
+The JDBC address of the home database.
 
-What the URL says of TLS goes along: without it they would not look who answers, and send the password in the clear.
+It keeps the URL's TLS options: without them Java programs would not verify the server, and send the password in clear.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 from sqlalchemy import URL
 
 CARRIED = ("sslmode", "sslrootcert")
-"""They mean the same there."""
+"""Options with the same meaning in JDBC."""
 
 
 def jdbc_address(url: URL, words: Mapping[str, str]) -> str:
-    """Write an address without user and password, with these words of the driver."""
+    """Return an address without user and password, with these options of the driver."""
     tls = {name: str(url.query[name]) for name in CARRIED if name in url.query}
     return f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}?{urlencode({**words, **tls}, safe='/')}"

@@ -1,9 +1,9 @@
 """
-The tables of a home catalog: creating and staging, ahead of the decision that publishes them.
+The tables of a home catalog: created and staged ahead of the decision that publishes them.
 
-What is staged lies in `data/_txsaga/<transaction>/<part>-<attempt>-<number>/`, its manifest beside the metadata under a
-name that begins like that: no engine reads it, none deletes it, and whoever collects finds the transaction to ask about
-in its name. If a writer stops anywhere in here nothing is visible, and the collector takes away what it left.
+Files are staged in `data/_txsaga/<transaction>/<part>-<attempt>-<number>/`, and their manifest next to the metadata
+under a name with the same parts. No engine reads or deletes them, and the collector finds the transaction in the name.
+If a writer stops anywhere in here, nothing becomes visible, and the collector deletes what it left.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 OURS = {
     "format-version": "2",
-    "commit.retry.num-retries": "20",  # of other engines, beside busy writers
+    "commit.retry.num-retries": "20",  # for other engines, against busy writers
     "write.metadata.previous-versions-max": "20",
     KEPT_SNAPSHOTS: "50",
 }
-"""What a table is created with, unless it is said otherwise."""
+"""The default properties of a new table."""
 
 MOST = 512 * 1024 * 1024
-"""Bytes of files that are read into memory where deletes lie beside them."""
+"""Bytes of files that are read into memory if they have delete files."""
 
 Writer = Callable[[TableName, Any, object, str], "list[files.Staged]"]
-"""Writes rows of some kind as files of a table below a folder."""
+"""Writes rows of some kind as files of a table into a folder."""
 
 
 class Lake:
@@ -69,7 +69,7 @@ class Lake:
     def create(
         self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
     ) -> TableWrite:
-        """Write the first metadata of a table that no pointer leads to."""
+        """Write the first metadata of a table that has no pointer yet."""
         if self.catalog.pointer(name) is not None:
             raise TableExists(f"table {name} is there already; write to it, or take another name")
         require_version(name, properties.get("format-version", "2"))
@@ -95,16 +95,16 @@ class Lake:
         )
 
     def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
-        """Return the parts of a table that an overwrite takes."""
+        """Return the parts of a table that an overwrite reserves."""
         metadata = self._metadata(name, created)
         return partition_values.parts(None if where is None else partition_values.named(name, metadata.parsed, where))
 
     def base(self, name: TableName, created: str | None) -> int | None:
-        """Return what an overwrite of a table has seen."""
+        """Return the snapshot that an overwrite is based on: the table's newest."""
         return self._metadata(name, created).current_id
 
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
-        """Write rows as files of a table and name them in one manifest."""
+        """Write rows as files of a table and list them in one manifest."""
         metadata = self._metadata(name, staging.created)
         metadata.require_writable(name)
         parsed = metadata.parsed
@@ -147,7 +147,7 @@ class Lake:
         )
 
     def subject(self, write: TableWrite) -> Subject:
-        """Return the staged rows of a write as a gate sees them."""
+        """Return the staged rows of a write for a gate."""
         metadata = self._metadata(write.name, write.created)
         if write.branch is not None and write.mode is WriteMode.OVERWRITE:
             return self._table_of(metadata, write)
@@ -161,13 +161,13 @@ class Lake:
         )
 
     def _staged(self, metadata: Metadata, write: TableWrite) -> tuple[str, ...]:
-        """Return where the rows lie that a write adds: what was added on a branch may be in no manifest of ours."""
+        """Return the locations of the rows that a write adds; for a branch they may be in no manifest of ours."""
         if write.branch is None or write.manifest is not None:
             return tuple(manifests.files_of(self._storage, write.manifest))
         return tuple(differences.between(self._storage, *ends(metadata, write)).added)
 
     def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
-        """Return all rows of a table as a branch that changed some of them has it."""
+        """Return all rows of a table as they are on a branch that changed some of them."""
         before, head = ends(metadata, write)
         found = differences.between(self._storage, None, head)
         count = sum(file.record_count for file in found.added.values())
@@ -189,7 +189,7 @@ class Lake:
         )
 
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
-        """Count what an overwrite replaces, or what the append before this one added."""
+        """Count the rows that an overwrite replaces, or that the previous append added."""
         if write.mode is WriteMode.OVERWRITE:
             return sum(file.record_count for file in replaced(self._storage, metadata, write).files) or None
         for number in metadata.lineage(metadata.current_id):
@@ -199,7 +199,7 @@ class Lake:
         return None
 
     def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` when an overwrite can't be published any more."""
+        """Raise `TableMoved` if an overwrite can no longer be published."""
         self._publisher.require_unmoved(write)
 
     def _metadata(self, name: TableName, created: str | None) -> Metadata:
@@ -222,7 +222,7 @@ class Lake:
 
 
 def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) -> None:
-    """Refuse what can't be read with its deletes: those by values, and more than fits."""
+    """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
             f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or in a table of more "
@@ -232,7 +232,7 @@ def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) 
 
 
 def schema_of(columns: object) -> Schema:
-    """Read the columns of a table that is to be created."""
+    """Read the columns of a table to be created."""
     if isinstance(columns, Mapping):
         return mapping_of(columns)
     if isinstance(columns, Schema | pa.Schema):
@@ -241,7 +241,7 @@ def schema_of(columns: object) -> Schema:
 
 
 def spec_of(schema: Schema, partitions: Sequence[str]) -> PartitionSpec:
-    """Read how a table is partitioned: a column, or a transform of one like bucket(16, id)."""
+    """Read the partitioning of a table: columns, or transforms of one like bucket(16, id)."""
     fields = []
     for number, said in enumerate(partitions, 1000):
         head, opened, rest = said.partition("(")

@@ -1,8 +1,8 @@
 """
 Manifests: the list of files that one write adds, written once and named by every attempt to publish it.
 
-Its record is JSON, so that whoever decides can put it into the next snapshot without reading it. What the lists of
-other engines name is carried over as it is.
+The record of a manifest is JSON, so that any process can put it into the next snapshot without reading the manifest.
+What the lists of other engines name is carried over unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txsaga.lake.metadata import Metadata
 from txsaga.lake.storage import Storage
 
 UNASSIGNED = -1
-"""The sequence number of what is not published."""
+"""The sequence number of an unpublished manifest."""
 CODEC: Literal["deflate"] = "deflate"
 COUNTS = (
     *("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id", "min_sequence_number"),
@@ -68,7 +68,7 @@ def rewritten(
     entries: Iterable[ManifestEntry],
     gone: Container[str] = (),
 ) -> ManifestFile:
-    """Write entries of one partition spec anew, with some of their files deleted by a snapshot."""
+    """Rewrite entries of one partition spec, marking the files in `gone` as deleted by a snapshot."""
     io, spec = storage.io(location), metadata.specs()[number]
     with write_manifest(2, spec, metadata.schema(), io.new_output(location), snapshot, CODEC) as writer:
         for entry in entries:
@@ -77,9 +77,9 @@ def rewritten(
 
 
 class KnownLists:
-    """The lists of manifests that this process wrote or read last: whoever publishes next begins with one of them.
+    """The manifest lists that this process wrote or read last: the next publication starts from one of them.
 
-    A list never changes, so nothing can be out of date; reading one takes longer than writing the next.
+    A list never changes, so no entry can be stale; reading one takes longer than writing the next.
     """
 
     def __init__(self, most: int = 256) -> None:
@@ -92,7 +92,7 @@ class KnownLists:
             self._lists.popitem(last=False)
 
     def find(self, storage: Storage, location: str) -> tuple[ManifestFile, ...]:
-        """Return a list, reading it if need be."""
+        """Return a list, reading it if it is not cached."""
         found = self._lists.get(location)
         if found is None:
             found = tuple(read_manifest_list(storage.io(location).new_input(location)))
@@ -104,7 +104,7 @@ KNOWN = KnownLists()
 
 
 def listed(storage: Storage, snapshot: Mapping[str, Any] | None) -> list[ManifestFile]:
-    """Return the manifests of a snapshot that name live files, or deletes."""
+    """Return the manifests of a snapshot that list live files, or deletes."""
     if snapshot is None:
         return []
     return [
@@ -123,7 +123,7 @@ def list_written(
     parent: int | None,
     sequence: int,
 ) -> None:
-    """Write the list of a snapshot's manifests."""
+    """Write a snapshot's manifest list."""
     output = storage.io(location).new_output(location)
     with write_manifest_list(2, output, snapshot, parent, sequence, CODEC) as writer:
         writer.add_manifests(list(manifests))
@@ -131,7 +131,7 @@ def list_written(
 
 
 def _numbered(manifest: ManifestFile, sequence: int) -> ManifestFile:
-    """Return a manifest as a reader of its list finds it: what is new has the number of its snapshot."""
+    """Return a manifest as a reader of its list sees it: a new one has the sequence number of its snapshot."""
     found = copy(manifest)
     if found.sequence_number == UNASSIGNED:
         found.sequence_number = sequence
@@ -141,7 +141,7 @@ def _numbered(manifest: ManifestFile, sequence: int) -> ManifestFile:
 
 
 def record(manifest: ManifestFile) -> dict[str, object]:
-    """Write a manifest as JSON keeps it."""
+    """Return a manifest as JSON."""
     partitions = [
         [each.contains_null, each.contains_nan, _hex(each.lower_bound), _hex(each.upper_bound)]
         for each in manifest.partitions or ()
@@ -150,7 +150,7 @@ def record(manifest: ManifestFile) -> dict[str, object]:
 
 
 def read(record: Mapping[str, Any]) -> ManifestFile:
-    """Read what `record` wrote; its sequence number is that of the snapshot that names it."""
+    """Read the result of `record`; the sequence number is that of the snapshot that names it."""
     partitions = [
         PartitionFieldSummary.from_args(
             contains_null=null, contains_nan=nan, lower_bound=_bytes(low), upper_bound=_bytes(high)
@@ -168,7 +168,7 @@ def read(record: Mapping[str, Any]) -> ManifestFile:
 
 
 def files_of(storage: Storage, record: Mapping[str, Any] | None) -> list[str]:
-    """Return where the data files of a recorded manifest lie."""
+    """Return the locations of the data files in a recorded manifest."""
     if record is None:
         return []
     io = storage.io(record["manifest_path"])
@@ -189,9 +189,9 @@ def _bytes(value: str | None) -> bytes | None:
 
 
 WIDTH = 8
-"""So many of a size become one of the next."""
+"""The number of manifests of one size that are merged into one of the next."""
 SIZES = 4
-"""Those of the last size are left alone: they are large enough."""
+"""Manifests of this size or above are large enough and not merged."""
 
 
 def merged(
@@ -201,7 +201,7 @@ def merged(
     snapshot: int,
     name: Callable[[], str],
 ) -> list[ManifestFile]:
-    """Return the manifests of a snapshot, the small ones put together; `name` names the file of one that is new."""
+    """Return the manifests of a snapshot with small ones merged; `name` returns the location of a new one."""
     chosen = _chosen(metadata, there)
     if not chosen:
         return list(there)

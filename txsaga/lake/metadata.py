@@ -1,10 +1,9 @@
 """
-A table's metadata as the JSON that it is: read, given one more snapshot, written anew.
+A table's metadata as plain JSON: read, extended by one snapshot, written again.
 
-Only what a snapshot changes is touched, so that nothing of another engine's is lost, and the cost does not grow with
-what PyIceberg would check of every snapshot there ever was. Version 2 of the format alone: version 1 has no sequence
-numbers, and nobody here can write the manifests of version 3. What Spark wrote on a branch may be of version 3: there
-is no manifest to write.
+Only what a snapshot changes is touched, so that no other engine's entries are lost, and the cost does not grow with
+what PyIceberg would check in every old snapshot. Only format version 2 is written: version 1 has no sequence numbers,
+and txsaga can't write version 3 manifests. A branch written by Spark may be version 3: it needs no manifest from us.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from txsaga.lake.storage import Storage
 VERSION = re.compile(r"(\d+)-[^/]*\.metadata\.json$")
 KEPT_FILES = "write.metadata.previous-versions-max"
 KEPT_SNAPSHOTS = "txsaga.snapshots.kept"
-"""How many snapshots a table of ours names at most; without it, all."""
+"""The most snapshots that a table of ours names; all if it is not set."""
 
 Json = dict[str, Any]
 
@@ -40,12 +39,12 @@ class Metadata:
 
     @classmethod
     def load(cls, storage: Storage, location: str) -> Metadata:
-        """Read the metadata that a pointer leads to."""
+        """Read the metadata file of a pointer."""
         return cls(location, json.loads(storage.read(location)))
 
     @property
     def parsed(self) -> TableMetadata:
-        """As PyIceberg knows it, without its history: schema, partition specs, sort orders."""
+        """The metadata parsed by PyIceberg, without history: schema, partition specs, sort orders."""
         if self._parsed is None:
             empty: Json = {"snapshots": [], "refs": {}, "snapshot-log": [], "metadata-log": [], "statistics": []}
             bare = {key: value for key, value in self.raw.items() if key != "current-snapshot-id"}
@@ -54,35 +53,35 @@ class Metadata:
 
     @property
     def uuid(self) -> str:
-        """Which table it is."""
+        """The id of the table."""
         return str(self.raw["table-uuid"])
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What is set for the table."""
+        """The properties of the table."""
         return self.raw.get("properties") or {}
 
     @property
     def current(self) -> Json | None:
-        """The newest snapshot of the table; None for one that is new."""
+        """The newest snapshot of the table; None if it is empty."""
         number = self.raw.get("current-snapshot-id")
         return None if number in (None, -1) else self.snapshot(number)
 
     @property
     def current_id(self) -> int | None:
-        """The number of the newest snapshot."""
+        """The id of the newest snapshot."""
         return None if self.current is None else int(self.current["snapshot-id"])
 
     def snapshot(self, number: int) -> Json | None:
-        """Return a snapshot by its number."""
+        """Return a snapshot by its id."""
         return next((each for each in self.raw.get("snapshots") or () if each["snapshot-id"] == number), None)
 
     def require_writable(self, name: object) -> None:
-        """Refuse a format whose manifests can't be written here."""
+        """Refuse a format whose manifests txsaga can't write."""
         require_version(name, self.raw["format-version"])
 
     def require_branches(self, name: object) -> None:
-        """Refuse a format that knows no branches."""
+        """Refuse a format without branches."""
         if self.version not in (2, 3):
             require_version(name, self.version)
 
@@ -92,14 +91,14 @@ class Metadata:
         return int(self.raw["format-version"])
 
     def lineage(self, number: int | None) -> Iterator[int]:
-        """Yield a snapshot and those that it was made from, as far as they are known."""
+        """Yield a snapshot and its known ancestors."""
         parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.raw.get("snapshots") or ()}
         while number is not None and number in parents:
             yield number
             number = parents[number]
 
     def folder(self, kind: str) -> str:
-        """Return where the table keeps its data, or its metadata."""
+        """Return the folder of the table's data, or of its metadata."""
         said = self.properties.get(f"write.{kind}.path")
         return (said or f"{self.raw['location'].rstrip('/')}/{kind}").rstrip("/")
 
@@ -129,25 +128,25 @@ class Draft:
         return int(self.raw.get("last-sequence-number") or 0) + 1
 
     def add(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime) -> None:
-        """Make a snapshot the newest."""
+        """Add a snapshot and make it the newest."""
         self.name_snapshot(snapshot, manifest_list, summary, schema=schema, now=now)
         self.lead(snapshot, now)
 
     def name_snapshot(
         self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime
     ) -> None:
-        """Name a snapshot behind the newest, to which nothing leads yet."""
+        """Add a snapshot whose parent is the newest, without pointing a ref at it."""
         before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
         if before is not None:
             entry["parent-snapshot-id"] = before["snapshot-id"]
         said: Json = {"timestamp-ms": self._moment(now), "manifest-list": manifest_list, "summary": dict(summary)}
-        if self.old.version > 2:  # rows have numbers: this one adds none
+        if self.old.version > 2:  # rows have ids: this snapshot adds none
             said |= {"first-row-id": self.raw.get("next-row-id", 0), "added-rows": 0}
         self.raw["last-sequence-number"] = self.sequence
         self.raw["snapshots"].append({**entry, **said, "schema-id": schema})
 
     def lead(self, snapshot: int, now: datetime) -> None:
-        """Let main lead to a snapshot."""
+        """Point main at a snapshot."""
         moment, main = self._moment(now), self.raw["refs"].get("main", {"type": "branch"})
         self.raw["refs"]["main"] = {**main, "snapshot-id": snapshot}
         self.raw["current-snapshot-id"] = snapshot
@@ -155,22 +154,22 @@ class Draft:
         self.raw["snapshot-log"].append({"timestamp-ms": moment, "snapshot-id": snapshot})
 
     def branch(self, name: str, snapshot: int, now: datetime) -> None:
-        """Let a branch lead to a snapshot."""
+        """Point a branch at a snapshot."""
         self.raw["refs"][name] = {"type": "branch", "snapshot-id": snapshot}
         self.raw["last-updated-ms"] = self._moment(now)
 
     def drop_branches(self, names: Iterable[str], now: datetime) -> None:
-        """Let branches lead nowhere."""
+        """Remove branches."""
         for name in names:
             if self.raw["refs"].pop(name, None) is not None:
                 self.raw["last-updated-ms"] = self._moment(now)
 
     def _moment(self, now: datetime) -> int:
-        """Return a moment behind every one of before."""
+        """Return a time in ms that is later than any before."""
         return max(int(now.timestamp() * 1000), int(self.raw["last-updated-ms"]) + 1)
 
     def finish(self) -> Json:
-        """Note what was before, and drop what is too old to be named; return the whole."""
+        """Log the previous metadata, drop old snapshots and logs, and return the whole."""
         old, log = self.old, self.raw["metadata-log"]
         if old.location:
             log.append({"timestamp-ms": old.raw["last-updated-ms"], "metadata-file": old.location})
@@ -181,19 +180,19 @@ class Draft:
         return self.raw
 
     def encoded(self) -> bytes:
-        """Write the whole as it is stored."""
+        """Return the whole as stored."""
         return json.dumps(self.finish(), separators=(",", ":")).encode()
 
     def next_location(self) -> str:
-        """Name the file of the next version."""
+        """Return the location of the next version."""
         found = VERSION.search(self.old.location)
         number = int(found[1]) + 1 if found else 0
         return f"{self.old.folder('metadata')}/{number:05d}-{uuid4()}.metadata.json"
 
     def _name_fewer(self, kept: int) -> None:
-        """Name the newest snapshots alone, and what refs lead to: metadata is read and written with every commit."""
+        """Keep only the newest snapshots and those of refs: every commit reads and writes the metadata."""
         snapshots: Sequence[Json] = self.raw["snapshots"]
-        if len(snapshots) <= 2 * kept:  # some at a time
+        if len(snapshots) <= 2 * kept:  # drop several at a time
             return
         stays = {each["snapshot-id"] for each in snapshots[-kept:]}
         stays |= {ref["snapshot-id"] for ref in self.raw["refs"].values()} | self._branched()
@@ -203,7 +202,7 @@ class Draft:
         self.raw["snapshot-log"] = list(log[gone[-1] + 1 :] if gone else log)
 
     def _branched(self) -> set[int]:
-        """Return what lies on branches of ours, and where they left main: whoever publishes one compares with that."""
+        """Return the snapshots of our branches, back to where each left main: publishing compares with that."""
         whole, found = Metadata("", self.raw), set[int]()
         main = set(whole.lineage(self.raw.get("current-snapshot-id")))
         for name, ref in self.raw["refs"].items():
@@ -216,7 +215,7 @@ class Draft:
 
 
 def require_version(name: object, version: int | str) -> None:
-    """Refuse every version of the format but the second."""
+    """Refuse every format version but 2."""
     if str(version) == "2":
         return
     upgrade = "upgrade it: ALTER TABLE … SET TBLPROPERTIES ('format-version'='2')"

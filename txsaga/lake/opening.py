@@ -1,8 +1,8 @@
 """
-Opening the lake of a home database when it is first asked for.
+Opening the lake of a home database on first use.
 
-Until then neither PyIceberg nor Arrow is loaded: most processes never see a table. What is missing is said in one line,
-and a decision that needs it stays undecided here, so that another process can write it.
+Until then neither PyIceberg nor Arrow is loaded: most processes never use a table. What is missing is reported in one
+line, and a decision that needs it stays undecided here, so that another process can write it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 
 WRITERS = {"pyspark": "txsaga.spark.staging:write"}
-"""What writes rows of another library's kind as files of a table, by the package that they come from."""
+"""The functions that write rows of another library as files of a table, by that library's package."""
 BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
-"""What writes to branches of tables, by the package that its session comes from."""
+"""The classes that write to branches of tables, by the package of the session."""
 TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
 
 
 class LakeOpener:
-    """The tables of a home database, opened late: the port `Tables`, and the home effect of tables."""
+    """The tables of a home database, opened lazily: the port `Tables`, and the home effect of tables."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class LakeOpener:
 
     @property
     def warehouse(self) -> str:
-        """Where new tables lie."""
+        """The location of new tables."""
         from txsaga.lake.storage import location_of
 
         return location_of(self._warehouse if isinstance(self._warehouse, str) else self._warehouse())
 
     @cached_property
     def storage(self) -> Storage:
-        """The way to the files."""
+        """The access to the files."""
         try:
             from pyiceberg.utils.config import Config
 
@@ -85,7 +85,7 @@ class LakeOpener:
 
     @cached_property
     def catalog(self) -> HomeCatalog:
-        """The catalog, as PyIceberg has it."""
+        """The PyIceberg catalog."""
         storage = self.storage
         from txsaga.lake.catalog import HomeCatalog
 
@@ -93,7 +93,7 @@ class LakeOpener:
 
     @cached_property
     def publisher(self) -> Publisher:
-        """What makes prepared writes ready."""
+        """The publisher, which makes prepared writes ready."""
         storage, pointers = self.storage, self.catalog.pointers
         from txsaga.lake.publishing import Publisher
 
@@ -101,7 +101,7 @@ class LakeOpener:
 
     @cached_property
     def lake(self) -> Lake:
-        """The tables themselves."""
+        """The tables."""
         storage, catalog, publisher = self.storage, self.catalog, self.publisher
         from txsaga.lake.lake import Lake
 
@@ -131,7 +131,7 @@ class LakeOpener:
         self._reported = True
 
     def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = timedelta(0)) -> Sequence[str]:
-        """Take away what was staged and will never be published, but for what was said no to a short while ago."""
+        """Delete what was staged and will never be published, except what was voted down recently."""
         storage = self.storage
         from txsaga.lake.collecting import Collector
 
@@ -141,7 +141,7 @@ class LakeOpener:
         return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
 
     def _now(self) -> datetime:
-        """Return the time of the store, which stamped the votes."""
+        """Return the time of the store, whose clock stamps the votes."""
         with transaction(self._engine) as connection:
             now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         return now
@@ -153,7 +153,7 @@ class LakeOpener:
                 yield TableName(self._name, ".".join(name[:-1]), name[-1])
 
     def _places(self) -> Iterator[str]:
-        """Yield where tables lie: those of the catalog, and those that never came to be."""
+        """Yield the locations of tables: those of the catalog, and those that were never published."""
         for name in self._names():
             yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
         from txsaga.lake.collecting import folders
@@ -190,20 +190,20 @@ class LakeOpener:
         }
 
     def name(self, said: str) -> TableName:
-        """Read a name."""
+        """Parse a table name."""
         return read_name(self._name, said)
 
     def scan(self, location: str, options: Mapping[str, object]) -> Any:
-        """Open a scan of what the metadata of a table tells."""
+        """Open a scan of a table as its metadata describes it."""
         return self._static(location).scan(**options)
 
     def snapshot(self, location: str) -> int | None:
-        """Return the newest snapshot that the metadata of a table tells of."""
+        """Return the newest snapshot in the metadata of a table."""
         newest = self._static(location).current_snapshot()
         return None if newest is None else int(newest.snapshot_id)
 
     def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:
-        """Return what makes DataFrames of tables as their metadata tells them."""
+        """Return an object that makes DataFrames of tables as their metadata describes them."""
         return self._frames()(spark, {name: self._static(at) for name, at in pointers.items()})
 
     def _static(self, location: str) -> Any:
@@ -219,11 +219,11 @@ class LakeOpener:
         return self.lake.create(name, columns, partitions=partitions, properties=properties)
 
     def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
-        """Return the parts that an overwrite takes."""
+        """Return the parts that an overwrite reserves."""
         return self.lake.parts(name, created, where)
 
     def base(self, name: TableName, created: str | None) -> int | None:
-        """Return what an overwrite has seen."""
+        """Return the snapshot that an overwrite is based on."""
         return self.lake.base(name, created)
 
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
@@ -235,7 +235,7 @@ class LakeOpener:
         return self.branches.begin(name, place, move)
 
     def branch_writer(self, session: object) -> BranchWriter:
-        """Return what writes to branches by a session."""
+        """Return the branch writer of a session."""
         return self._branch_writer_of(session)
 
     def branched(
@@ -245,15 +245,15 @@ class LakeOpener:
         return self.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
 
     def subject(self, write: TableWrite) -> Subject:
-        """Return staged rows as a gate sees them."""
+        """Return staged rows for a gate."""
         return self.lake.subject(write)
 
     def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` when an overwrite can't be published."""
+        """Raise `TableMoved` if an overwrite can't be published."""
         self.lake.require_unmoved(write)
 
     def _turn(self, names: Sequence[TableName]) -> ExitStack:
-        """Wait until nobody else of ours makes these tables ready for a second time."""
+        """Wait until no other process of this store is retrying to make these tables ready."""
         turn = ExitStack()
         connection = turn.enter_context(transaction(self._engine))
         try:
@@ -266,7 +266,7 @@ class LakeOpener:
 
 
 def reachable(store: PostgresStore, settings: Settings) -> URL:
-    """Return an address of the home database that programs in Java can reach: no socket."""
+    """Return an address of the home database for Java programs: TCP, not a socket."""
     url = store.engine.url
     if url.host and not url.host.startswith("/"):
         return url
@@ -275,7 +275,7 @@ def reachable(store: PostgresStore, settings: Settings) -> URL:
 
 
 def branch_writer(session: object, load: Callable[[str, str], Any]) -> BranchWriter:
-    """Return what writes to branches by a session of another engine."""
+    """Return the branch writer of another engine's session."""
     said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
     if said is None:
         raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
@@ -291,7 +291,7 @@ def open_lake(
     embedded: bool,
     load: Callable[[str, str], Any],
 ) -> LakeOpener:
-    """Open the tables of a store; nothing is loaded before the first is asked for."""
+    """Open the tables of a store; nothing is loaded before first use."""
     place = WAREHOUSE.read("warehouse", str(warehouse)) if warehouse is not None else settings.warehouse
 
     def beside() -> str:

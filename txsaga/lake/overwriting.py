@@ -1,8 +1,8 @@
 """
-What an overwrite replaces, and whether that is still what it has seen.
+What an overwrite replaces, and whether that is still what it is based on.
 
-Files of its partitions are compared by name between the snapshot that it saw and the newest one, deletes included: any
-difference is somebody else's work, which the overwrite would undo without a word.
+The files of its partitions, deletes included, are compared by name between the snapshot that it is based on and the
+newest one: any difference is another writer's work, which the overwrite would silently undo.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ REMEDY = "begin anew, on what is there now"
 
 @dataclass(slots=True)
 class Replaced:
-    """The files that go, and every entry of the manifests that name them."""
+    """The files to be removed, and all entries of the manifests that list them."""
 
     files: list[DataFile] = field(default_factory=list)
     entries: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
     carried: list[ManifestFile] = field(default_factory=list)
-    """Manifests of a branch that take the place of one of ours: deletes count for what is older than they are."""
+    """Manifests of a branch that replace ours: their deletes apply to older files only."""
     delete_files: list[DataFile] = field(default_factory=list)
-    """The deletes among them."""
+    """The delete files in those manifests."""
 
     @property
     def paths(self) -> set[str]:
-        """Where the files lie."""
+        """The locations of the files."""
         return {file.file_path for file in self.files}
 
 
 def replaced(storage: Storage, metadata: Metadata, write: TableWrite, now: Mapping[str, Any] | None = None) -> Replaced:
-    """Return what an overwrite replaces; `TableMoved` when that is not what it has seen."""
+    """Return what an overwrite replaces; raise `TableMoved` if that has changed since its base."""
     newest = metadata.current
     number = None if newest is None else newest["snapshot-id"]
     found = _of(storage, metadata, write, newest)
@@ -54,7 +54,7 @@ def replaced(storage: Storage, metadata: Metadata, write: TableWrite, now: Mappi
         if (before.paths, before.deletes) != (found.paths, found.deletes):
             raise TableMoved(f"table {write.name} was changed where it is overwritten; {REMEDY}")
     if now is not None and now is not newest and now.get("snapshot-id") != number:
-        return _of(storage, metadata, write, now)  # behind an earlier write of the same transaction
+        return _of(storage, metadata, write, now)  # after an earlier write of this transaction
     return found
 
 

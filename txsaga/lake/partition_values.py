@@ -1,7 +1,7 @@
 """
-Partition values: of rows on their way into files, and in the words by which an overwrite names what it replaces.
+Partition values: of rows that are written to files, and of the partitions that an overwrite names.
 
-They are kept as the bytes that Iceberg itself keeps them as, in hex: any two writers agree on them.
+They are stored as hex of Iceberg's own bytes, so that any two writers agree on them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BY_TIME = {DayTransform: "day", MonthTransform: "day", YearTransform: "day", Hou
 
 
 def split(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[Record, pa.Table]]:
-    """Yield the rows of each partition with its values."""
+    """Yield the partition values and rows of each partition."""
     if spec.is_unpartitioned() or not rows.num_rows:
         if rows.num_rows:
             yield Record(), rows
@@ -57,12 +57,12 @@ def _decoded(code: int, values: Sequence[Sequence[object]]) -> list[Any]:
 
 
 def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> tuple[pa.Array, list[object]]:
-    """Return for each row the number of its value, and the values."""
+    """Return the index of each row's value, and the values."""
     column: pa.Array = rows.column(str(schema.find_column_name(field.source_id))).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0)
     if pa.types.is_timestamp(column.type) and type(field.transform) in BY_TIME:
-        column = pc.floor_temporal(column, unit=BY_TIME[type(field.transform)])  # far fewer values to work on
+        column = pc.floor_temporal(column, unit=BY_TIME[type(field.transform)])  # leaves far fewer distinct values
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     source = schema.find_field(field.source_id).field_type
     transform = field.transform.transform(source)
@@ -73,7 +73,7 @@ def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> tuple[pa.A
 
 
 def _internal(values: pa.Array) -> list[Any]:
-    """Return values as Iceberg counts them: moments and days as numbers."""
+    """Return values in Iceberg's representation: dates and times as numbers."""
     kind = values.type
     if pa.types.is_date32(kind):
         return values.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
@@ -86,7 +86,7 @@ def _internal(values: pa.Array) -> list[Any]:
 
 
 def named(name: TableName, metadata: TableMetadata, where: Mapping[str, object]) -> Where:
-    """Read what an overwrite is to replace: values of partition fields, or of columns that they take as they are."""
+    """Read what an overwrite replaces: values of partition fields, or of columns that are partitioned by identity."""
     spec, schema = metadata.spec(), metadata.schema()
     fields = {field.name: field for field in spec.fields}
     for field in spec.fields:
@@ -108,7 +108,7 @@ def named(name: TableName, metadata: TableMetadata, where: Mapping[str, object])
 
 
 def parts(where: Where | None) -> list[str]:
-    """Name what an overwrite replaces, for everybody else who would."""
+    """Return names for the parts that an overwrite replaces, for comparison with other overwrites."""
     if where is None:
         return [""]
     ordered = sorted(where.items())
@@ -119,7 +119,7 @@ def parts(where: Where | None) -> list[str]:
 
 
 def matches(metadata: TableMetadata, file: DataFile, where: Where | None, name: TableName) -> bool:
-    """Tell whether a file is in the partitions that an overwrite replaces."""
+    """Return whether a file is in the partitions that an overwrite replaces."""
     if where is None:
         return True
     spec = metadata.specs()[file.spec_id]

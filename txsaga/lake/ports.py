@@ -1,5 +1,5 @@
 """
-Tables: the rows of effects and pointers in a ledger, and the lake that stages writes.
+Ports of tables: effects and pointers in a ledger, and the lake that stages writes.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class TableLedger(Protocol):
     """Effects of transactions and pointers of tables, inside one open database transaction."""
 
     def keep(self, txid: int, effect: Effect) -> None:
-        """Keep what the decision of an undecided transaction shall do in the home database."""
+        """Store what the decision of an undecided transaction does in the home database."""
 
     def effects(self, txid: int) -> Sequence[Effect]:
-        """Return, in their order, the effects that count: those of the attempts that won their parts (R4)."""
+        """Return the effects that count, in order: those of the attempts that won their parts (R4)."""
 
     def pointer(self, name: TableName) -> str | None:
-        """Return the newest metadata of a table; None when there is no such table."""
+        """Return the location of a table's newest metadata; None if there is no such table."""
 
     def swap(self, swaps: Sequence[Swap]) -> None:
-        """Move pointers, each from the metadata that it must lead to; `PointerMoved` when one does not."""
+        """Move pointers, each from its expected metadata; raise `PointerMoved` if one has another."""
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
-        """Let only this undecided transaction overwrite parts of a table ('' is all of it).
+        """Reserve parts of a table for this undecided transaction to overwrite ('' is the whole table).
 
-        Return the undecided transaction that has one of them, or None when they are ours.
+        Return the undecided transaction that holds one of them, or None if they are now ours.
         """
 
 
 class TablePlace(NamedTuple):
-    """Whose write it is: names the folder of what is staged, so that whoever collects knows whom to ask."""
+    """The owner of a write: it names the staging folder, so that the collector finds the transaction."""
 
     transaction: str
     part: int
@@ -48,7 +48,7 @@ class TablePlace(NamedTuple):
 
 
 class TableStaging(NamedTuple):
-    """How rows are to be written."""
+    """How to write rows."""
 
     mode: WriteMode
     created: str | None = None
@@ -62,34 +62,34 @@ class BranchWriter(Protocol):
 
     @property
     def application(self) -> str:
-        """What the engine names as the origin of everything it writes."""
+        """The application id with which the engine marks everything it writes."""
 
     def require_able(self, name: TableName) -> None:
-        """Refuse a session that would not write where it is told, before a branch is begun."""
+        """Refuse, before a branch is begun, a session that would write elsewhere than to the branch."""
 
     def open(self, start: BranchStart) -> None:
-        """Make sure that the session sees a branch of ours, and mark what it writes until `close`."""
+        """Make sure that the session sees a branch of ours, and mark its writes until `close`."""
 
     def close(self) -> None:
-        """Leave the session as it was."""
+        """Restore the session."""
 
     def identifier(self, start: BranchStart) -> str:
-        """Return what the session calls a branch."""
+        """Return the session's name for a branch."""
 
     def sql(self, statement: str, args: object) -> object:
         """Run a statement."""
 
 
 class Tables(TableReader, Protocol):
-    """The tables of the home catalog, and what writes into them before a decision."""
+    """The tables of the home catalog, and staging writes to them before a decision."""
 
     def home_url(self) -> str:
-        """Return a URL of the store that programs in other processes can reach."""
+        """Return a URL of the store that other processes can reach."""
 
     def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = NO_TIME) -> Sequence[str]:
-        """Take away what was staged and will never be published; return where it lay.
+        """Delete what was staged and will never be published; return its locations.
 
-        What somebody voted against stays for the time of `keep_rejected`, by the store's clock.
+        What was voted down is kept for `keep_rejected`, by the store's clock.
         """
 
     def spark_settings(self) -> Mapping[str, str]:
@@ -98,37 +98,37 @@ class Tables(TableReader, Protocol):
     def create(
         self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
     ) -> TableWrite:
-        """Write the first metadata of a table that no pointer leads to."""
+        """Write the first metadata of a table that has no pointer yet."""
 
     def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
-        """Return the parts of a table that an overwrite takes, by names that any two writers agree on."""
+        """Return the parts of a table that an overwrite reserves, by names that any two writers agree on."""
 
     def base(self, name: TableName, created: str | None) -> int | None:
-        """Return what an overwrite of a table has seen: its newest snapshot now."""
+        """Return the snapshot that an overwrite is based on: the table's newest."""
 
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
-        """Write rows as files of a table and name them in one manifest; None when there is nothing to write.
+        """Write rows as files of a table and list them in one manifest; return None if there are none.
 
-        One clear error of `txsaga.errors` for what does not fit the table: then nothing is left to publish.
+        Rows that don't fit the table raise one clear error of `txsaga.errors`; nothing is left to publish.
         """
 
     def begin_branch(self, name: TableName, place: TablePlace, move: Callable[[Swap], None]) -> BranchStart:
-        """Give a table a branch that begins with what is published; `move` moves a pointer or raises `PointerMoved`."""
+        """Begin a branch with the published snapshot; `move` moves a pointer or raises `PointerMoved`."""
 
     def branch_writer(self, session: object) -> BranchWriter:
-        """Return what writes to branches by a session of another engine."""
+        """Return the branch writer of another engine's session."""
 
     def branched(
         self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
     ) -> TableWrite | None:
-        """Return the record of what lies on a branch now; None when nothing was written there.
+        """Return the record of what a branch contains now; None if nothing was written to it.
 
-        Where a statement looked for rows it is no append, though rows were added and nothing else.
-        `TableMoved` when the branch is not what it was begun as; one clear error where its session wrote past it.
+        If a statement looked for rows (`looked`), it is no append, even if it only added rows. Raise `TableMoved` if
+        the branch is not the one that was begun, and one clear error if its session wrote outside it.
         """
 
     def subject(self, write: TableWrite) -> Subject:
-        """Return the staged rows of a write as a gate sees them, and how many are published in their place."""
+        """Return the staged rows of a write for a gate, and how many published rows they replace."""
 
     def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` when an overwrite, or what a branch changed, can't be published any more."""
+        """Raise `TableMoved` if an overwrite, or the changes of a branch, can no longer be published."""

@@ -1,10 +1,10 @@
 """
 Publishing prepared writes: the next metadata of each table, written ahead of the decision that moves the pointers.
 
-An append never conflicts: it is put onto whatever is newest. An overwrite replaces what it has seen and nothing else:
-if a file of its partitions came, went or was deleted from since, it is refused, and its transaction rolls back. What
-lies on a branch becomes main as it was recorded where main is what it was; elsewhere it is one of these two. A process
-that stops in here leaves metadata that no pointer leads to; whoever decides next writes its own.
+An append never conflicts: it goes on top of the newest snapshot. An overwrite replaces exactly what it is based on: if
+a file of its partitions was added, removed or deleted from since, it is refused, and its transaction rolls back. If
+main has not moved, a branch becomes main as recorded; otherwise it is published as one of these two. A process that
+stops in here leaves metadata without a pointer; the next one to decide writes its own.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Swaps:
         self.written: list[str] = []
 
     def apply(self, ledger: Ledger) -> None:
-        """Move them in the decision's transaction."""
+        """Move the pointers in the decision's transaction."""
         ledger.swap(self.swaps)
 
     def drop(self) -> None:
-        """Delete what no pointer leads to."""
+        """Delete files that no pointer leads to."""
         try:
             for location in self.written:
                 self._storage.remove(location)
@@ -51,7 +51,7 @@ class Swaps:
             self.done()
 
     def done(self) -> None:
-        """Let others have their turn."""
+        """Release the turn to other processes."""
         self._turn.close()
 
 
@@ -65,7 +65,7 @@ class Publisher:
         """Write the next metadata of every table, one after the other."""
         writes = [TableWrite.read(effect.payload) for effect in effects]
         names = sorted(dict.fromkeys(write.name for write in writes))
-        swaps = Swaps(self._storage, self._turn(names) if again else ExitStack())  # who lost once waits for its turn
+        swaps = Swaps(self._storage, self._turn(names) if again else ExitStack())  # after a conflict, wait for the turn
         try:
             pointers = self._pointers(names)
             for name in names:
@@ -77,7 +77,7 @@ class Publisher:
         return swaps
 
     def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` when an overwrite can't be published any more."""
+        """Raise `TableMoved` if an overwrite can no longer be published."""
         metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
         if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, metadata.draft()):
             self._gone(write, metadata, metadata.current)
@@ -135,7 +135,7 @@ class Publisher:
         draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
 
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
-        """Let main lead to what lies on a branch, where main is what it was; drop the branch."""
+        """Drop a branch; if main has not moved since it was begun, point main at its head and return True."""
         if write.head is None or metadata.snapshot(write.head) is None:
             raise TableMoved(f"what branch {write.branch} of {write.name} holds is no longer known; {REMEDY}")
         unmoved = _is_unmoved(write, draft)
@@ -152,7 +152,7 @@ class Publisher:
     def _kept(
         self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps
     ) -> tuple[list[ManifestFile], Replaced]:
-        """Return the manifests that stay, some of them written anew, and what an overwrite replaces."""
+        """Return the manifests that stay, some of them rewritten, and what an overwrite replaces."""
         before = draft.current
         there = manifests.listed(self._storage, before)
 
@@ -175,14 +175,14 @@ class Publisher:
         return kept, gone
 
     def _gone(self, write: TableWrite, metadata: Metadata, before: Mapping[str, Any] | None) -> Replaced:
-        """Return what an overwrite, or a branch that changed rows, replaces of a snapshot."""
+        """Return what an overwrite, or a branch that changed rows, replaces in a snapshot."""
         if write.branch is not None:
             return rebased(self._storage, metadata, write, before)
         return replaced(self._storage, metadata, write, before)
 
 
 def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
-    """Return a snapshot that is published already, of one of the writes."""
+    """Return the snapshot of a write that is already published, if any."""
     published = set(metadata.lineage(metadata.current_id)) if any(write.branch for write in writes) else set[int]()
     for write in writes:
         if write.head in published or metadata.snapshot(write.snapshot) is not None:
@@ -191,13 +191,13 @@ def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
 
 
 def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
-    """Tell whether what a branch was begun from is still what is published."""
+    """Return whether the base of a branch is still the published snapshot."""
     now = draft.current
     return write.branch is not None and write.base == (None if now is None else now["snapshot-id"])
 
 
 def _require_schema(write: TableWrite, metadata: Metadata) -> None:
-    """Refuse rows that lack what the table has come to require since they were staged."""
+    """Refuse rows that lack columns which the table has required since they were staged."""
     raw: dict[str, Any] = metadata.raw
     schemas = {each["schema-id"]: each for each in raw["schemas"]}
     if write.schema == raw["current-schema-id"]:

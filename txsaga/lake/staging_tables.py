@@ -1,8 +1,8 @@
 """
-Staging tables in the home database: made like the table that is meant, sealed, put in their place, dropped.
+Staging tables in the home database: created like the target, sealed, moved into place, dropped.
 
-What each is for stands in its comment, which only its owner can write: the record alone makes nobody touch a table. All
-of it runs inside the caller's database transaction; if that is rolled back, none of it was done.
+The purpose of each is in its comment, which only its owner can write: a record alone never makes a process touch a
+table. Everything runs in the caller's database transaction; if that is rolled back, nothing was done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFIX = "txsaga_staged_"
 NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
 FORBIDDEN = "42501"
 PASSING = ("08", "25", "40", FORBIDDEN, "53", "55P03", "57", "58")
-"""How errors begin that the same rows need not meet again: of the server, of others, of a right that can be given."""
+"""SQLSTATE prefixes of errors that a retry may avoid: of the server, of other sessions, of a missing right."""
 
 FIND = """
 SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
@@ -36,7 +36,7 @@ LACKS = """
 SELECT attname FROM pg_attribute
  WHERE attrelid = :oid AND attname = ANY (:columns) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
  ORDER BY attnum"""
-# Whoever may insert and is refused all the same is refused by a policy, for what the row says.
+# If a login has INSERT and is refused all the same, a row security policy rejected the row.
 GUARDED = "SELECT row_security_active({table}::regclass) AND has_any_column_privilege({table}, 'INSERT')"
 GRANTED = """
 SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
@@ -53,7 +53,7 @@ SHAPE = """ARRAY(
     SELECT concat_ws(' ', indisunique, substring(pg_get_indexdef(indexrelid) FROM ' USING .*')) FROM pg_index
      WHERE indrelid = {of}
      ORDER BY 1)"""
-# What a table that takes another's place would lack, without a word.
+# What a table that replaces another would silently lack.
 LOST = f"""
 SELECT what FROM pg_class c, LATERAL (VALUES
     ('columns, indexes or checks of its own',
@@ -89,12 +89,12 @@ class Target(NamedTuple):
 
 
 def run(connection: Connection, sql: str) -> Any:
-    """Run a statement as it stands."""
+    """Run a statement literally."""
     return connection.exec_driver_sql(sql.replace("%", "%%"))
 
 
 def find(connection: Connection, said: str, ours: str) -> Target:
-    """Find a table by its name; ours are refused."""
+    """Find a table by its name; txsaga's own are refused."""
     row = connection.execute(text(FIND), {"said": said}).one_or_none()
     if row is None or not row.is_table:
         raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
@@ -129,7 +129,7 @@ def make(connection: Connection, target: Target, columns: Sequence[str], transac
 
 
 def read_mark(said: str | None) -> dict[str, Any]:
-    """Read what a comment says a table was staged for; nothing if it is not one of ours."""
+    """Read what a staging table's comment says; empty if it is not one of ours."""
     try:
         found = json.loads(said or "")
     except ValueError:
@@ -138,7 +138,7 @@ def read_mark(said: str | None) -> dict[str, Any]:
 
 
 def seal(connection: Connection, write: RowsWrite) -> int:
-    """Let nobody add rows any more; return how many there are, each of them once."""
+    """Prevent further inserts; return the number of rows, after checking that none is there twice."""
     run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
     count, different = run(connection, f"SELECT count(*), count(DISTINCT {NUMBER}) FROM {write.staging}").one()
     if count != different:
@@ -148,7 +148,7 @@ def seal(connection: Connection, write: RowsWrite) -> int:
 
 
 def place(connection: Connection, write: RowsWrite) -> None:
-    """Put staged rows in their place; `EffectConflict` when they can't be, `InDoubt` when another login has to."""
+    """Publish staged rows; raise `EffectConflict` if they don't fit, `InDoubt` if another login has to do it."""
     own = connection.execute(text(OWN), {"staging": write.staging}).one_or_none()
     if own is None:
         raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
@@ -161,7 +161,7 @@ def place(connection: Connection, write: RowsWrite) -> None:
 
 
 def require_kept(connection: Connection, targets: Sequence[str]) -> None:
-    """Check what these tables put off until COMMIT, where a refusal could not be told from a broken decision."""
+    """Check deferred constraints now: at COMMIT a refusal would look like a failed decision."""
     with _placing(", ".join(targets)):
         run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
 
@@ -174,11 +174,11 @@ def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
         for name in others:
             run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
     for role in connection.execute(text(GRANTED), {"staging": write.staging}).scalars().all():
-        run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: nobody reads it yet
+        run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: none reads it yet
 
 
 def _try_attaching(connection: Connection, write: RowsWrite) -> None:
-    """Attach the empty table and take it back; what its bounds mean is checked row by row, not by the decision."""
+    """Attach the empty table and undo that; its bounds are checked as rows are staged, not by the decision."""
     if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
         raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
     with _refusing(write), connection.begin_nested() as trial:
@@ -262,12 +262,12 @@ def _require_right(connection: Connection, target: Target, write: RowsWrite) -> 
 
 
 def quoted(name: str) -> str:
-    """Write a name as SQL says it."""
+    """Quote an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(value: str) -> str:
-    """Write a text as SQL says it."""
+    """Quote an SQL string."""
     return "'" + value.replace("'", "''") + "'"
 
 

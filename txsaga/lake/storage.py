@@ -1,8 +1,8 @@
 """
-Files of tables, wherever they lie: local folders, or object stores by PyIceberg's FileIO.
+Files of tables: in local folders, or in object stores by PyIceberg's FileIO.
 
-What a pointer may lead to is kept first: it is on disk. If a local file were only in the cache of the system, a power
-cut would leave a table without its metadata.
+Before a pointer may lead to a file, `keep` syncs it to disk. If a local file were only in the system's cache, a power
+failure could leave a table without its metadata.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Storage:
         self.properties = dict(properties)
 
     def io(self, location: str) -> FileIO:
-        """Return PyIceberg's way to a location."""
+        """Return the PyIceberg FileIO of a location."""
         return load_file_io(self.properties, location)
 
     def read(self, location: str) -> bytes:
@@ -43,7 +43,7 @@ class Storage:
             raise WarehouseAway(f"{location} can't be read: {error}; retry when its storage is back") from error
 
     def write(self, location: str, data: bytes) -> None:
-        """Write a new file; `keep` makes sure that it stays."""
+        """Write a new file; `keep` makes it durable."""
         try:
             path = local(location)
             if path is None:
@@ -57,16 +57,16 @@ class Storage:
             raise WarehouseAway(f"{location} can't be written: {error}; retry when there is room") from error
 
     def keep(self, locations: Iterable[str]) -> None:
-        """Make sure that local files stay, and their names; an object store keeps what it has acknowledged."""
+        """Sync local files and their folders; an object store has stored what it acknowledged."""
         paths = [path for location in locations if (path := local(location)) is not None]
         if not paths:
             return
-        with ThreadPoolExecutor(SYNCS) as pool:  # the disk takes them together
+        with ThreadPoolExecutor(SYNCS) as pool:  # the disk merges concurrent syncs
             for wave in (paths, sorted({path.parent for path in paths})):
                 list(pool.map(_sync, wave))
 
     def remove(self, location: str) -> None:
-        """Delete a file; one that is gone is no error."""
+        """Delete a file; a missing one is no error."""
         try:
             self.io(location).delete(location)
         except FileNotFoundError:
@@ -86,7 +86,7 @@ def local(location: str) -> Path | None:
 
 
 def location_of(said: str | Path) -> str:
-    """Write a folder or URI as the absolute location that every engine reads alike: symbolic links are resolved."""
+    """Return a folder or URI as an absolute location that all engines read alike: symbolic links are resolved."""
     if isinstance(said, Path) or "://" not in said:
         return f"file://{os.path.realpath(said)}"
     return said.rstrip("/")

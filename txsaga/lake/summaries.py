@@ -1,4 +1,4 @@
-"""The summary of a snapshot: what it added and removed, and what the table holds with it, as every engine writes it."""
+"""The summary of a snapshot: what it adds and removes, and the table's totals, in the format of every engine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from txsaga.lake.overwriting import Replaced
 from txsaga.lake.table import TableWrite, WriteMode
 
 TRANSACTION = "txsaga-transaction"
-"""The key under which a snapshot names its transaction: a second witness while the snapshot lives."""
+"""The summary key for a snapshot's transaction: a second witness while the snapshot exists."""
 
 
 def of(write: TableWrite, gone: Replaced, before: Mapping[str, str] | None) -> dict[str, str]:
-    """Write the summary of a write."""
+    """Return the summary of a write."""
     removed_rows, removed_size = (
         sum(file.record_count for file in gone.files),
         sum(file.file_size_in_bytes for file in gone.files),

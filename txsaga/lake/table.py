@@ -1,9 +1,8 @@
 """
-Tables of the home catalog: their names, what a transaction writes into them, the swap of their pointers.
+Tables of the home catalog: their names, the writes of a transaction, the swap of their pointers.
 
-A table is a pointer to its newest metadata file. A `TableWrite` is the record of a prepared write: everything that
-is needed to publish it without the process that staged it. If a record were incomplete, only its own
-process could commit.
+A table is a pointer to its newest metadata file. A `TableWrite` records a prepared write: everything that is needed to
+publish it without the process that staged it. If it were incomplete, only that process could commit.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from txsaga.errors import ConfigError, OtherCatalog
 TABLE_EFFECT = "table"
 """The kind of a home effect that swaps a table's pointer."""
 ROWS_EFFECT = "rows"
-"""The kind of one that puts staged rows of the home database in their place."""
+"""The kind of a home effect that moves staged rows into a table of the home database."""
 
 
 class TableName(NamedTuple):
-    """Where a table is found: the catalog, the namespace (with dots, if it has levels) and its name."""
+    """The name of a table: catalog, namespace (with dots, if it has levels) and table."""
 
     catalog: str
     namespace: str
@@ -33,7 +32,7 @@ class TableName(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """One pointer: from the metadata that it must lead to (None: there must be no such table) to the next."""
+    """The move of one pointer: from the expected metadata (None: there must be no such table) to the next."""
 
     name: TableName
     old: str | None
@@ -41,9 +40,9 @@ class Swap(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """Something that is done in the home database by the decision itself, whoever decides (R2).
+    """Something that the decision itself does in the home database, in whichever process decides (R2).
 
-    It is a named contribution: only that of the attempt that won its part counts (R4).
+    It is part of a named contribution: only that of the attempt that won its part counts (R4).
     """
 
     kind: str
@@ -53,21 +52,21 @@ class Effect(NamedTuple):
 
 
 class BranchStart(NamedTuple):
-    """Where a branch of a table begins: another engine writes to it, and nobody looks before the decision."""
+    """The start of a branch of a table: another engine writes to it, and it is not read before the decision."""
 
     table: TableName
     branch: str
     uuid: str
-    """Of the table."""
+    """The id of the table."""
     base: int | None
-    """What was published then."""
+    """The published snapshot at that time."""
     first: int
-    """The snapshot that the branch begins with: that one, or an empty one where nothing was."""
+    """The branch's first snapshot: the published one, or an empty one if there was none."""
     schema: int
 
 
 class WriteMode(StrEnum):
-    """What a write does with the rows that are there."""
+    """What a write does to the existing rows."""
 
     CREATE = "create"
     APPEND = "append"
@@ -76,48 +75,48 @@ class WriteMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """A prepared write: files that lie there and are named by one manifest, invisible until the pointer moves."""
+    """A prepared write: stored files, listed in one manifest and invisible until the pointer moves."""
 
     name: TableName
     uuid: str
-    """Of the table: another one of the same name is not written to."""
+    """The id of the table: another table of the same name is not written to."""
     mode: WriteMode
     snapshot: int
-    """Its number, given out before: a second try is recognised."""
+    """The snapshot id, chosen in advance: a second try is recognised."""
     manifest: Mapping[str, object] | None
-    """None where an overwrite leaves nothing."""
+    """None if an overwrite adds no rows."""
     schema: int
     spec: int
     base: int | None = None
-    """What an overwrite has seen."""
+    """The snapshot that an overwrite is based on."""
     where: Mapping[str, Sequence[str | None]] | None = None
-    """Of an overwrite: the values of partition fields that it replaces; None: everything."""
+    """The partition values that an overwrite replaces; None: everything."""
     files: int = 0
     rows: int = 0
     size: int = 0
     created: str | None = None
-    """The first metadata of a table that comes to be with this transaction."""
+    """The first metadata of a table that this transaction creates."""
     folder: str = ""
-    """Where its files were staged."""
+    """The folder of its staged files."""
     properties: Mapping[str, str] = field(default_factory=dict)
     branch: str | None = None
-    """Where another engine wrote it; then its base is what was published when the branch began."""
+    """The branch that another engine wrote; `base` is then the snapshot published when it began."""
     head: int | None = None
-    """The newest snapshot there when it was recorded: what is published, whatever is written there later."""
+    """The newest snapshot of the branch when it was recorded: this is published, even if more is written later."""
     rebase: bool = False
-    """Whether what it changed may be carried onto a table that was changed in other partitions since."""
+    """Whether its changes may be carried over to a table that has changed in other partitions since."""
 
     def payload(self) -> dict[str, object]:
-        """Write it as JSON keeps it."""
+        """Return the record as JSON."""
         said = {**asdict(self), "name": list(self.name), "mode": self.mode.value}
-        if self.branch is None:  # as programs know it that know no branches
+        if self.branch is None:  # readable by versions without branches
             for name in ("branch", "head", "rebase"):
                 del said[name]
         return said
 
     @classmethod
     def read(cls, payload: Mapping[str, object]) -> TableWrite:
-        """Read what `payload` wrote."""
+        """Read the result of `payload`."""
         name, mode = payload["name"], payload["mode"]
         assert isinstance(name, list) and isinstance(mode, str)
         values: dict[str, object] = {**payload, "name": TableName(*name), "mode": WriteMode(mode)}
@@ -125,7 +124,7 @@ class TableWrite:
 
 
 def read_name(catalog: str, said: str) -> TableName:
-    """Read a name as [catalog.]namespace.table."""
+    """Parse a name given as [catalog.]namespace.table."""
     parts = said.split(".") if isinstance(said, str) else []
     if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
         raise ConfigError(f"{said!r} names no table; write namespace.table, in letters, digits and _")

@@ -6,8 +6,8 @@ Writing into tables inside a transaction: staged at once, visible with its decis
     tx.table("bank.ledger").branch(spark)  # any statement of Spark's, on a branch
     tx.rows("shop.sale").insert(frame)  # a table of the home database itself
 
-Each write is staged where nobody reads, then its record is stored; from there on whoever decides publishes it (R2).
-If a writer stops between the two, its files are nobody's, and are collected.
+Each write is staged where no reader sees it, then its record is stored; from then on any process that decides publishes
+it (R2). If a writer stops between the two, its files belong to no record, and are collected.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from txsaga.messages.tx_records import TxRecords
 
 
 class HomeTable:
-    """A table of the home database, as a transaction writes to it."""
+    """A table of the home database, for writing in a transaction."""
 
     def __init__(self, writes: TableWrites, name: str) -> None:
         self._writes, self.name = writes, name
 
     def insert(self, rows: object) -> int:
-        """Add rows, a DataFrame of Spark or an Arrow table or reader; return how many."""
+        """Add rows, a Spark DataFrame or an Arrow table or reader; return how many."""
         return self._writes.put(self.name, rows, RowsWay(RowsMode.INSERT))
 
     def attach(self, rows: object, partition: str, bounds: str) -> int:
-        """Add rows as a partition of this name and these bounds, `FOR VALUES …` as SQL says them; return how many."""
+        """Add rows as a partition with this name and these bounds (SQL: `FOR VALUES …`); return how many."""
         return self._writes.put(self.name, rows, RowsWay(RowsMode.ATTACH, partition, bounds))
 
     def replace(self, rows: object) -> int:
-        """Put a new table of these rows in the place of the whole one; return how many."""
+        """Replace the whole table by a new one with these rows; return how many."""
         return self._writes.put(self.name, rows, RowsWay(RowsMode.REPLACE))
 
 
 TABLE = "{table}"
 ADDS = re.compile(r"(?:\s|--[^\r\n]*[\r\n]|/\*(?:(?!\*/).)*\*/)*INSERT\s+INTO\b", re.IGNORECASE | re.DOTALL)
-"""A statement that adds rows, whatever comments it begins with. All others look for rows: a MERGE that found none adds
-rows too, and its branch does not tell."""
+"""A statement that adds rows, with any leading comments. All others count as looking for rows: a MERGE that found none
+adds rows too, and its branch does not show that it looked."""
 ENTER = 'use it as `with tx.table("…").branch(spark) as ledger:`, and write inside that block'
 
 
@@ -84,16 +84,16 @@ class TableBranch:
 
     @property
     def branch(self) -> str:
-        """The name of the branch, for engines that take it by itself."""
+        """The name of the branch, for engines that take it separately."""
         return self._start.branch
 
     @property
     def identifier(self) -> str:
-        """What Spark calls the branch: for SQL, and for `DataFrame.writeTo`."""
+        """Spark's name of the branch: for SQL, and for `DataFrame.writeTo`."""
         return self._of_spark.identifier(self._start)
 
     def sql(self, statement: str, args: object = None) -> Any:  # what Spark returns
-        """Run a statement of Spark's, with the branch in the place of {table}."""
+        """Run a Spark statement, with the branch in place of {table}."""
         if TABLE not in statement:
             raise ConfigError(f"this statement names no {TABLE}, where the branch belongs: MERGE INTO {TABLE} t …")
         writer, spoken = self._of_spark, statement.replace(TABLE, self.identifier)
@@ -101,7 +101,7 @@ class TableBranch:
         return writer.sql(spoken, args)
 
     def __enter__(self) -> Self:
-        """Begin the branch with what is published now."""
+        """Begin the branch at the snapshot that is published now."""
         if self._begun is not None or self.write is not None:
             raise TransactionError(f"this branch of {self.name} was begun already; ask for another: branch(spark)")
         gates.warmed(self._gate)
@@ -119,7 +119,7 @@ class TableBranch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Record what lies there; after an error nothing of it counts."""
+        """Record what the branch contains; after an error nothing of it counts."""
         assert self._begun is not None
         start, place = self._begun
         self._leave()
@@ -152,11 +152,11 @@ CREATED = "a table is created before anything is written to it, and once"
 
 
 class TableWrites:
-    """What one contribution to a transaction writes into tables."""
+    """The writes of one contribution to a transaction into tables."""
 
     def __init__(self, kernel: Kernel, part: int, life: Callable[[str], TxRecord]) -> None:
         self._kernel, self._part = kernel, part
-        self._life = WeakMethod(life)  # a transaction that nobody holds any more must not be kept by its tables
+        self._life = WeakMethod(life)  # weak: its tables must not keep an unused transaction alive
         self._lives = TxRecords(kernel)
         self._numbers, self._created = count(1), dict[TableName, str]()
         self._seen: dict[TableName, int | None] = {}
@@ -165,7 +165,7 @@ class TableWrites:
         self.recorded: list[Effect] = []
 
     def life(self, what: str) -> TxRecord:
-        """Return the transaction's row, for what is bound to it."""
+        """Return the transaction's record."""
         life = self._life()
         if life is None:
             raise TransactionError(f"can't {what}: its transaction is over")
@@ -194,7 +194,7 @@ class TableWrites:
         self.may_conflict = True
 
     def take(self, name: TableName, where: Mapping[str, object] | None) -> None:
-        """Take what an overwrite replaces, and remember what it has seen."""
+        """Reserve what an overwrite replaces, and remember the snapshot that it is based on."""
         life, tables = self.life("overwrite a table"), self._kernel.tables
         created = self._created.get(name)
         if name not in self._seen:
@@ -215,7 +215,7 @@ class TableWrites:
         properties: Mapping[str, str],
         gate: Gate | None = None,
     ) -> TableWrite | None:
-        """Stage rows, let a gate look at them, and store the record of both."""
+        """Stage rows, let a gate judge them, and store the record of both."""
         life, tables, created = self.life("write to a table"), self._kernel.tables, self._created.get(name)
         gate = gates.warmed(gate)
         if name in self._branched:
@@ -229,11 +229,11 @@ class TableWrites:
         return write
 
     def branch_writer(self, session: object) -> BranchWriter | None:
-        """Return what writes to branches by a session."""
+        """Return the branch writer of a session."""
         return None if session is None else self._kernel.tables.branch_writer(session)
 
     def begin_branch(self, name: TableName) -> tuple[BranchStart, TablePlace]:
-        """Begin a branch of a table, which is the first that this transaction writes of it."""
+        """Begin a branch of a table, which must be this transaction's first write to it."""
         life = self.life("write to a table")
         if name in self._branched or any(write.name == name for write in self.known(life)):
             raise TransactionError(
@@ -254,7 +254,7 @@ class TableWrites:
         return start, place
 
     def end_branch(self, start: BranchStart) -> None:
-        """Write to a branch no more."""
+        """Stop writing to a branch."""
         self._branched.discard(start.table)
 
     def record_branch(
@@ -267,7 +267,7 @@ class TableWrites:
         looked: bool,
         gate: Gate | None,
     ) -> TableWrite | None:
-        """Store the record of what lies on a branch; None when nothing was written there."""
+        """Store the record of what a branch contains; return None if nothing was written to it."""
         life = self.life("write to a table")
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(start.table)):
             application = None if writer is None else writer.application
@@ -278,16 +278,16 @@ class TableWrites:
         return write
 
     def admit(self, write: TableWrite) -> None:
-        """Look at what lies on a branch before it is recorded."""
+        """Check what a branch contains before it is recorded."""
 
     def known(self, life: TxRecord) -> Sequence[TableWrite]:
-        """Return what was written into tables so far."""
+        """Return the table writes so far."""
         return [TableWrite.read(each.payload) for each in self.recorded if each.kind == TABLE_EFFECT]
 
     def _judge(
         self, life: TxRecord, name: TableName, place: TablePlace, write: TableWrite | None, gate: Gate | None
     ) -> None:
-        """Let a gate look at what was staged, and store the record of both."""
+        """Let a gate judge what was staged, and store the record of both."""
         tables, found = self._kernel.tables, None
         if write is not None and write.mode is WriteMode.OVERWRITE:
             tables.require_unmoved(write)
@@ -310,13 +310,13 @@ class TableWrites:
         return write.rows
 
     def file(self, life: TxRecord, about: object, effect: Effect) -> None:
-        """Store what was staged."""
+        """Store the effect of a staged write."""
         with self._recording(life, about) as ledger:
             ledger.keep(life.txid, effect)
         self.recorded.append(effect)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
-        """Let a gate look at rows that are written somewhere else, and store its vote."""
+        """Let a gate judge rows that are written elsewhere, and store its vote."""
         gates.started(gate)
         life = self.life("check rows")
         ballot = f"{about} {self._part}.{self.attempt(life)}.{next(self._numbers)}"
@@ -325,11 +325,11 @@ class TableWrites:
         return found
 
     def attempt(self, life: TxRecord) -> int:
-        """Return the number of the attempt, which names what it stages."""
+        """Return the number of the attempt, for naming what it stages."""
         return life.owner
 
     def own(self, ledger: Ledger, life: TxRecord) -> None:
-        """Lock a life, and make sure that it is still ours and open."""
+        """Lock the transaction's record, and make sure that it is still ours and open."""
         self._lives.own(ledger, life)
 
     def _identity(self, life: TxRecord) -> str:
@@ -347,7 +347,7 @@ class TableWrites:
         self._require_passed(found)
 
     def _require_passed(self, found: Judged | None) -> None:
-        """Raise what a gate says no with; whoever drops that can do no local work that could not be taken back."""
+        """Raise a gate's no; if the caller ignores it, local work that can't be undone is no longer possible."""
         if found is not None:
             self.may_conflict = self.may_conflict or found.poll.result is not Result.CARRIED
             gates.require_passed(found)
@@ -363,7 +363,7 @@ class TableWrites:
 
 
 class Table:
-    """One table, as a transaction writes to it."""
+    """One table, for writing in a transaction."""
 
     def __init__(self, writes: TableWrites, name: TableName) -> None:
         self._writes, self.name = writes, name
@@ -375,21 +375,21 @@ class Table:
         partitions: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> Table:
-        """Create it with the transaction: before that is decided nobody sees it."""
+        """Create the table with the transaction: it is invisible until the decision."""
         self._writes.create(self.name, columns, partitions, properties or {})
         return self
 
     def append(
         self, rows: object, *, properties: Mapping[str, str] | None = None, gate: Gate | None = None
     ) -> TableWrite | None:
-        """Add rows: an Arrow table or reader, or a Spark DataFrame; None when there are none.
+        """Add rows: an Arrow table or reader, or a Spark DataFrame; return None if there are none.
 
-        `NotCarried` when a gate says no to them: the transaction can only roll back.
+        Raise `NotCarried` if a gate votes no: the transaction can then only roll back.
         """
         return self._writes.write(self.name, rows, WriteMode.APPEND, None, properties or {}, gate)
 
     def taking(self, where: Mapping[str, object] | None = None) -> Table:
-        """Say early what will be overwritten: nobody else begins to, and what is there now is what is replaced."""
+        """Reserve early what will be overwritten: no other one can begin to, and what is there now is replaced."""
         self._writes.take(self.name, where)
         return self
 
@@ -403,8 +403,8 @@ class Table:
     ) -> TableWrite | None:
         """Replace whole partitions, or everything, by rows.
 
-        `TableMoved` when somebody else changed them meanwhile: here, or at the decision. `NotCarried` when a gate says
-        no to the rows.
+        Raise `TableMoved`, here or at the decision, if another writer changed them meanwhile, and `NotCarried` if a
+        gate votes no to the rows.
         """
         if where is not None:
             check_kind(where, Mapping, "where", "give values by partition, like {'day': day}")
@@ -412,9 +412,9 @@ class Table:
         return self._writes.write(self.name, rows, WriteMode.OVERWRITE, where, properties or {}, gate)
 
     def branch(self, spark: object = None, *, gate: Gate | None = None, rebase: bool = False) -> TableBranch:
-        """Return a branch of it, for any statement of Spark's: `with tx.table(…).branch(spark) as ledger:`.
+        """Return a branch for any Spark statement: `with tx.table(…).branch(spark) as ledger:`.
 
-        What lies there when its block is left is published as it is; where the table was changed meanwhile, appends are
-        put onto that, and with `rebase` what was changed in other partitions. Else it is a `TableMoved`.
+        What it contains at the end of its block is published unchanged. If the table has changed meanwhile, appends go
+        on top of that, and with `rebase` also changes to other partitions. Otherwise `TableMoved` is raised.
         """
         return TableBranch(self._writes, self.name, self._writes.branch_writer(spark), gate=gate, rebase=rebase)

@@ -1,8 +1,8 @@
 """
-What is set up in a store, and seen to: topics, groups, checks, dead letters, replays.
+Administration of a store: topics, groups, checks, dead letters, replays.
 
-The broker inherits it; it keeps nothing here. If one of these is never called, topics and groups are what their first
-users made of them.
+The broker inherits it; it has no state of its own. If none of these is ever called, topics and groups are as their
+first users created them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CHANGEABLE = PolicyChanges.__optional_keys__
 
 
 class Administration(OfBroker):
-    """A store, as its administrators use it."""
+    """The administrative methods of a broker."""
 
     def _start(self) -> None:
-        """Run what is needed to get anything done; the broker says what that is."""
+        """Start the roles; the broker overrides this."""
 
     def create_topic(
         self,
@@ -43,18 +43,18 @@ class Administration(OfBroker):
         retention: timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Create a topic; the same again is no error."""
+        """Create a topic; repeating it is not an error."""
         create = self._kernel.topics.create
         return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
 
     def alter_topic(
         self, name: str, *, retention: timedelta | None = None, retention_bytes: int | None = None
     ) -> Topic:
-        """Keep a topic's messages for another time or size than before; what is left out is not limited."""
+        """Change a topic's retention time and size; an omitted one is unlimited."""
         return self._kernel.topics.alter(name, retention=retention, retention_bytes=retention_bytes)
 
     def reject_transactions(self, rejecting: bool) -> None:
-        """Let every process of this store refuse new halves and keyed transactions, or take them again."""
+        """Make every process of this store refuse new halves and keyed transactions, or accept them again."""
         check_kind(rejecting, bool, "rejecting", "give True or False")
         self._kernel.store.registry.reject_transactions(rejecting)
 
@@ -67,7 +67,7 @@ class Administration(OfBroker):
         why: str = "replayed",
         dry_run: bool = False,
     ) -> ReplayResult:
-        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
+        """Commit the messages of a rolled back transaction in a new one, once; a dry run only returns which."""
         check_txid(txid)
         for said, what in ((who, "who"), (why, "why")):
             check_text(said, what, "it is kept with the replay: give a text")
@@ -79,18 +79,18 @@ class Administration(OfBroker):
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that this store belongs to, if it was ever told."""
+        """The cluster that this store belongs to, if one is set."""
         return self._kernel.store.registry.cluster
 
     def join_cluster(self, name: str | None) -> None:
-        """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
+        """Set permanently which cluster this store belongs to; it can't be mixed with brokers of another cluster."""
         if name is not None:
             check_name(name, what="cluster", known=lambda: self.cluster == name)
         with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
             self._kernel.store.registry.join_cluster(name)
 
     def set_checks(self, group: str, **changes: Unpack[CheckOptions]) -> Group:
-        """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        """Override when and how often a producer group is checked, named as in `CheckProfile`; None resets."""
         check_text(group, "the producer group", "give its name")
         said, registry = kept(changes), self._kernel.store.registry
         known = registry.find_group(group)
@@ -101,7 +101,7 @@ class Administration(OfBroker):
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What consumer groups gave up."""
+        """The dead letters of consumer groups."""
         return DeadLetters(self._kernel)
 
     def create_group(
@@ -116,7 +116,7 @@ class Administration(OfBroker):
         longest_retry: timedelta = timedelta(minutes=5),
         expires: timedelta | None = timedelta(days=30),
     ) -> ConsumerGroup:
-        """Register a group whose members work messages off one by one; one that exists stays as it is."""
+        """Register a group whose members process messages one by one; an existing group is unchanged."""
         policy = Policy(
             ordered=ordered,
             max_attempts=max_attempts,
@@ -129,16 +129,16 @@ class Administration(OfBroker):
         return create_group(self._kernel, name, policy)
 
     def alter_group(self, name: str, **changes: Unpack[PolicyChanges]) -> ConsumerGroup:
-        """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""
+        """Change how a group handles failed messages, or when it expires, named as in `create_group`."""
         unknown = changes.keys() - CHANGEABLE
         if unknown:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
         return alter_group(self._kernel, name, changes)
 
     def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
-        """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
+        """Move an inactive group's position in its topics, or in one; a dry run only returns the moves."""
         return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
 
     def leave_topic(self, group: str, topic: str, *, dry_run: bool = True) -> Sequence[Position]:
-        """Take a group that nobody reads out of a topic; a dry run only tells where it stands there."""
+        """Remove an inactive group from a topic; a dry run only returns its positions there."""
         return leave_topic(self._kernel, group, topic, dry_run=dry_run)

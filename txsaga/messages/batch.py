@@ -1,10 +1,10 @@
 """
-One batch of the hot path as calls of a line, and its answers, whatever happens to the connection.
+One batch of the hot path: its calls on a connection, and its answers, whatever happens to the connection.
 
-A batch is one transaction: its stores and its decisions are all there or none is. When its answer was lost
-it is looked up by its numbers before anything is sent again: the old backend is ended first, so that it
-can't store the batch after we looked (R14). If that look were left out, a caller would retry a message that
-lies there already, and an orphan half would wait for a decision for ever.
+A batch is one transaction: all its stores and decisions are committed, or none. If its answer was lost, it is looked up
+by its numbers before anything is sent again: the old backend is ended first, so that it can't store the batch after the
+lookup (R14). Without the lookup, a caller would retry a message that is already stored, and an orphan half would wait
+for a decision for ever.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from txsaga.store.values import (
 from txsaga.store.wire import Call, Rows
 
 RESENDS = 3
-"""A batch that breaks each connection it is sent on would be sent for ever."""
+"""Maximum resends: a batch that breaks every connection would be sent for ever."""
 
 
 class CallKind(IntEnum):
-    """What is stored with a half; a number, since it is looked up for each."""
+    """What is stored with a half; an integer for speed: it is looked up per half."""
 
-    HELD = auto()  # nothing: somebody decides it
+    HELD = auto()  # nothing: it is decided later
     PLAIN = auto()  # its COMMIT
-    LATER = auto()  # when it is due
+    LATER = auto()  # the time when it is due
 
 
 def kind_of(half: Half) -> CallKind:
-    """Tell the kind of a half."""
+    """Return the kind of a half."""
     if half.plain:
         return CallKind.PLAIN
     return CallKind.HELD if half.due is None else CallKind.LATER
 
 
 class HotStore(NamedTuple):
-    """A call that stores halves of one kind, and the number that finds them again."""
+    """A call that stores halves of one kind, and the batch number for finding them."""
 
     call: Call
     number: Value
@@ -69,8 +69,8 @@ class HotStore(NamedTuple):
 class HotBatch:
     """What one transaction writes.
 
-    Its ends are the session's `own` when it stored all their halves itself. In another session they are like others,
-    and so they are among others: two batches that decide the same must meet their numbers in the same order.
+    With `own` its ends are written unchecked: the session stored all their halves itself. Otherwise, even if only some
+    are others', all are checked together: two batches with the same ends must take their numbers in the same order.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HotBatch:
         self._stores = [_store(hot, kind, stored) for kind, stored in self.stored.items()]
 
     def answered(self, line: PipelineConnection, low: int, here: Sequence[Value]) -> tuple[dict[CallKind, Rows], Rows]:
-        """Run the batch until its answer is known: rows of each kind of halves, and of decisions."""
+        """Run the batch until its answer is known; return the rows of each kind of half, and of the decisions."""
         try:
             return self._by_kind(self._first(line, here))
         except ConnectionLost:
@@ -97,14 +97,14 @@ class HotBatch:
         try:
             return self._by_kind(self._again(line, low))
         except (TxSagaError, ConnectionLost) as reason:
-            # Whatever went wrong behind the first loss, it says nothing about the first try.
+            # An error after the first loss shows nothing about the first try.
             raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
 
     def _first(self, line: PipelineConnection, here: Sequence[Value]) -> Sequence[Rows]:
         stores, alike = [store.call for store in self._stores], self._hot.prepare_alike
         if self._lone is not None and alike is not None and stores[0].sql == alike.one:
             stored = line.exchange([Call(self._lone, [*stores[0].values, *here])], alone=self._alone)
-            if stored[0]:  # none is there while the store rejects, or is another one: the long way tells which
+            if stored[0]:  # empty if the store rejects, or is another one: the full statement finds out which
                 return stored
         if not self._ends:
             return line.exchange(stores)
@@ -115,12 +115,12 @@ class HotBatch:
                 )
                 if written == len(self._ends):
                     return [*stored, [(end.txid,) for end in self._ends]]
-                self.own = None  # somebody's trigger left some out: what stands of each is asked for
+                self.own = None  # a user's trigger skipped some: ask for the outcome of each
                 return [*stored, []]
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise
-                self.own = None  # one of them was decided by others: nothing was written
+                self.own = None  # another process decided one of them: nothing was written
         return line.exchange([*stores, *self._decides()])
 
     def _again(self, line: PipelineConnection, low: int) -> Sequence[Rows]:
@@ -134,7 +134,7 @@ class HotBatch:
         raise reason
 
     def _found(self, line: PipelineConnection, low: int, decides: Sequence[Call]) -> list[Rows] | None:
-        """Look whether the batch was stored; then its decisions are asked for alone."""
+        """If the batch was stored, run only its decisions and return all rows; None if it was not."""
         if not self._stores:
             return None
         lookups = [Call(self._hot.batch, [int8(low), store.number]) for store in self._stores]
@@ -144,7 +144,7 @@ class HotBatch:
         return stored + (line.exchange(decides) if decides else [])
 
     def _decides(self) -> list[Call]:
-        """Write the calls that decide whatever they are told, once it was looked at."""
+        """Return the calls that check the halves and decide them."""
         recalls = [end for end in self._ends if end.recalls]
         decides = [end for end in self._ends if not end.recalls] if recalls else self._ends
         kinds = ((self._hot.decide, decides), (self._hot.recall, recalls))
@@ -156,12 +156,12 @@ class HotBatch:
 
 
 def standing(hot: Hot, ends: Sequence[End]) -> Call:
-    """Ask what stands for ends that got no row of their own, or what is wrong with them."""
+    """Return the call that asks for the final decision, or the fault, of ends that got no row."""
     return Call(hot.standing.of(len(ends)), _named(ends))
 
 
 def _store(hot: Hot, kind: CallKind, halves: Sequence[Half]) -> HotStore:
-    number = int8(random.getrandbits(63))  # tells batches apart, guards nothing
+    number = int8(random.getrandbits(63))  # distinguishes batches, not a secret
     alike = hot.prepare_alike if kind is CallKind.HELD else hot.publish_alike if kind is CallKind.PLAIN else None
     if alike is not None and (values := _alike_values(halves)):
         return HotStore(Call(alike.of(len(halves)), [number, *values]), number, kind)
@@ -174,7 +174,7 @@ def _store(hot: Hot, kind: CallKind, halves: Sequence[Half]) -> HotStore:
 
 
 def _alike_values(halves: Sequence[Half]) -> list[Value | None]:
-    """Lay out halves of one message each that differ in nothing but queue and body; none when they do."""
+    """Lay out single-message halves that differ only in queue and body; return [] if they differ in more."""
     group, _, evidence, immunity = halves[0][:4]
     qids, bodies = [], []
     for half in halves:

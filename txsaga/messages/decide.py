@@ -1,14 +1,14 @@
 """
-The one way to decide a keyed or flow transaction.
+The only code that decides a keyed or flow transaction.
 
-Whoever decides, owner or check-back, does it here: the `tx` row is locked, the transaction's home effects are
-applied, the op row is written, all in one database transaction. A decision written any other way would
-make messages appear without the cursors and late bodies that belong to it (R2).
+Owner and check-back both decide here: the `tx` row is locked, the transaction's home effects are applied and the op row
+is written, all in one database transaction. A decision written any other way would make messages visible without the
+cursors and late bodies that belong to it (R2).
 
-* Others may commit only what its owner has closed (R1), and roll back what they judged open only while it is.
-* A branch that voted yes is decided by its coordinator, or by a person's force, which that coordinator hears of (R15).
-* The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
-* Once an answer was lost, only a definite one ends the asking: "unavailable" would say that nothing was done.
+* Others may commit only a transaction its owner has closed (R1), and roll back one judged open only while it is open.
+* A branch that voted yes is decided by its coordinator, or by an operator's force, which it learns of (R15).
+* The first decision is final; repeating it is success, the opposite one is `DecidedOtherwise`.
+* After a lost answer only a definite answer ends the retries: "unavailable" would imply that nothing was done.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedBy:
-    """Who decides, and why; an owner proves that it still is one."""
+    """Who decides, and why; an owner must still be the owner."""
 
     who: str
     why: str
     owner: int | None = None
     from_check: bool = False
-    found: TxState | None = None  # the state that was judged; in another one the verdict means nothing
-    told: bool = False  # by the store that coordinates this branch
-    forced: bool = False  # by a person, over the head of whoever coordinates it
-    unheard: bool = False  # it holds only while nobody was heard of: whoever took it over, or woke up, goes on
+    found: TxState | None = None  # the state that was judged; the verdict is void in another state
+    told: bool = False  # decided by the store that coordinates this branch
+    forced: bool = False  # by an operator, overriding the coordinator
+    unheard: bool = False  # valid only while no owner has shown activity: one that took over or woke up continues
 
 
 class Decider:
@@ -80,7 +80,7 @@ class Decider:
         bodies: Mapping[int, bytes] | None = None,
         known: Sequence[Effect] = (),
     ) -> DecisionOutcome:
-        """Write a decision with all its home effects, those that are `known` among them; return what stands."""
+        """Write a decision with all its home effects, including the `known` ones; return the final decision."""
         with self._announce.around(facts.Deciding, txid, about=decision.name):
             decide = partial(self._decide, txid, decision, by, bodies or {})
             return self.effects.around(txid, lambda ready: _told(decide(ready)), known)
@@ -97,7 +97,7 @@ class Decider:
     def _again(
         self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
     ) -> DecisionOutcome:
-        """Find the decision whose answer was lost, or write it, while the store may be away."""
+        """Find the decision whose answer was lost, or write it; retry while the store is unavailable."""
         try:
             return patiently(lambda: self._once(txid, decision, by, bodies, ready), self._patience)
         except TransactionError:
@@ -120,7 +120,7 @@ class Decider:
         bodies: Mapping[int, bytes] | None = None,
         ready: PreparedEffects | None = None,
     ) -> DecisionOutcome:
-        """Write a decision with all its home effects in an open block; it stands when that is left."""
+        """Write a decision with all its home effects in an open ledger; it is final once the ledger commits."""
         life = ledger.lock(txid)
         if life is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
@@ -139,16 +139,16 @@ class Decider:
         ledger.apply_intents(txid, decision, why=by.why)
         ledger.move(txid, EVENTS[decision])
         if life.coordinator is not None and (by.told or not life.voted):
-            ledger.release(txid)  # what was forced stays its coordinator's: it has to hear of it
+            ledger.release(txid)  # a forced branch stays with its coordinator, which must learn of it
         ledger.write_op(txid, decision, from_check=by.from_check)
         ledger.record(txid, decision.name, who=by.who, why=by.why)
         return DecisionOutcome(txid, decision, True)
 
     def _end_flow(self, ledger: Ledger, txid: int, by: DecidedBy) -> None:
-        """Do what a flow journalled for the home database: with its own login's rights, never with another's."""
+        """Do what a flow journalled for the home database: only with its own login's rights."""
         if by.owner is not None:
             ledger.flows.do_home_work(txid)
-            ledger.flows.let_stand(txid)  # another's COMMIT leaves that to the role
+            ledger.flows.let_stand(txid)  # after another process's COMMIT the role does this
         elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
             raise EffectConflict(f"flow {txid} has rows for the home database; only a process of its own writes them")
 

@@ -1,9 +1,9 @@
 """
-Home effects on their way into a decision: made ready outside of its transaction, applied inside, tried again.
+Home effects of a decision: prepared outside its transaction, applied inside, with retries.
 
-The transaction of a decision finds out which effects count. It is left when they are not ready, nothing is locked
-while they are made so, and it is entered again. If something moved in between, the same once more. A process that
-stops anywhere here leaves files that nobody reads; whoever decides next makes its own.
+The decision's transaction finds out which effects count. If they are not ready, it is rolled back, they are prepared
+while nothing is locked, and it starts again. If something moved in between, that repeats. A process that stops anywhere
+here leaves files that are never read; the next decider makes its own.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from txsaga.messages.ports import Ledger
 
 
 class Ready(Protocol):
-    """Effects of one transaction that can be applied now."""
+    """Prepared effects of one transaction."""
 
     def apply(self, ledger: Ledger) -> None:
-        """Apply them in the decision's transaction; `PointerMoved` when they have to be made ready anew."""
+        """Apply them in the decision's transaction; `PointerMoved` if they must be prepared again."""
 
     def drop(self) -> None:
-        """Take away what was made ready and is not used."""
+        """Remove what was prepared but is not used."""
 
     def done(self) -> None:
-        """Give back what was held: the decision stands."""
+        """Release what was held: the decision is final."""
 
 
 class HomeEffect(Protocol):
     """One kind of effect."""
 
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Ready:
-        """Make the effects of one transaction ready, for the `again`-th time.
+        """Prepare the effects of one transaction; `again` is the number of the retry.
 
-        `EffectConflict` when they can't be applied any more; `InDoubt` when that can't be known from here.
+        `EffectConflict` if they can't be applied any more; `InDoubt` if this process can't know that.
         """
 
 
 T = TypeVar("T")
 
 TRIES = 20
-"""How often something may move between looking and deciding."""
+"""How often something may move between preparing and deciding."""
 
 
 class NotReady(Exception):
-    """The decision was not written: effects that count have to be made ready first. It never leaves the engine."""
+    """The decision was not written: its effects must be prepared first. It never leaves the engine."""
 
     def __init__(self, txid: int, effects: Sequence[Effect]) -> None:
         super().__init__(f"what transaction {txid} does in the home database has to be made ready first")
@@ -56,14 +56,14 @@ class NotReady(Exception):
 
 
 class PreparedEffects:
-    """The effects that are ready for one decision."""
+    """The effects prepared for one decision."""
 
     def __init__(self, effects: Sequence[Effect] = (), ready: Sequence[Ready] = ()) -> None:
         self._effects, self._ready = tuple(effects), ready
-        self.may_stand = False  # an answer was lost: what is ready here may be what was published
+        self.may_stand = False  # an answer was lost: these effects may already be published
 
     def apply(self, ledger: Ledger, txid: int) -> None:
-        """Apply what counts; `NotReady` when that is something else."""
+        """Apply the effects; `NotReady` if others than these count."""
         found = tuple(ledger.effects(txid))
         if found != self._effects:
             raise NotReady(txid, found)
@@ -71,26 +71,26 @@ class PreparedEffects:
             each.apply(ledger)
 
     def drop(self) -> None:
-        """Take away what is not used."""
+        """Remove the unused effects."""
         for each in self._ready:
             each.drop()
 
     def done(self) -> None:
-        """Give back what was held."""
+        """Release what was held."""
         for each in self._ready:
             each.done()
 
 
 class Effects:
-    """Makes effects ready, by their kind."""
+    """Prepares effects, by their kind."""
 
     def __init__(self, kinds: Mapping[str, HomeEffect], announce: Announcer) -> None:
         self._kinds, self._announce = kinds, announce
 
     def around(self, txid: int, decide: Callable[[PreparedEffects], tuple[T, bool]], known: Sequence[Effect] = ()) -> T:
-        """Decide with effects that are ready; `decide` tells what stands and whether it wrote that.
+        """Decide with prepared effects; `decide` returns the final decision and whether it wrote that.
 
-        Whoever recorded them himself says which are `known`: they are made ready at once.
+        A caller that recorded effects itself passes them as `known`: they are prepared at once.
         """
         effects = tuple(known)
         prepared = self._prepared(txid, effects, 0) if effects else PreparedEffects()
@@ -103,7 +103,7 @@ class Effects:
             except PointerMoved:
                 prepared.drop()
             except BaseException:
-                prepared.done()  # what became of it may be unknown: it is left where it is
+                prepared.done()  # the outcome may be unknown: the files stay
                 raise
             else:
                 (prepared.done if won or prepared.may_stand else prepared.drop)()

@@ -1,8 +1,8 @@
 """
-End hooks: the user's code that hears of every end before it is written, and whether a check made it.
+End hooks: the user's code, called with every end before it is written, and whether a check made it.
 
-Hooks belong to a group within this process: a check is answered by any member, and its end is the group's.
-A hook can't fail an end; what it raises is logged. If a hook never ran, nothing but its trace would be lost.
+Hooks belong to a group in this process: any member may answer a check, and the resulting end is the group's.
+A hook can't make an end fail; its exceptions are logged. If a hook never runs, only its own effect is missing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class EndHooks:
         self._by_group: dict[str, tuple[EndHook, ...]] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether anybody listens: without hooks no request is made up for them."""
+        """Return whether there are hooks: without any, no request is built for them."""
         return bool(self._by_group)
 
     def register(self, group: str, hooks: Sequence[EndHook]) -> None:
-        """Name the hooks of a group; a producer without any leaves them as they are."""
+        """Set the hooks of a group; a producer without hooks changes nothing."""
         if hooks:
             self._by_group[group] = tuple(hooks)
 
     def hear(self, group: str) -> bool:
-        """Tell whether a group has hooks."""
+        """Return whether a group has hooks."""
         return group in self._by_group
 
     def tell(self, request: EndRequest) -> None:

@@ -1,5 +1,5 @@
 """
-What a transactional send gives back and what its end carries: RocketMQ's words, with our ids in them.
+The result of a transactional send and the content of its end request: RocketMQ's fields, with our ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from txsaga.core.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """The result of a transactional send: all six are always set."""
+    """The result of a transactional send: the first six fields are always set."""
 
     status: ReplyCode
     queue: int
@@ -39,7 +39,7 @@ class EndRequest:
     from_check: bool = False
     remark: str = ""
     topic: str = ""
-    message: Message | None = None  # what was sent, for end hooks; a check has only its place
+    message: Message | None = None  # what was sent, for end hooks; None if only its number is known
 
 
 EndHook = Callable[[EndRequest], None]

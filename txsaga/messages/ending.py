@@ -1,9 +1,8 @@
 """
-The end of a half by request: located by its message id, checked against the half, then decided.
+Ends a half by request: finds it by its message id, checks the request against the half, then decides it.
 
-UNKNOWN changes nothing: the half stays pending and is checked later. A request that does not fit its half
-gets SYSTEM_ERROR with the reason and changes nothing either. If a request never arrives, the check settles
-the half.
+UNKNOWN changes nothing: the half stays pending and is checked later. A request that does not match its half gets
+SYSTEM_ERROR with the reason and changes nothing either. If a request never arrives, the check settles the half.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from txsaga.messages.end_request import EndRequest
 
 
 class Endings:
-    """Runs end requests, the group's hooks before each."""
+    """Runs end requests, each after the hooks of its group."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._groups: dict[str, int] = {}  # a group keeps its number
+        self._groups: dict[str, int] = {}  # a group's number never changes
 
     def submit(self, request: EndRequest) -> BatchFuture[DecisionOutcome] | None:
         """Check a request and queue its decision; None for UNKNOWN, which decides nothing."""
@@ -30,7 +29,7 @@ class Endings:
         return None if end is None else self._kernel.decides.submit(end)
 
     def know(self, group: str, number: int) -> None:
-        """Remember a group, so that its ends need no look at the store before they are queued."""
+        """Remember a group's number, so that queueing its ends needs no store query."""
         self._groups[group] = number
 
     def _end(self, request: EndRequest) -> End | None:

@@ -1,7 +1,7 @@
 """
-From what a user passes to a half.
+Turns a user's message into a half.
 
-The topic and queue are fixed here, before the decision, so that a commit only makes visible what is stored.
+The topic and queue are fixed here, before the decision, so that a commit only makes stored messages visible.
 Nothing is written.
 """
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("txsaga")
 
 
 def as_message(topic: object, body: bytes | None, options: Mapping[str, object]) -> Message:
-    """Make a message of what was passed to a send; the door looks at every field."""
+    """Build a message from the arguments of a send; `Topics.admit` checks every field."""
     if isinstance(topic, Message):
         if body is not None or options:
             raise InvalidMessage("a Message holds everything; give the body and the options to it")
@@ -40,16 +40,16 @@ def as_message(topic: object, body: bytes | None, options: Mapping[str, object])
 
 
 def half_of(topics: Topics, group: Group, message: Message, seconds: object) -> tuple[Message, Half]:
-    """Lay out a message as a half with its immunity; return it as it was admitted, too."""
+    """Lay out a message as a half with its immunity; return the admitted message too."""
     message, qid = topics.admit(message, SendKind.HALF)
     own = admit(group, immunity.chosen(seconds, message.headers))
     return message, Half(group.id, [Row(qid, 0, 1, lay_out_one(message))], None, own)
 
 
 def admit(group: Group, seconds: int | None) -> int | None:
-    """Return an immunity as it counts, for the end as for the check: not below the least age of its group.
+    """Return the effective immunity, for the end and for the check: at least the minimum age of its group.
 
-    One that no check could ever follow is refused; one that outlasts all checks of a count is warned of.
+    Raise if no check could ever follow it; warn if it outlasts `max_checks` intervals.
     """
     if seconds is None:
         return None

@@ -1,8 +1,8 @@
 """
-One session of the hot path: it writes batches one behind the other, and knows what it stored itself.
+One session of the hot path: it writes batches one after another, and remembers the halves it stored itself.
 
-Of its own halves it needs to look at nothing before it decides them. If it forgot what it stored, each decision would
-cost a look; if it took another's for its own, what others decided could be decided again.
+It decides its own halves without reading them first. If it forgot what it stored, each decision would cost a lookup; if
+it took another session's half for its own, a transaction already decided by others could be decided again.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _NAMED = struct.Struct(">iq")
 
 
 class Pads(NamedTuple):
-    """An HMAC over group and number."""
+    """The key pads of an HMAC over group and number."""
 
     outer: bytes
     inner: bytes
 
     def __repr__(self) -> str:
-        """Show neither: whoever has both makes every token."""
+        """Hide both: together they can make every token."""
         return "Pads()"
 
     def token(self, group: int, txid: int) -> bytes:
-        """Make the token that shows that a half was given out."""
+        """Return the token that proves that a half was issued."""
         return sha256(self.outer + sha256(self.inner + _NAMED.pack(group, txid)).digest()).digest()
 
 
 ISSUED = 65_536
-"""So many undecided halves of a session are known to it, in some 20 MB; the others are looked up."""
+"""How many of its undecided halves a session remembers, in some 20 MB; the others are looked up."""
 
 
 class HalfSession:
-    """Batches on one line, for one caller at a time."""
+    """Batches on one connection, for one caller at a time."""
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._hot, self._identity = hot, identity
@@ -67,20 +67,20 @@ class HalfSession:
         self._low: int | None = None
         self._pads: Pads | None = None
         self._here = (uuid(identity.uuid), int4(identity.incarnation))
-        self._issued: OrderedDict[int, Receipt] = OrderedDict()  # to what this session stored and has not decided
+        self._issued: OrderedDict[int, Receipt] = OrderedDict()  # stored by this session and not decided yet
         self._session: object = None
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        """Store halves and write decisions; the first durable one stands."""
-        wanted = sorted({end.txid: end for end in reversed(ends)}.values()) if ends else []  # the first of each number
+        """Store halves and write decisions; the first durable decision is final."""
+        wanted = sorted({end.txid: end for end in reversed(ends)}.values()) if ends else []  # first of each number
         low = self._newest() if halves else 0
         own = self._hot.decide_own if self._own(wanted) else None
         lone = self._lone() if len(halves) == 1 and not ends and kind_of(halves[0]) is CallKind.HELD else None
         batch = HotBatch(self._hot, halves, wanted, own, lone)
         stored, decided = batch.answered(self._line, low, self._here)
         if batch.own is not own:
-            self._issued.clear()  # what is known of the others may be as old
-        # The batch is written: from here on what fails is an answer at its place, never the whole.
+            self._issued.clear()  # the other remembered halves may be outdated too
+        # The batch is written: from here on an error is the answer to one item, never to the whole batch.
         standings = self._standings(wanted, decided) if ends else {}
         receipts = self._stored(halves, batch, stored) if halves else []
         if len(wanted) == len(ends):
@@ -88,13 +88,13 @@ class HalfSession:
         return HalvesWritten(receipts, self._repeated(ends, standings))
 
     def close(self) -> None:
-        """Close the line."""
+        """Close the connection."""
         self._line.close()
 
     def _own(self, ends: Sequence[End]) -> bool:
-        """Tell whether all of these are ends of what this session stored itself."""
+        """Return whether all of these ends are of halves this session stored itself."""
         session = self._line.session()
-        if session is not self._session:  # behind it may be a store that was put back to an earlier state
+        if session is not self._session:  # a new session may lead to a store restored to an earlier state
             self._session, self._issued = session, OrderedDict()
         own, youngest = bool(ends), (self._low or 0) // schema.SPAN
         for end in ends:
@@ -104,7 +104,7 @@ class HalfSession:
         return own
 
     def _lone(self) -> str | None:
-        """Return the statement for a lone half, where this session can make its token."""
+        """Return the statement for a lone half, if this session can make its token."""
         if self._hot.lone is None:
             return None
         if self._pads is None:
@@ -114,7 +114,7 @@ class HalfSession:
         return self._hot.lone.store if self._pads is not None else None
 
     def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
-        """Remember what may be decided without a look at it; the oldest are forgotten."""
+        """Remember the halves that may be decided without a lookup; drop the oldest."""
         if self._hot.decide_own is None or self._line.wire is not self._session:
             return
         for half, receipt in zip(halves, receipts, strict=True):
@@ -124,7 +124,7 @@ class HalfSession:
             self._issued.popitem(last=False)
 
     def _newest(self) -> int:
-        """Return a number below which nothing of ours is looked for after a lost answer."""
+        """Return the number above which a batch is searched for after a lost answer."""
         if self._low is None:
             newest = Call(self._hot.newest, [])
             ((found,),) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([newest])[0])
@@ -178,7 +178,7 @@ class HalfSession:
     def _repeated(
         self, ends: Sequence[End], standings: dict[int, DecisionOutcome | TxSagaError]
     ) -> Sequence[DecisionOutcome | TxSagaError]:
-        """Ask for the later ends of a number once its first one stands."""
+        """Run the later ends of a number once its first one is decided."""
         told = [standings.pop(end.txid, None) for end in ends]
         later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
         answers: Iterator[DecisionOutcome | TxSagaError]

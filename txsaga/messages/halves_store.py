@@ -1,8 +1,8 @@
 """
 The hot path on PostgreSQL: halves, plain messages and decisions, a batch of all three in one commit.
 
-Each batch has a session that nobody else has meanwhile: the threads and each event loop have theirs under way at the
-same time. If a batch never runs, its callers were never answered and nothing of it is there.
+Each batch has exclusive use of a session: threads and event loops run theirs concurrently. If a batch never runs, its
+callers got no answer and none of it is stored.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from txsaga.store.line import LentConnection
 
 _half = schema.half.c
 SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
-"""Of a half: never the body, which may be megabytes."""
+"""Columns of a half to read: never the body, which may be megabytes."""
 
 
 class PostgresHalves(HalfStore):
-    """Batches, each in a session that nobody else has meanwhile."""
+    """Batches, each with exclusive use of a session."""
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
         self._sessions = LentConnection(lambda: HalfSession(engine, hot, identity, patience))
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        """Store halves and write decisions; the first durable one stands."""
+        """Store halves and write decisions; the first durable decision is final."""
         if not halves and not ends:
             return HalvesWritten([], [])
         with self._sessions.taken() as session:
             return session.write(halves, ends)
 
     def views(self, txid: int) -> Sequence[HalfView]:
-        """Show the halves of a transaction as they lie."""
+        """Return the stored halves of a transaction."""
         return list(self.views_of([txid]).get(txid, ()))
 
     def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
-        """Show the halves of several transactions."""
+        """Return the stored halves of several transactions."""
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
         p, sender = schema.part, func.coalesce(g.c.name, "").label("group_name")
-        # Looked up one by one: a join may read every decision there is.
+        # Looked up one by one: a join may read every decision.
         decision = select(o.c.decision).where(o.c.txid == h.c.txid).scalar_subquery().label("decision")
         winner = select(p.c.attempt).where(p.c.txid == h.c.txid, p.c.part == h.c.part).scalar_subquery().label("winner")
         query = (
@@ -68,17 +68,17 @@ class PostgresHalves(HalfStore):
         return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
 
     def contents(self, txid: int) -> Sequence[Content]:
-        """Read what a transaction would deliver."""
+        """Return what a transaction would deliver."""
         with transaction(self._engine) as connection:
             rows = connection.exec_driver_sql(self._hot.contents, {"txid": txid})
             return [Content(topic, bytes(body)) for topic, body in rows]
 
     def close(self) -> None:
-        """Close the sessions that nobody has; the others are closed when they come back."""
+        """Close the idle sessions; those in use are closed when they are returned."""
         self._sessions.close()
 
     def _view(self, row: Any) -> HalfView:
-        counts = not row.keyed or row.winner == row.attempt  # what a superseded attempt left never does
+        counts = not row.keyed or row.winner == row.attempt  # halves of a superseded attempt never count
         committed = row.decision == Decision.COMMIT and counts
         half = HalfId(self._identity, row.txid, row.part, row.attempt, row.qid, row.chunk, 0)
         return HalfView(

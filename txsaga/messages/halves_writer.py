@@ -1,10 +1,10 @@
 """
-The write of a batch: halves, plain messages and the decisions of plain halves, in one durable step.
+Writes a batch: halves, plain messages and the decisions of plain halves, in one durable step.
 
-Whoever decides a plain half does it here, by request or by check. A flush or a standby in doubt counts as
-success of a decision, because it stands and asking again would find it; on a half the same answers lead to
-ROLLBACK. An error leaves the half pending and carries its code. If this never runs, nobody was answered, and
-a half stays invisible until the check decides it.
+Every decision of a plain half is written here, by request or by check. If the flush or the standby is in doubt, a
+decision still counts as successful, because it is final and a repeated request would find it; for a half the same
+answers lead to ROLLBACK. An error leaves the half pending and carries its code. If this never runs, no caller got an
+answer, and a half stays invisible until the check decides it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HalvesWriter:
         self._halves, self._announce = halves, announce
 
     def __call__(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
-        """Write a batch; each answer stands at the place of its item."""
+        """Write a batch; return the answers in the order of the items."""
         halves, ends = list[Half](), list[End]()
         for item in batch:
             if isinstance(item, Half):
@@ -45,7 +45,7 @@ class HalvesWriter:
         return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
 
     def decide(self, end: End) -> DecisionOutcome:
-        """Write one decision; raise its error."""
+        """Write one decision, raising its error."""
         (answer,) = self([end])
         if isinstance(answer, TxSagaError):
             raise answer

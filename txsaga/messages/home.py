@@ -1,7 +1,7 @@
 """
-What only a home database can do: cuts, sends inside the caller's own transaction, resources.
+The features only a home database has: snapshots, sends inside the caller's own transaction, resources.
 
-The broker passes these on; whoever fills them lies outside the engine.
+The broker delegates to this port; the implementation is outside the engine.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Joined(Protocol):
 
 
 class HomeDatabase(Protocol):
-    """What only a home database can do: cuts, joined sends, resources."""
+    """The features only a home database has: snapshots, joined sends, resources."""
 
     def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
-        """Open a cut with these tables; its home connection reads the rows of that moment until the block ends."""
+        """Open a snapshot with these tables; its home connection reads the rows of that moment until the block ends."""
 
     @overload
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined: ...
@@ -71,13 +71,13 @@ class HomeDatabase(Protocol):
         """Register a resource."""
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:
-        """Register a participant that is no database."""
+        """Register a participant that is not a database."""
 
     def new_member(self) -> str:
-        """Make a name that no other member of a group has."""
+        """Return a member name that is unique within its group."""
 
     def jitter(self) -> float:
-        """Draw a factor around 1, so that copies of a role don't march in step."""
+        """Return a random factor around 1, to keep copies of a role out of lockstep."""
 
 
 class JoiningProducer(Producer):
@@ -94,5 +94,5 @@ class JoiningProducer(Producer):
     def join(self, connection: AsyncConnection) -> AsyncJoined: ...
 
     def join(self, connection: Connection | AsyncConnection) -> Joined | AsyncJoined:
-        """Send inside your own transaction in the home database: one commit, no half."""
+        """Send inside your own transaction in the home database: one commit, no half message."""
         return self._home.join(connection, self._kernel, self.group.id)

@@ -1,12 +1,12 @@
 """
 The hot statements, written for one namespace: prepare, publish, schedule, decide, recall, fetch, sweep.
 
-They are plain SQL; those with numbered parameters go straight to the server by `Line.exchange`. Nothing here updates
-or deletes but one queue row per queue and tick, and what is recalled. Their plans are held by tests. They run under
-`plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
+They are plain SQL; those with numbered parameters go directly to the server by `PipelineConnection.exchange`. They
+update and delete only one queue row per queue and tick, and recalled messages. Tests pin their plans. They run under
+`plan_cache_mode = force_generic_plan`: planning each time costs more than running them.
 
-Whoever does not own the namespace calls those that write, and `fetch`, as functions that run them for the owner: see
-`functions.py`. Everybody calls the function that ticks, see `ticks.py`.
+Logins that do not own the namespace call the writing ones, and `fetch`, as functions that run with the owner's rights:
+see `functions.py`. All logins call the tick function, see `ticks.py`.
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from txsaga.store import schema as tables
 
 
 class RowSource(NamedTuple):
-    """Where the rows of a batch come from: numbered parameters of these types, from `first` on."""
+    """The source of a batch's rows: numbered parameters of these types, starting at `first`."""
 
     first: int
     types: tuple[str, ...]
 
     @property
     def many(self) -> str:
-        """An array for each column."""
+        """The rows as one array per column."""
         return f"unnest({', '.join(f'${number}' for number, _ in self._numbered)})"
 
     @property
     def one(self) -> str:
-        """One row of plain values: a lone caller pays for no array."""
+        """One row of plain values: a single row needs no arrays."""
         return f"(VALUES ({', '.join(f'${number}::{type}' for number, type in self._numbered)}))"
 
     @property
     def form(self) -> "StatementForm":
-        """Both."""
+        """Both forms."""
         return StatementForm(self.one, self.many)
 
     @property
@@ -49,13 +49,13 @@ class StatementForm(NamedTuple):
     many: str
 
     def of(self, count: int) -> str:
-        """Return the statement for so many rows."""
+        """Return the statement for `count` rows."""
         return self.one if count == 1 else self.many
 
 
 TOKEN = """sha256((SELECT token_outer FROM {s}.store)
     || sha256((SELECT token_inner FROM {s}.store) || int4send({group}) || int8send({txid})))"""
-# The same for one row, with one look at the keys.
+# The same for one row, with a single read of the keys.
 TOKEN_OF_ONE = (
     """(SELECT sha256(token_outer || sha256(token_inner || int4send({group}) || int8send({txid}))) FROM {s}.store)"""
 )
@@ -66,7 +66,7 @@ SELECT CASE WHEN x.first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') E
        $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
   FROM {rows} AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
 ROWS = RowSource(2, ("bool", "int4", "int4", "int4", "int4", "int4", "int4", "bytea"))
-# Most batches: one message in each half, and all of one group, evidence and immunity.
+# Most batches: one message per half, all with the same group, evidence and immunity.
 ALIKE = RowSource(5, ("int4", "bytea"))
 _ALIKE = "(SELECT true, $2::int4, u.qid, 0, 1, $3::int4, $4::int4, u.body FROM {rows} AS u(qid, body))"
 
@@ -77,7 +77,7 @@ PREPARE = (
 RETURNING txid, {token}"""
 )
 
-# A lone half: the session makes its token, from the pads of this very store.
+# A lone half: the session makes its token, from the pads of this store.
 LONE = (
     _INSERT
     + """
@@ -95,7 +95,7 @@ RETURNING txid, pgroup),
 SELECT DISTINCT h.txid, {token} FROM h ORDER BY h.txid"""
 )
 
-# A message for later is a half that nobody but the schedule is to decide: both rows at once, or it would be in doubt.
+# A delayed message is a half that only the schedule decides: without both rows at once it would get checked.
 SCHEDULE = """
 WITH x AS MATERIALIZED (
     SELECT CASE WHEN first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') END AS txid, r.*
@@ -110,7 +110,7 @@ TIMED_ROWS = RowSource(2, (*ROWS.types, "float8", "float8"))
 
 NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
-# A batch whose answer was lost: its numbers, if it was stored.
+# The numbers of a batch whose answer was lost, if it was stored.
 BATCH = """
 SELECT DISTINCT txid, {token} FROM {s}.half WHERE txid > $1 AND batch = $2 ORDER BY txid"""
 
@@ -126,9 +126,9 @@ SELECT x.txid, x.decision, x.from_check
 RETURNING txid"""
 ENDS = RowSource(1, ("int8", "int4", "bytea", "int4", "bool"))
 
-# What this session stored itself, and for nobody's immunity, is plain and of its group: no half is looked at. One that
-# is decided already is refused by its number, as long as its partition is the youngest: an older one may have been left
-# to the undecided. There, and in another store, the decision is NULL. What is refused so is written the long way.
+# Halves that this session stored itself, without an immunity, are plain and of its group: no half is read. The primary
+# key refuses one that is already decided, as long as its partition is the youngest: in an older one rows of decided
+# transactions may be gone. There, and in another store, the decision is NULL. Refused ends then take the long way.
 DECIDE_OWN = """
 INSERT INTO {s}.op (txid, decision)
 SELECT x.txid, CASE WHEN x.txid >= (
@@ -145,7 +145,7 @@ RECALL = (
 SELECT txid FROM o"""
 )
 
-# Why an end got no row of its own: what stands, or what was wrong with it.
+# Why an end got no row: the final decision, or what was wrong with it.
 STANDING = """
 SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
   FROM {rows} AS x(txid, pgroup, token)
@@ -164,8 +164,8 @@ SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
                    AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
  WHERE l.base + l.n > $2 ORDER BY l.base"""
 
-# Numbers without a decision, and then their halves: of what is settled no half is read.
-# A half is due when its own immunity is over, never before. It is raised to the least one as its end raises it.
+# Numbers without a decision, then their halves: no half of a decided transaction is read.
+# A half is due when its own immunity is over, never before. Like its end, this raises an immunity to the minimum.
 SWEEP = """
 INSERT INTO {s}.doubt (txid, pgroup, check_at)
 SELECT x.txid, h.pgroup,
@@ -180,15 +180,15 @@ SELECT x.txid, h.pgroup,
  WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
-# What is listed and is not there, nobody can be asked about; each is looked up by its number.
+# Listed transactions that no longer exist can't be checked; each is looked up by its number.
 GHOSTS = """
 DELETE FROM {s}.doubt d WHERE d.check_at <= (SELECT clock_timestamp())
    AND (SELECT t.txid FROM {s}.tx t WHERE t.txid = d.txid) IS NULL
    AND (SELECT h.txid FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) IS NULL"""
 
-# Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
-# for once: an index can't be searched for what changes from row to row. Columns in the order of a `Doubt`. What a run
-# owns may be open for as long as it lives, so its age counts from its last step.
+# Decisions and questions are looked up one by one: an anti join would read all of them each time. The clock is read
+# once: an index can't be searched for a value that changes from row to row. Columns are in the order of `Doubt`. A
+# transaction of a run may be open as long as the run lives, so its age counts from its last step.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
        clock_timestamp() - coalesce(greatest(d.resumed, t.since), h.born), t.run, d.remarks -> -1 ->> 'who'
@@ -202,7 +202,7 @@ SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coa
  WHERE coalesce(t.opened, h.born) IS NOT NULL
  ORDER BY d.check_at, d.txid"""
 
-# One transaction, whether it is on the list or not: what settling it by hand needs.
+# One transaction, on the list or not, for settling it by hand.
 DOUBT = """
 SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks, 0), clock_timestamp() - x.born,
        x.run
@@ -213,33 +213,33 @@ SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks
 
 
 class Lone(NamedTuple):
-    """What stores a lone half without its token, and what reads the pads that make one."""
+    """The statements that store a lone half without its token, and read the pads for making it."""
 
     store: str
     pads: str
 
 
 class StatementWriter(NamedTuple):
-    """A statement that writes, and what its function must know of it."""
+    """A statement that writes, and what its SQL function needs to know of it."""
 
     sql: str
     source: RowSource
     answers: str
     group: str
     txid: str
-    owner: int  # the parameter that names the producer group of each row
-    row: tuple[int, int, int, int | None] | None = None  # those of queue, count, body and evidence
+    owner: int  # the parameter with the producer group of each row
+    row: tuple[int, int, int, int | None] | None = None  # the parameters of queue, count, body and evidence
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
     def form(self, schema: str, rows: StatementForm | None = None, others: str = "false") -> StatementForm:
-        """Write the statement for one row and for many; `others` tells who needs no token."""
+        """Return the statement for one row and for many; `others` is the condition that needs no token."""
         one, many = rows or self.source.form
         one = written(self.sql, schema, self.group, self.txid, one, TOKEN_OF_ONE, others)
         return StatementForm(one, written(self.sql, schema, self.group, self.txid, many, others=others))
 
     def alike(self, schema: str) -> StatementForm:
-        """Write the statement for halves that are alike."""
+        """Return the statement for halves that are alike."""
         return self.form(schema, StatementForm(*(_ALIKE.format(rows=rows) for rows in ALIKE.form)))
 
     def types(self, *, many: bool) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ WRITERS = {
 FETCHED = "base int8, n int4, txid int8, part int4, attempt int4, chunk int4, born timestamptz, body bytea"
 FETCHES = ("int4", "int8", "int4", "int8")  # queue, offset, how many, end
 
-# What a transaction would deliver: its halves, and of a keyed one the attempts that count.
+# What a transaction would deliver: its halves; for a keyed one, those of the attempts that count.
 CONTENTS = """
 SELECT t.name, h.body FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
  WHERE h.txid = %(txid)s AND (NOT h.keyed OR EXISTS (
@@ -267,18 +267,18 @@ SELECT t.name, h.body FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topi
 CALL_CONTENTS = "SELECT * FROM {s}.contents(%(txid)s::int8)"
 
 TOKEN_ASKED = "coalesce({s}.token({group}, {txid}), '')"
-"""The token, for whoever may not read the keys; none of a group that is not the login's."""
+"""The token, for logins that may not read the keys; empty for a group that is not the login's."""
 
 
 def called(schema: str, name: str, types: Sequence[str]) -> str:
-    """Write the call of a function; the types tell its two forms apart, and an untyped NULL what it is."""
+    """Return the call of a function; the types select one of its two forms and give NULLs a type."""
     return f"SELECT * FROM {schema}.{name}({', '.join(f'${at}::{type}' for at, type in enumerate(types, 1))})"
 
 
 def written(
     sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN, others: str = "false"
 ) -> str:
-    """Write a statement for a (quoted) namespace."""
+    """Return a statement for a (quoted) namespace."""
     own, given = (token.format(s=schema, group=signed, txid=txid) for signed in (group, f"-{group}"))
     return sql.format(s=schema, token=own, given=given, rows=rows, others=others, span=tables.SPAN).strip()
 
@@ -290,7 +290,7 @@ class Hot:
     prepare: StatementForm
     publish: StatementForm
     schedule: StatementForm
-    prepare_alike: StatementForm | None  # where the halves of a batch are alike: of the owner alone
+    prepare_alike: StatementForm | None  # if the halves of a batch are alike; owner only
     publish_alike: StatementForm | None
     lone: Lone | None
     decide_own: StatementForm | None
@@ -309,7 +309,7 @@ class Hot:
 
     @classmethod
     def of(cls, schema: str, *, owner: bool = True) -> "Hot":
-        """Write the statements for a (quoted) namespace: for its owner, or as calls for whoever was granted some."""
+        """Return the statements for a (quoted) namespace: for its owner, or as function calls for granted logins."""
         token = TOKEN if owner else TOKEN_ASKED
 
         def write(sql: str, group: str = "pgroup", txid: str = "txid") -> str:

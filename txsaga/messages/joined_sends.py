@@ -1,8 +1,8 @@
 """
 Sends inside the caller's own transaction: message and decision are rows of the caller's commit.
 
-There is no half and nothing to check: if the caller's transaction rolls back, the message never was. The
-connection must lead to the very store; on any other database the message would be lost without a word.
+There is no half message and nothing to check: if the caller's transaction rolls back, the message never existed. The
+connection must lead to this store; in any other database the message would be lost silently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEND = """
 WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
            VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
-# The answer is the caller's COMMIT, so that must be durable whatever the session says.
+# The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
 DURABLE = (
     ", CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
     " THEN set_config('synchronous_commit', 'on', true) END"
@@ -54,7 +54,7 @@ Cursor = psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]
 
 
 class JoinedSends:
-    """Sends on one connection of the caller's."""
+    """Sends on one of the caller's connections."""
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
@@ -64,7 +64,7 @@ class JoinedSends:
         self._statement = _send(namespace, self._require_home(namespace), group)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
-        """Add a message to the caller's transaction; return its number."""
+        """Add a message to the caller's transaction; return its transaction number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), SendKind.JOIN)
         stored = lay_out_one(message)
         with translating():
@@ -79,7 +79,7 @@ class JoinedSends:
         keys: list[str] | None = None,
         tags: list[str] | None = None,
     ) -> list[int]:
-        """Add many messages of one topic as columns; return their numbers, one per chunk."""
+        """Add many messages of one topic as columns; return their transaction numbers, one per chunk."""
         outbox = Outbox(self._kernel.topics, SendKind.JOIN)
         outbox.add_many(topic, bodies, keys, tags)
         with translating():
@@ -90,7 +90,7 @@ class JoinedSends:
         return int(self._connection.execute(self._statement.any, values, execution_options=PLAIN).scalar_one())
 
     def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
-        """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
+        """Store a message bypassing SQLAlchemy; invalidate a lost session, or SQLAlchemy would roll it back."""
         aside, values = current_fiber(), (qid, body)
         try:
             if isinstance(cursor, psycopg.Cursor):
@@ -103,7 +103,7 @@ class JoinedSends:
             raise
 
     def _cursor(self) -> Cursor | None:
-        """Return the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
+        """Return a driver cursor, the fastest path to the server, if SQLAlchemy has begun the transaction."""
         if not self._connection.in_transaction():
             return None
         driver, cursor = self._connection.connection.driver_connection, self._info.get(CURSOR)
@@ -114,9 +114,9 @@ class JoinedSends:
         return cursor if isinstance(cursor, psycopg.Cursor) or current_fiber() is not None else None
 
     def _require_home(self, namespace: str) -> bool:
-        """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
+        """Raise unless the connection leads to the store; return whether its user owns the namespace."""
         identity = self._kernel.store.registry.identity
-        # A pooled connection stays with its server, so one look at each is enough.
+        # A pooled connection keeps its server, so one check of each is enough.
         recognised: dict[str, tuple[StoreId, bool]] = self._info.setdefault(RECOGNISED, {})
         known = recognised.get(namespace)
         if known is None or known[0] != identity:
@@ -129,7 +129,7 @@ class JoinedSends:
         if self._connection.dialect.name != "postgresql":
             raise ConfigError(ADVICE)
         try:
-            # In a savepoint: a wrong database must not spoil the caller's transaction.
+            # In a savepoint: a wrong database must not abort the caller's transaction.
             with self._connection.begin_nested():
                 row = self._connection.execute(text(founding.at_home(namespace)), execution_options=PLAIN).one_or_none()
         except DBAPIError as error:
@@ -141,7 +141,7 @@ class JoinedSends:
 
 
 def sync_of(connection: AsyncConnection) -> Connection:
-    """Return what an open asynchronous connection works by."""
+    """Return the synchronous connection that an open asynchronous one wraps."""
     if connection.sync_connection is None:
         raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
     return connection.sync_connection
@@ -160,7 +160,7 @@ async def _stored(cursor: psycopg.AsyncCursor[Any], statement: bytes, values: tu
 
 
 class _Statement(NamedTuple):
-    one: bytes  # of one message of a group: what is always the same costs nothing
+    one: bytes  # for one message of a group, with the constants already in the text
     any: TextClause
 
 

@@ -1,7 +1,7 @@
 """
-Keyed transactions on PostgreSQL: every write locks the `tx` row of its transaction first.
+Keyed transactions on PostgreSQL: every write first locks the `tx` row of its transaction.
 
-Adding takes it FOR SHARE, the decision FOR UPDATE: a zombie that checked "open" before the decision can't
+Adding locks it FOR SHARE, the decision FOR UPDATE: a zombie that checked "open" before the decision can't
 write after it (R3). Without the lock its halves would be acknowledged and never delivered.
 """
 
@@ -57,7 +57,7 @@ from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
 from txsaga.store import schema
 from txsaga.store.connection import transaction, translating
 
-# What a superseded attempt left is not copied (R4).
+# Halves of superseded attempts are not copied (R4).
 COPY = """
 WITH h AS (
     INSERT INTO {s}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
@@ -86,7 +86,7 @@ cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.stor
 
 UNLIST = unlisting("WHERE d.txid = :txid")
 CALL_UNLIST = "SELECT {s}.unlist(:txid)"
-# For whoever does not own the namespace: what is decided, and of its own what it works on.
+# For logins that do not own the namespace: of their own transactions, those decided or still active.
 UNLISTED = unlisting(
     """WHERE d.txid = $1
    AND ({s}.everywhere() OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
@@ -125,25 +125,25 @@ class PostgresLedger(PostgresTables):
         self._taking = ~select(store.c.rejecting).scalar_subquery()
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
-        """Return the newest life of a key, or the newest before an epoch, locked."""
+        """Return the newest record of a key, or the newest before an epoch, locked."""
         query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
         if before is not None:
             query = query.where(tx.c.epoch < before)
         return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
 
     def sees(self, group: int) -> bool:
-        """Tell whether row security shows the transactions of a group."""
+        """Return whether row security shows the transactions of a group."""
         mine = f"{self._schema}.everywhere() OR {self._schema}.mine(:group)"
         shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
         with translating():
             return bool(self._connection.execute(shown, {"group": group}).scalar())
 
     def lock(self, txid: int) -> TxRecord | None:
-        """Return a life, locked FOR UPDATE."""
+        """Return a record, locked FOR UPDATE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx))
 
     def share(self, txid: int) -> TxRecord | None:
-        """Return a life, locked FOR SHARE."""
+        """Return a record, locked FOR SHARE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
     def create(
@@ -155,7 +155,7 @@ class PostgresLedger(PostgresTables):
         coordinator: UUID | None = None,
         lease: timedelta | None = None,
     ) -> TxRecord | None:
-        """Open a life with a new number."""
+        """Open a record with a new number."""
         fresh: dict[str, ColumnElement[Any]] = {
             "txid": schema.tx_seq.next_value(),
             "pgroup": literal(group),
@@ -180,12 +180,12 @@ class PostgresLedger(PostgresTables):
         return self.lock(txid)
 
     def release(self, txid: int) -> None:
-        """Let a life be nobody's branch any more."""
+        """Detach a branch from its coordinator."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
 
     def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner of a locked, ACTIVE life."""
+        """Raise the owner number of a locked, ACTIVE record."""
         statement = (
             update(tx)
             .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value, self._taking)
@@ -197,7 +197,7 @@ class PostgresLedger(PostgresTables):
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
             frames = update(part).where(part.c.txid == txid, part.c.part >= FRAMES)
-            self._connection.execute(frames.values(attempt=0))  # nobody's
+            self._connection.execute(frames.values(attempt=0))  # no attempt's
             bound, claims = self._consumed(txid)
             if bound:
                 self._connection.execute(delete(intent).where(intent.c.txid == txid))
@@ -209,13 +209,13 @@ class PostgresLedger(PostgresTables):
         return life
 
     def touch(self, txid: int) -> None:
-        """Show that the owner of a locked life is alive."""
+        """Record that the owner of a locked record is alive."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
             self._connection.execute(self._unlist, {"txid": txid})
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
-        """Move a life, guarded by the states that the event may leave."""
+        """Change the state of a record, guarded by the states that allow the event."""
         allowed = TRANSACTION.sources(event)
         (target,) = {TRANSACTION.moves[state, event] for state in allowed}
         values: dict[str, object] = {"state": target.value, "touched": func.clock_timestamp()}
@@ -237,7 +237,7 @@ class PostgresLedger(PostgresTables):
             self._connection.execute(insert(half), values)
 
     def win(self, txid: int, part: int, attempt: int) -> None:
-        """Name the attempt of a part that counts."""
+        """Record which attempt of a part counts."""
         statement = upsert(schema.part).values(txid=txid, part=part, attempt=attempt)
         with translating():
             self._connection.execute(
@@ -245,14 +245,14 @@ class PostgresLedger(PostgresTables):
             )
 
     def copy(self, txid: int, life: TxRecord) -> int:
-        """Add what counts of another transaction's halves."""
+        """Copy another transaction's halves that count."""
         sql = text(COPY.format(s=self._schema))
         values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
         with translating():
             return int(self._connection.execute(sql, values).scalar_one())
 
     def tie(self, txid: int, replay: int) -> bool:
-        """Tie a transaction to the one that replays it: the key of `effect` makes it the only one."""
+        """Link a transaction to its replay; the primary key of `effect` admits only one."""
         with translating():
             rows = self._connection.execute(text(TIE.format(s=self._schema)), {"old": txid, "new": replay})
             return len(rows.all()) == 2
@@ -265,15 +265,15 @@ class PostgresLedger(PostgresTables):
         return found
 
     def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
-        """Name a branch for each resource."""
+        """Record a branch for each resource."""
         return naming.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
-        """Note what branches voted."""
+        """Record what branches voted."""
         naming.elect(self._connection, txid, votes)
 
     def call(self, txid: int, ballot: Ballot) -> None:
-        """Call a ballot."""
+        """Open a ballot."""
         ballots.call(self._connection, txid, ballot)
 
     def cast(self, txid: int, ballot: str, cast: CastVote) -> bool:
@@ -285,21 +285,21 @@ class PostgresLedger(PostgresTables):
         return ballots.polled(self._connection, txid)
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
-        """Forget a branch that stands against its decision."""
+        """Delete a branch whose outcome contradicts its decision."""
         return naming.forget(self._connection, txid, number, attempt)
 
     def compensates(self, txid: int) -> bool:
-        """Tell whether something of a transaction is still to be undone."""
+        """Return whether a transaction still has something to undo."""
         with translating():
             return steps.compensates(self._connection, self._schema, txid)
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
-        """Move a step by hand."""
+        """Change the state of a step by hand."""
         with translating():
             return steps.move(self._connection, self._schema, txid, number, event, kept(why))
 
     def reserve(self, slot: LateSlot) -> None:
-        """Keep a place for a late body."""
+        """Reserve a slot for a late body."""
         payload = {
             "qid": slot.qid,
             "key": slot.key,
@@ -311,7 +311,7 @@ class PostgresLedger(PostgresTables):
             self._connection.execute(insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload))
 
     def slots(self, txid: int) -> Sequence[LateSlot]:
-        """Return the places kept for late bodies."""
+        """Return the slots reserved for late bodies."""
         query = select(effect).where(effect.c.txid == txid, effect.c.kind == "late").order_by(effect.c.seq)
         with translating():
             rows = self._connection.execute(query).all()
@@ -323,7 +323,7 @@ class PostgresLedger(PostgresTables):
         intents.bind(self._connection, intent, member)
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
-        """Make a claimed message a transaction's."""
+        """Bind the open messages of a claim to a transaction."""
         self._require_undecided(txid)
         with translating():
             claim_ends.bind(self._connection, self._schema, claim, txid, retry)
@@ -339,7 +339,7 @@ class PostgresLedger(PostgresTables):
                 claim_ends.decided(self._connection, self._schema, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
-        """Write a decision, unless one stands."""
+        """Write a decision, unless there is one already."""
         values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
         with translating():
             statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
@@ -348,7 +348,7 @@ class PostgresLedger(PostgresTables):
         return won
 
     def due(self, txid: int) -> bool:
-        """Tell whether a transaction is on the list of doubts and its time has come."""
+        """Return whether a transaction is on the list of doubts and due for a check."""
         doubt = schema.doubt.c
         now = func.clock_timestamp()
         waits = exists().where(tx.c.txid == txid, tx.c.touched + func.make_interval(0, 0, 0, 0, 0, 0, tx.c.lease) > now)
@@ -357,7 +357,7 @@ class PostgresLedger(PostgresTables):
             return bool(self._connection.execute(select(listed)).scalar())
 
     def park(self, txid: int, why: str) -> None:
-        """Ask about a transaction no more."""
+        """Stop checking a transaction."""
         doubt = schema.doubt
         keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(kept(why))).where(tx.c.txid == txid)
         plain = select(half.c.txid, half.c.pgroup, literal(False), literal(kept(why))).where(
@@ -370,7 +370,7 @@ class PostgresLedger(PostgresTables):
                 self._connection.execute(parking)
 
     def resume(self, txid: int) -> bool:
-        """Ask about a parked transaction again."""
+        """Check a parked transaction again."""
         doubt = schema.doubt
         statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
         now = func.clock_timestamp()
@@ -383,20 +383,20 @@ class PostgresLedger(PostgresTables):
             self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
 
     def standing(self, txid: int) -> Decision | None:
-        """Return the decision that stands."""
+        """Return the final decision."""
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
 
     def _consumed(self, txid: int) -> tuple[bool, bool]:
-        """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
+        """Return whether a transaction has intents, and claims; most don't, and producers may not touch the tables."""
         bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
         with translating():
             row = self._connection.execute(select(*bound)).one()
         return row[0], row[1]
 
     def _require_undecided(self, txid: int) -> None:
-        """Hold the transaction against its decision, or learn that it is decided (R3)."""
+        """Lock a transaction against its decision; raise if it is decided (R3)."""
         life = self.share(txid)
         if life is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")

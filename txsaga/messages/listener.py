@@ -1,11 +1,11 @@
 """
-`send_in_transaction`: RocketMQ's half message, exactly.
+`send_in_transaction`: exactly RocketMQ's half message.
 
     half stored (synchronous)  →  local work, only for SEND_OK  →  end, always attempted
 
 Any exception of the first step is raised wrapped, and nothing runs. Any exception of local work is UNKNOWN
-with its text as remark: the half stays pending and is checked later. The end is waited for `end_timeout`
-seconds; failing or late, it is a warning, and the check settles the message.
+with its text as remark: the half stays pending and is checked later. The answer to the end is awaited for
+`end_timeout` seconds; a failed or late end is a warning, and the check settles the message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger("txsaga")
 Executor = Callable[[Message, object], "LocalState | Decision | None"]
 END_TIMEOUT = 3.0
 MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName, BrokerClosed)
-"""What the caller did wrong is told as it is; everything else is a send that failed."""
+"""The caller's mistakes are raised unchanged; any other error becomes `SendFailed`."""
 
 
 class TransactionListener(Protocol):
@@ -51,11 +51,11 @@ class TransactionListener(Protocol):
         """Run the local work of a message."""
 
     def check(self, question: object) -> LocalState | Decision | None:
-        """Answer what became of the local work."""
+        """Return the outcome of the local work."""
 
 
 class _Worker:
-    """Local work that runs in some thread."""
+    """Local work running in a thread."""
 
 
 class Sending:
@@ -74,7 +74,7 @@ class Sending:
         self._executor, self._end_timeout = executor, end_timeout
 
     def send(self, message: Message, local: Executor | None, arg: object, immunity: int | None) -> SendResult:
-        """Store the half, run local work, end."""
+        """Store the half, run local work, send the end."""
         executor = self._executor if local is None else local
         if executor is None:
             raise ExecutorMissing(self._group.name)
@@ -84,7 +84,7 @@ class Sending:
         message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
         request = self._request(message, receipt, qid)
         worker = _Worker()
-        if half.immunity is None:  # else it says itself when it is asked about
+        if half.immunity is None:  # an immunity itself sets the time of its check
             self._kernel.running.begin(worker, Doubt.of(receipt))
         try:
             state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
@@ -112,7 +112,7 @@ class Sending:
             return LocalState.UNKNOWN, f"the half was answered with {status}"
         try:
             returned = executor(message, arg)
-        except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
+        except Exception as failure:  # the user's code: any exception is UNKNOWN
             logger.warning("local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True)
             return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
         try:

@@ -1,8 +1,8 @@
 """
-Messages that a block gathers for its decision, and those who hear of it: the same in every kind of block.
+Messages that a block collects for its decision, and the listeners of that decision, for every kind of block.
 
-It stores nothing and decides nothing. Whoever gathers refuses what comes too early or too late, and stores what has
-become too much to be kept here. What was not stored when the process dies is lost with it, and so is the transaction.
+It stores nothing and decides nothing. The block refuses messages that come too early or too late, and stores them once
+there are too many to keep in memory. If the process dies, unstored messages are lost, and the transaction with them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txsaga.messages.stored_block import BlockStage
 from txsaga.messages.topics import Topics
 
 MOST = 64 * 1024 * 1024
-"""Bytes that are stored in one step."""
+"""Maximum bytes stored in one step."""
 INCOMPLETE = "a message was refused for which there was no room; the others are not committed without it"
 
 
@@ -43,7 +43,7 @@ class Outbox:
         self._chunks: dict[int, int] = {}
         self.bytes = 0
         self.count = 0
-        self.overflowed = False  # something was refused for which there was no room
+        self.overflowed = False  # a message was refused for lack of room
 
     def add(self, message: Message) -> None:
         """Keep a message."""
@@ -54,7 +54,7 @@ class Outbox:
     def add_many(
         self, name: str, bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None
     ) -> None:
-        """Keep many messages of one topic as columns, without an object each."""
+        """Keep many messages of one topic as columns, without one object per message."""
         topic = self._topics.admit_many(name, self._way)
         held = validate_columns(bodies, keys, tags)
         self._grow(held, len(bodies))
@@ -69,14 +69,14 @@ class Outbox:
             self._rows.append(Row(qid, self._next_chunk(qid), len(picked), body))
 
     def take(self) -> list[Row]:
-        """Hand over everything as rows."""
+        """Remove and return everything as rows."""
         self._pack()
         taken, self._rows = self._rows, []
         self.bytes = self.count = 0
         return taken
 
     def take_whole(self) -> list[Row]:
-        """Hand over everything of one transaction; `TransactionError` when something of it was refused."""
+        """Remove and return everything of one transaction; `TransactionError` if a message was refused."""
         if self.overflowed:
             raise TransactionError(INCOMPLETE)
         return self.take()
@@ -94,7 +94,7 @@ class Outbox:
     def _spread(
         self, topic: Topic, keys: Sequence[str] | None, sizes: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], int]]:
-        """Yield which records go to which queue: by key, or a chunk each by turns."""
+        """Yield the records for each queue: by key, or in chunks round-robin."""
         if keys is None:
             yield from ((piece, topic.queue_for(None, self._topics.turn())) for piece in pieces(sizes))
             return
@@ -132,11 +132,11 @@ def _sizes(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[s
 logger = logging.getLogger("txsaga")
 
 FLUSH = 8 * 1024 * 1024
-"""So many bytes are stored ahead of the decision."""
+"""Bytes in memory above which messages are stored before the decision."""
 
 
 class MessageBuffer(ABC):
-    """Gathers messages, and who is to hear of the decision."""
+    """Collects messages and the listeners of the decision."""
 
     _stage: BlockStage
     decision: Decision | None
@@ -147,7 +147,7 @@ class MessageBuffer(ABC):
         self._listeners: list[Callable[[Decision], None]] = []
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Add a message: it is published by COMMIT, and by nothing else."""
+        """Add a message: only COMMIT publishes it."""
         message = as_message(topic, body, options)
         self._require_open("send")
         self._outbox.add(message)
@@ -167,12 +167,12 @@ class MessageBuffer(ABC):
         self._flush()
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
+        """Call a listener with the decision."""
         check_function(listener, "listener", "give a function that takes the decision")
         self._listeners.append(listener)
 
     def _tell(self, decision: Decision) -> None:
-        """Call each listener once; one that raises is logged, since the decision is made."""
+        """Call each listener once; log an exception, since the decision is already made."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             try:
@@ -183,16 +183,16 @@ class MessageBuffer(ABC):
     @property
     @abstractmethod
     def txid(self) -> int | None:
-        """The number of the transaction, once it has one."""
+        """The transaction's number, once it has one."""
 
     def _require_new(self) -> None:
-        """Raise unless the block may be entered."""
+        """Raise unless the block can be entered."""
         self._stage.require_new()
         self._kernel.require_open()
 
     @contextmanager
     def _leaving(self, error: BaseException | None) -> Iterator[None]:
-        """Leave the block; while its outcome is not known, "closed, nothing was done" never comes out of it."""
+        """Exit the block; while its outcome is unknown, `BrokerClosed` becomes `OutcomeUnknown`."""
         try:
             yield
         except TxSagaError as reason:
@@ -201,7 +201,7 @@ class MessageBuffer(ABC):
             raise unknown(self.txid) from error
 
     def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
-        """Raise why the block could not be decided, unless an error of its own comes out of it."""
+        """Raise the reason why the block could not be decided, unless the block's own error propagates."""
         if isinstance(reason, BrokerClosed) and self.txid is not None:
             reason = unknown(self.txid)
         if error is None or isinstance(error, BrokerClosed):
@@ -211,15 +211,15 @@ class MessageBuffer(ABC):
 
     @abstractmethod
     def _require_open(self, what: str) -> None:
-        """Raise unless messages are taken; `what` is what was asked for."""
+        """Raise unless messages are accepted; `what` names the request in the error."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Store what has become too much to be kept here."""
+        """Store the messages if there are too many to keep in memory."""
 
 
 def unknown(txid: int) -> OutcomeUnknown:
-    """Say what is known of a transaction that is under way when a broker, consumer or cluster is closed."""
+    """Return the error for a transaction under way when a broker, consumer or cluster is closed."""
     return OutcomeUnknown(
         f"a broker, consumer or cluster was closed while transaction {txid} was under way, so its outcome is not known "
         f"here; look with `txsaga tx show {txid}` before it is done again"

@@ -1,4 +1,4 @@
-"""The hot path: batches of plain halves, plain messages and bare decisions."""
+"""Ports of the message store: the hot path, ledgers, registry and schedule."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -34,7 +34,7 @@ from txsaga.lake.ports import TableLedger
 
 
 class HalvesWritten(NamedTuple):
-    """What became of a batch, each answer at the place of its item; an item that failed alone has its error."""
+    """The answers to a batch, in the order of its items; an item that failed alone has its error."""
 
     receipts: Sequence[Receipt | TxSagaError]
     standings: Sequence[DecisionOutcome | TxSagaError]
@@ -43,17 +43,17 @@ class HalvesWritten(NamedTuple):
 class HalfStore(Protocol):
     """Stores and decides many transactions in one durable step.
 
-    A batch that raises has stored nothing, and the store has made sure of that by reading back.
+    If a batch raises, nothing was stored; the store has verified that by reading back.
     """
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        """Store halves in the order given, plain ones together with their COMMIT, and write decisions.
+        """Store halves in the given order, plain ones together with their COMMIT, and write decisions.
 
-        One with `due` goes on the schedule, as it is; a ROLLBACK that `recalls` takes it off.
+        A half with `due` goes on the schedule, undecided; a ROLLBACK that `recalls` removes it.
 
-        A half is durable and invisible when this returns. Of decisions the first durable one stands. Refused
-        (an error at its place, nothing changed): a half that is not there, that belongs to another
-        group or a keyed transaction, a wrong token, an ordinary end after the message's own immunity.
+        A half is durable and invisible when this returns. The first durable decision is final. Refused (an error in
+        its position, nothing changed): an end of a half that does not exist or that belongs to another group or a
+        keyed transaction, a wrong token, an ordinary end after the message's own immunity.
         """
         ...
 
@@ -66,20 +66,20 @@ class HalfStore(Protocol):
         return self.write((), ends).standings
 
     def views(self, txid: int) -> Sequence[HalfView]:
-        """Show the halves of a transaction as they lie; none for an unknown one."""
+        """Return the stored halves of a transaction; none for an unknown one."""
 
     def contents(self, txid: int) -> Sequence[Content]:
-        """Read what a transaction would deliver: its halves, and of a keyed one the attempts that count."""
+        """Return what a transaction would deliver: its halves; for a keyed one, those of the attempts that count."""
 
     def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
-        """Show the halves of several transactions."""
+        """Return the stored halves of several transactions."""
         return {txid: tuple(self.views(txid)) for txid in txids}
 
 
 class Ledger(TableLedger, Protocol):
     """The rows of keyed transactions inside one open database transaction.
 
-    A ledger never commits: leaving its `with` block does, and an exception rolls everything back.
+    A ledger never commits by itself: the end of its `with` block commits, and an exception rolls everything back.
     """
 
     @property
@@ -87,16 +87,16 @@ class Ledger(TableLedger, Protocol):
         """The rows of flows in the same transaction."""
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
-        """Return the newest life of a key, or the newest before an epoch, locked until the block ends."""
+        """Return the newest record of a key, or the newest before an epoch, locked until the block ends."""
 
     def sees(self, group: int) -> bool:
-        """Tell whether this login is shown the transactions of a group: what it does not find may be there."""
+        """Return whether this login sees the transactions of a group; if not, one it does not find may exist."""
 
     def lock(self, txid: int) -> TxRecord | None:
-        """Return a life, locked against everybody until the block ends."""
+        """Return a record, locked exclusively until the block ends."""
 
     def share(self, txid: int) -> TxRecord | None:
-        """Return a life, locked against its decision until the block ends (R3)."""
+        """Return a record, locked against its decision until the block ends (R3)."""
 
     def create(
         self,
@@ -107,123 +107,122 @@ class Ledger(TableLedger, Protocol):
         coordinator: UUID | None = None,
         lease: timedelta | None = None,
     ) -> TxRecord | None:
-        """Open a life with a new number; None when another opened that epoch first.
+        """Open a record with a new number; None if another process opened that epoch first.
 
-        With a coordinator it is a branch of that store's, and its key is the branch's name.
-        With a lease it is a flow: it has no one owner, and waits so long for somebody to be heard of.
+        With a coordinator it is a branch of that store's transaction, and its key is the branch's name. With a lease it
+        is a flow: it has no single owner, and stays open that long without a sign of life from any process.
         """
 
     def release(self, txid: int) -> None:
-        """Let a locked life be nobody's branch any more."""
+        """Detach a locked branch from its coordinator."""
 
     def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner of a locked, ACTIVE life and return it.
+        """Raise the owner number of a locked, ACTIVE record and return the record.
 
-        What the owner before had bound or reserved, consumed offsets and places for late bodies, is dropped:
-        that attempt does not count (R4).
+        Consumed offsets and late-body slots of the previous owner are dropped: that attempt does not count (R4).
         """
 
     def touch(self, txid: int) -> None:
-        """Show that the owner of a locked life is alive: a doubt about it is dropped."""
+        """Record that the owner of a locked record is alive, which removes it from the doubts."""
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
-        """Move a life by its lifecycle table; `IllegalTransition` when the table forbids it."""
+        """Change the state of a record; `IllegalTransition` if the lifecycle table forbids it."""
 
     def add(self, life: TxRecord, part: int, rows: Sequence[Row]) -> None:
-        """Add halves under (part, the life's owner)."""
+        """Add halves under (part, the record's owner)."""
 
     def win(self, txid: int, part: int, attempt: int) -> None:
-        """Name the attempt of a part that counts (R4)."""
+        """Record which attempt of a part counts (R4)."""
 
     def copy(self, txid: int, life: TxRecord) -> int:
-        """Add what counts of another transaction's halves (R4) to a life, its owner winning their parts; count it."""
+        """Copy another transaction's counting halves (R4) to a record whose owner wins their parts; return how many."""
 
     def tie(self, txid: int, replay: int) -> bool:
-        """Tie a transaction to the one that replays it, once and for all; False when another is tied to it."""
+        """Link a transaction to its replay, permanently; False if it is already linked to another."""
 
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
 
     def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
-        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
+        """Record a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
 
-        A unit of an auxiliary lane gets a number of its own each time.
+        A unit of an auxiliary lane gets a new number each time.
         """
 
     def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
-        """Note what branches voted, in the block of the decision that names them."""
+        """Record what branches voted, in the ledger block of the decision that names them."""
 
     def call(self, txid: int, ballot: Ballot) -> None:
-        """Call a ballot on a locked life; the same once more changes nothing, another of its name is refused."""
+        """Open a ballot on a locked record; repeating it changes nothing, a different one of its name is refused."""
 
     def cast(self, txid: int, ballot: str, cast: CastVote) -> bool:
-        """Cast a vote on a locked life; False when that voter has voted."""
+        """Cast a vote on a locked record; False if that voter already voted."""
 
     def ballots(self, txid: int) -> Sequence[Polled]:
-        """Return the ballots of a transaction with their votes."""
+        """Return the ballots of a transaction and their votes."""
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
-        """Forget a branch that stands against its decision; tell whether it was such a one."""
+        """Delete a branch whose outcome contradicts its decision; return whether it was one."""
 
     def compensates(self, txid: int) -> bool:
-        """Tell whether something of a transaction that was rolled back is still to be undone (R6)."""
+        """Return whether a rolled back transaction still has something to undo (R6)."""
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
-        """Move a step by hand and let its saga go on at once; False when the table forbids it."""
+        """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""
 
     def reserve(self, slot: LateSlot) -> None:
-        """Keep a place for a late body."""
+        """Reserve a slot for a late body."""
 
     def slots(self, txid: int) -> Sequence[LateSlot]:
-        """Return the places kept for late bodies."""
+        """Return the slots reserved for late bodies."""
 
     def intend(self, intent: Intent, member: str) -> None:
-        """Bind offsets of a claimed queue to a transaction; the last ones again is no error.
+        """Bind offsets of a claimed queue to a transaction; repeating the last ones is not an error.
 
-        `LeaseLost` when the claim is not the member's, or does not begin where the cursor stands.
+        `LeaseLost` if the claim is not the member's, or does not start at the cursor's offset.
         """
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
-        """Make the open messages of a claim a transaction's: only its decision ends what is claimed of them.
+        """Bind the open messages of a claim to a transaction: only its decision ends the claim on them.
 
-        COMMIT takes them off their group; ROLLBACK lets them come again after `retry`, counted. `ClaimLost` when
-        any of them is lost, and none is bound.
+        COMMIT acknowledges them for their group; ROLLBACK redelivers them after `retry`, counted as an attempt. If
+        any of them is lost, raise `ClaimLost` and bind none.
         """
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
-        """Move the cursors of a transaction's intents (COMMIT), end the intents and the claims bound to it.
+        """Move the cursors of a transaction's intents (on COMMIT), end its intents and the claims bound to it.
 
-        A message that comes again keeps in its history why it was rolled back.
-        `EffectConflict` when a cursor does not stand where its intent starts.
+        A redelivered message keeps the reason of the rollback in its history.
+        `EffectConflict` if a cursor is not at the start of its intent.
         """
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
-        """Write a decision and take the transaction off the list of doubts; False when another stands already.
+        """Write a decision and remove the transaction from the list of doubts; False if it is already decided.
 
-        Plain halves too, where an audit row must be written with it; a keyed one is locked by then.
+        Also for plain halves, if an audit row must be written with it; a keyed transaction must be locked.
         """
 
     def due(self, txid: int) -> bool:
-        """Tell whether a transaction is on the list of doubts and its time has come: nobody was heard of since."""
+        """Return whether a transaction is on the list of doubts and due for a check: no owner was active since."""
 
     def park(self, txid: int, why: str) -> None:
-        """Ask about a transaction no more; it stays listed, with the reason."""
+        """Stop checking a transaction; it stays listed, with the reason."""
 
     def resume(self, txid: int) -> bool:
-        """Ask about a parked transaction again, as if it had never been asked about; False when it is not parked."""
+        """Check a parked transaction again, with its checks counted from 0; False if it is not parked."""
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row in the same transaction."""
 
     def standing(self, txid: int) -> Decision | None:
-        """Return the decision that stands for any transaction, plain or keyed."""
+        """Return the final decision of any transaction, plain or keyed."""
 
 
 class Ledgers(Protocol):
     """Opens ledgers."""
 
     def open(self) -> AbstractContextManager[Ledger]:
-        """Open a database transaction; `OutcomeUnknown` when its COMMIT was not answered."""
+        """Open a database transaction; `OutcomeUnknown` if its COMMIT was not answered."""
 
 
 class Registry(Protocol):
@@ -235,17 +234,17 @@ class Registry(Protocol):
 
     @property
     def rejects_transactions(self) -> bool:
-        """Whether halves are refused now."""
+        """Whether halves are currently refused."""
 
     def reject_transactions(self, rejecting: bool) -> None:
-        """Switch halves off or on."""
+        """Refuse or accept halves from now on."""
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that the store belongs to, if it was ever told."""
+        """The cluster that the store belongs to, if one is set."""
 
     def join_cluster(self, name: str | None) -> None:
-        """Say which cluster the store belongs to; None for none."""
+        """Set the cluster that the store belongs to; None for none."""
 
     def create_topic(
         self,
@@ -255,19 +254,19 @@ class Registry(Protocol):
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Create a topic; the same again is no error, other settings are `TopicExists`."""
+        """Create a topic; repeating it is not an error, other settings raise `TopicExists`."""
 
     def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
-        """Keep a topic's messages for another time or size; `UnknownTopic` for one that does not exist."""
+        """Change a topic's retention time or size; `UnknownTopic` if it does not exist."""
 
     def topic(self, name: str) -> Topic:
-        """Return a topic or raise `UnknownTopic`."""
+        """Return a topic, or raise `UnknownTopic`."""
 
     def topics(self) -> Sequence[Topic]:
         """Return all topics by name."""
 
     def group(self, name: str, *, transactional: bool) -> Group:
-        """Register a producer group; `GroupKindMismatch` when it is of the other kind."""
+        """Register a producer group; `GroupKindMismatch` if it exists with the other kind."""
 
     def find_group(self, name: str) -> Group | None:
         """Return a registered producer group by name."""
@@ -279,16 +278,16 @@ class Registry(Protocol):
         """Return all producer groups by name."""
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
-        """Let a producer group say something otherwise than the engine; None takes a part back.
+        """Override check-back settings for a producer group; None removes an override.
 
-        `UnknownProducerGroup` for one that is not registered.
+        `UnknownProducerGroup` if it is not registered.
         """
 
     def resource(self, name: str, database: UUID) -> RegisteredResource:
         """Register a resource under its database's uuid."""
 
     def enlist(self, id: int) -> None:
-        """Note that branches may be prepared in a resource: recovery looks there from now on."""
+        """Record that branches may be prepared in a resource: recovery scans it from now on."""
 
     def enlisted(self) -> Sequence[RegisteredResource]:
         """Return the resources in which branches may be prepared."""
@@ -300,17 +299,17 @@ class Registry(Protocol):
         """List transactions, newest first."""
 
     def transaction(self, txid: int) -> TxView | None:
-        """Show one transaction."""
+        """Return one transaction."""
 
 
 class Schedule(Protocol):
-    """Messages that wait for their time, by the store's clock."""
+    """Delayed messages, by the store's clock."""
 
     def commit_due(self, limit: int) -> int:
-        """Commit up to `limit` messages that are due; return how many left the schedule.
+        """Commit up to `limit` due messages; return how many left the schedule.
 
-        The ticks behind it give them offsets, in each queue in the order in which they were due, whatever order they
-        were sent in. The first decision stands: one that was decided already only leaves. Nought where nothing is due,
-        or where a rival is at it.
+        Later ticks assign their offsets, in each queue in due order, whatever order they were sent in. The first
+        decision is final: an already decided message only leaves the schedule. Return 0 if nothing is due, or if
+        another process is doing it.
         """
         ...

@@ -1,5 +1,5 @@
 """
-The producer of one group: plain sends, half messages, transaction blocks, and futures of all of them.
+The producer of one group: plain sends, half messages and transaction blocks, also with futures.
 
 A group is transactional (it has a checker) or plain, never both: check-back may ask any member of a group,
 so every member must be able to answer.
@@ -43,7 +43,7 @@ LISTENER = ("execute", "check")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """What may be said of a producer."""
+    """The options of a producer."""
 
     checker: Checker | None = None
     listener: TransactionListener | None = None
@@ -51,7 +51,7 @@ class ProducerSettings:
     end_timeout: float = END_TIMEOUT
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later, behind a half that is stored."""
+        """Refuse options that would otherwise fail only after a half is stored."""
         if self.checker is not None:
             check_function(self.checker, "checker", "give a function that answers for a transaction")
         if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
@@ -84,7 +84,7 @@ class Producer(OfBroker):
         self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> Receipt:
-        """Send a plain message; durable and on its way when this returns."""
+        """Send a plain message; when this returns, it is durable and will be delivered."""
         return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
 
     def submit(
@@ -107,7 +107,7 @@ class Producer(OfBroker):
         return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
 
     def recall(self, receipt: Receipt) -> DecisionOutcome:
-        """Take a delayed message back before it is delivered; `DecidedOtherwise` when it is too late."""
+        """Recall a delayed message before it is delivered; `DecidedOtherwise` if it is too late."""
         validate_receipt(receipt)
         end = End(receipt.txid, self.group.id, receipt.token, Decision.ROLLBACK, recalls=True)
         return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
@@ -124,7 +124,7 @@ class Producer(OfBroker):
         return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))
 
     def decide(self, receipt: Receipt, decision: Decision) -> BatchFuture[DecisionOutcome]:
-        """Decide a half; the future tells what stands."""
+        """Decide a half; the future returns the final decision."""
         return self._kernel.decides.submit(self._end(receipt, decision))
 
     def prepare_now(self, topic: str, body: bytes, **options: Unpack[MessageOptions]) -> Receipt:
@@ -132,11 +132,11 @@ class Producer(OfBroker):
         return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
 
     def commit(self, receipt: Receipt) -> DecisionOutcome:
-        """Commit a half in this thread; `DecidedOtherwise` when ROLLBACK stands."""
+        """Commit a half in this thread; `DecidedOtherwise` if it is already ROLLBACK."""
         return self._decided(receipt, Decision.COMMIT)
 
     def roll_back(self, receipt: Receipt) -> DecisionOutcome:
-        """Roll a half back in this thread; `DecidedOtherwise` when COMMIT stands."""
+        """Roll a half back in this thread; `DecidedOtherwise` if it is already COMMIT."""
         return self._decided(receipt, Decision.ROLLBACK)
 
     def transaction(
@@ -144,7 +144,7 @@ class Producer(OfBroker):
     ) -> Transaction:
         """Open a transaction block; with a key it happens once, however often it is tried.
 
-        `run` names the flow that it belongs to: check-back asks its host first.
+        `run` names the flow it belongs to: check-back asks that flow's host first.
         """
         self._require_checker()
         validate_life(key, run)
@@ -162,9 +162,9 @@ class Producer(OfBroker):
     ) -> Coordinated:
         """Open a transaction over several resources, with one outcome for all of them and for its messages.
 
-        With a key it happens once, however often it is tried. `run` names the flow that it belongs to. The store, or a
-        resource before its first work, that is away is waited for so many seconds of `patience`. Small journals that
-        only add rows share a branch with others that end at the same moment, unless it is not to be `shared`.
+        With a key it happens once, however often it is tried. `run` names the flow it belongs to. If the store, or a
+        resource before its first work, is unavailable, wait up to `patience` seconds for it. Small journals that only
+        add rows share a branch with others that end at the same moment, unless `shared=False`.
         """
         self._require_checker()
         check_seconds(patience, "patience")
@@ -182,11 +182,11 @@ class Producer(OfBroker):
         run: str | None = None,
         amend: str | None = None,
     ) -> Flow:
-        """Begin a flow: one transaction whose steps run in processes of their own. Begun again it is joined.
+        """Begin a flow: one transaction whose steps run in separate processes. Beginning it again joins it.
 
-        Its steps may work in these resources, and in lanes of these. It is rolled back when nobody is heard of for
-        its lease. Locks that it holds for longer than a budget (of all, or by resource) are told of. Where its key is
-        committed it is refused; with `amend` it begins a new life that amends what was committed, once for each word.
+        Its steps may work in these resources, and in lanes of these. It is rolled back when no process shows activity
+        for its lease. Locks held longer than a budget (for all, or by resource) are reported. If its key is already
+        committed it is refused; with `amend` it opens a new record that amends the committed one, once per identifier.
         """
         self._require_checker()
         validate_key(key)
@@ -205,15 +205,15 @@ class Producer(OfBroker):
         return Flow(self._kernel, FlowOpening(self._kernel).join(self.group, key))
 
     def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
-        """Open a saga of this group: steps that commit one by one, and are undone one by one where it fails."""
+        """Open a saga of this group: steps commit one by one, and are undone one by one if it fails."""
         self._require_checker()
         validate_life(key, run)
         return Saga(self._kernel, self.group, key=key, run=run)
 
     def recover(self, scope: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Iterator[list[Recovered]]:
-        """Scan resources for branches that are prepared or heuristic, in pages: this group's, or all.
+        """Scan resources for prepared or heuristic branches, in pages: this group's, or all.
 
-        A resource that can't be asked raises `ResourceManagerFailed`, which names it, before anything is given out.
+        If a resource can't be scanned, raise `ResourceManagerFailed`, which names it, before the first page.
         """
         check_count(page, "page")
         if scope not in list(Scope):
@@ -228,7 +228,7 @@ class Producer(OfBroker):
         *,
         immunity: int | None = None,
     ) -> SendResult:
-        """Send a half message, run local work, end: RocketMQ's shape."""
+        """Send a half message, run local work, send the end, as RocketMQ does."""
         self._require_checker()
         return self._sending.send(message, local, arg, immunity)
 
@@ -241,7 +241,7 @@ class Producer(OfBroker):
         return standing
 
     def _end(self, receipt: Receipt, decision: Decision) -> End:
-        """Write the end of a half of this group; another group's receipt does not make it ours."""
+        """Build the end of a half of this group; another group's receipt is refused later."""
         validate_receipt(receipt)
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")

@@ -29,12 +29,12 @@ topic, queue, group, resource, store = (
 
 
 class PostgresRegistry:
-    """What is registered in one namespace."""
+    """The registrations of one namespace."""
 
     def __init__(self, engine: Engine, identity: StoreId, *, owner: bool = True) -> None:
         self._engine, self._identity = engine, identity
         self._registered: dict[str, Any] = {} if owner else {"role": literal_column("session_user")}
-        """A group is its login's, but the owner's are every producer's."""
+        """A group belongs to its login, but the owner's groups are open to every producer."""
 
     @property
     def identity(self) -> StoreId:
@@ -43,12 +43,12 @@ class PostgresRegistry:
 
     @property
     def rejects_transactions(self) -> bool:
-        """Whether halves are refused now."""
+        """Whether halves are currently refused."""
         with transaction(self._engine) as connection:
             return bool(connection.execute(select(store.c.rejecting)).scalar())
 
     def reject_transactions(self, rejecting: bool) -> None:
-        """Switch halves off or on."""
+        """Refuse or accept halves from now on."""
         with transaction(self._engine) as connection:
             connection.execute(update(store).values(rejecting=rejecting))
 
@@ -60,7 +60,7 @@ class PostgresRegistry:
         return name
 
     def join_cluster(self, name: str | None) -> None:
-        """Say which cluster the store belongs to."""
+        """Set the cluster that the store belongs to."""
         with transaction(self._engine) as connection:
             connection.execute(update(store).values(cluster=name))
 
@@ -72,10 +72,10 @@ class PostgresRegistry:
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Create a topic, or return the same one."""
+        """Create a topic, or return the existing identical one."""
         values = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
         with transaction(self._engine) as connection:
-            # One creator at a time: the name stays free of gaps in its queues.
+            # One creator at a time, so that the queues of a topic have no gaps.
             connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('txsaga topic'))"))
             found = _topics(connection, name)
             if not found:
@@ -90,7 +90,7 @@ class PostgresRegistry:
         return have
 
     def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
-        """Keep a topic's messages for another time or size."""
+        """Change a topic's retention time or size."""
         values = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
         with transaction(self._engine) as connection:
             connection.execute(update(topic).where(topic.c.name == name).values(**values))
@@ -138,7 +138,7 @@ class PostgresRegistry:
             return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
-        """Let a producer group say something otherwise than the engine; None takes a part back."""
+        """Override check-back settings for a producer group; None removes an override."""
         said = func.jsonb_strip_nulls(group.c.checks.op("||")(literal(dict(changes), JSONB)))
         with transaction(self._engine) as connection:
             statement = update(group).where(group.c.name == name).values(checks=said).returning(group)
@@ -159,7 +159,7 @@ class PostgresRegistry:
         return RegisteredResource(id=row.id, name=row.name, database=row.database, enlisted=row.enlisted)
 
     def enlist(self, id: int) -> None:
-        """Note that branches may be prepared in a resource."""
+        """Record that branches may be prepared in a resource."""
         with transaction(self._engine) as connection:
             connection.execute(update(resource).where(resource.c.id == id, ~resource.c.enlisted).values(enlisted=True))
 
@@ -183,7 +183,7 @@ class PostgresRegistry:
             return transactions(connection, self._identity, undecided=undecided, limit=limit)
 
     def transaction(self, txid: int) -> TxView | None:
-        """Show one transaction."""
+        """Return one transaction."""
         with transaction(self._engine) as connection:
             found = transactions(connection, self._identity, txid=txid, limit=1)
         return found[0] if found else None

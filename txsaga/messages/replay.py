@@ -1,15 +1,15 @@
 """
-Replaying a transaction that was rolled back: its messages, committed in a new one that is linked to it.
+Replays a rolled back transaction: commits its messages in a new transaction that is linked to it.
 
-The new transaction is born, filled, tied to the old one and decided in ONE database transaction: nobody ever finds
-half a replay, and nobody has to answer for one. Without the tie in the same commit, a second replay, or one that
-is tried again after a kill, would deliver everything twice. What comes second is told the number of the first.
+The new transaction is created, filled, linked to the old one and decided in ONE database transaction: a partial replay
+is never visible and never needs a check. Without the link in the same commit, a second replay, or one retried after a
+kill, would deliver everything twice. A second replay returns the number of the first.
 
-Only what counted comes again: the winning attempt of each part (R4), of a transaction that its owner had closed.
-Whoever replays answers for the local work; it was not done, and this does not do it.
+Only messages that counted are replayed: the winning attempt of each part (R4), of a transaction its owner had closed.
+The caller is responsible for the local work; it was not done, and a replay does not do it.
 
-The key of the old transaction goes on in its next life, so a retry of the program finds it committed and adds
-nothing. Under another key, or with none, nothing keeps such a retry away.
+The new transaction is the next epoch of the old key, so a retry of the program finds the key committed and adds
+nothing. Under another key, or with none, nothing prevents such a retry.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import amended
 
 REPLAY, REPLAYED = "REPLAY", "REPLAYED"
-"""What the audit rows of the new and of the old transaction are called."""
+"""The events in the audit rows of the new and of the old transaction."""
 
 
 class Resent(NamedTuple):
-    """Messages that come again, in the queue where they were to come."""
+    """Messages that are sent again, and their original queue."""
 
     topic: str
     queue: int
@@ -45,20 +45,20 @@ class Resent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a replay does, or would do."""
+    """What a replay did, or would do."""
 
     txid: int
-    replayed_as: int | None  # None: it was only looked at
+    replayed_as: int | None  # None: a plan only
     key: str | None
     messages: tuple[Resent, ...]
     left_out: tuple[str, ...]
-    """What can't come again."""
+    """What can't be replayed."""
     again: bool = False
-    """It had been replayed before, and nothing was done now."""
+    """It had already been replayed, so nothing was done now."""
 
 
 class _Rival(Exception):
-    """Somebody else replayed it, or opened the key, in this moment."""
+    """Another process has just replayed it, or opened the key."""
 
 
 class Replays:
@@ -68,11 +68,11 @@ class Replays:
         self._kernel, self._store = kernel, kernel.store
 
     def plan(self, txid: int, key: str | None = None) -> ReplayResult:
-        """Tell what a replay would send, or what the one before it did; refuse what can't be replayed."""
+        """Return what a replay would send, or what an earlier one did; raise if it can't be replayed."""
         return self._plan(self._trace(txid), key)
 
     def run(self, txid: int, key: str | None = None, *, who: str, why: str) -> ReplayResult:
-        """Replay a transaction, or tell what the replay before this one did."""
+        """Replay a transaction, or return what an earlier replay did."""
         if not why.strip():
             raise ConfigError("say why: a replay is kept with its reason")
         trace = self._trace(txid)
@@ -108,11 +108,11 @@ class Replays:
         )
 
     def make(self, trace: Trace, plan: ReplayResult, by: DecidedBy) -> tuple[int, bool]:
-        """Commit the new transaction, or find the one that was there before; tell which of both."""
+        """Commit the new transaction, or find an earlier one; return its number and whether it existed."""
         while True:
             try:
                 with self._store.ledgers.open() as ledger:
-                    # The lock first: what a rival did under the key is seen by the look behind it, or not done yet.
+                    # Lock first: the next query sees what a rival did under the key, or it is not yet done.
                     latest = None if plan.key is None else ledger.latest(trace.group, plan.key)
                     before = ledger.replay_of(trace.txid)
                     if before is not None:
@@ -135,7 +135,7 @@ class Replays:
 
 
 def _next_epoch(ledger: Ledger, latest: TxRecord | None) -> int:
-    """Return the next life of a key; refuse one that a retry of the program has committed, or works on."""
+    """Return the next epoch of a key; raise if a retry of the program has committed the key, or is working on it."""
     if latest is None:
         return 1
     if latest.state is TxState.COMMITTED:
@@ -143,12 +143,12 @@ def _next_epoch(ledger: Ledger, latest: TxRecord | None) -> int:
     if latest.state is not TxState.ROLLED_BACK:
         raise InDoubt(f"key {latest.key!r} is in use: transaction {latest.txid} is {latest.state}; settle it first")
     if (of := amended(ledger, latest)) is not None:
-        raise AlreadyCommitted(of, str(latest.key))  # what amends it is replayed under another key
+        raise AlreadyCommitted(of, str(latest.key))  # an amendment is replayed under another key
     return latest.epoch + 1
 
 
 def _replayable(trace: Trace) -> list[SentMessages]:
-    """Return what comes again, or refuse."""
+    """Return the messages to replay, or raise."""
     if trace.decision is not Decision.ROLLBACK:
         state = "was committed: its messages are delivered" if trace.decision else "is undecided"
         raise TransactionError(f"transaction {trace.txid} {state}; only what was rolled back can be replayed")
@@ -172,4 +172,4 @@ def _left_out(trace: Trace) -> Iterator[str]:
         yield "offsets it consumed, if any: they went back to their group, which reads them again"
 
 
-# What a superseded attempt left is not copied (R4).
+# Messages of superseded attempts are not copied (R4).

@@ -1,9 +1,9 @@
 """
-Messages for later on PostgreSQL: what is due gets its COMMIT and leaves the schedule, in one transaction.
+Delayed messages on PostgreSQL: due messages get their COMMIT and leave the schedule, in one transaction.
 
-A tick gives offsets by (commit, number), so one round takes of each queue only what lies in the order of the numbers;
-what was sent earlier and is due later goes with a later commit. One round runs at a time: the lock is the statement's.
-If nobody runs it, messages wait, and nothing is lost.
+A tick assigns offsets by (commit, number), so for each queue one round takes only messages whose numbers ascend in due
+order; one with a lower number that is due later gets a later commit. One round runs at a time: the statement takes a
+lock. If no process runs it, messages wait and nothing is lost.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 from txsaga.errors import StoreUnavailable
 from txsaga.store.line import ConnectionLost, PipelineConnection
 
-# The clock is asked once: asked row by row, the index could not tell where to stop. Decisions are inserted before rows
-# are deleted, and by their numbers, as a recall does it: two that meet wait, and never for each other.
+# The clock is read once: read per row, the index scan would have no upper bound. Decisions are inserted before rows are
+# deleted, and in the order of their numbers, as in a recall: two that meet may wait, but never deadlock.
 COMMIT_DUE = """
 WITH due AS MATERIALIZED (
     SELECT w.txid, w.at, h.qid
@@ -47,7 +47,7 @@ class PostgresSchedule:
         self._commit_due = COMMIT_DUE.format(s=f'"{namespace}"').strip()
 
     def commit_due(self, limit: int) -> int:
-        """Commit up to `limit` messages that are due."""
+        """Commit up to `limit` due messages."""
         with self._line.lock:
             try:
                 ((count,),) = self._line.execute(self._commit_due, {"limit": limit})
@@ -56,5 +56,5 @@ class PostgresSchedule:
         return int(count)
 
     def close(self) -> None:
-        """Close the line."""
+        """Close the connection."""
         self._line.close()

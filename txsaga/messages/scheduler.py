@@ -1,7 +1,7 @@
 """
-The role of messages for later: commits what is due, by the store's clock.
+The role for delayed messages: commits due messages, by the store's clock.
 
-Any number of copies may run anywhere at once. Without it messages for later wait, and nothing is lost.
+Any number of copies may run anywhere at once. Without it delayed messages wait, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from txsaga.core.role_loop import Pace
 
 
 class Scheduler:
-    """Commits messages that are due; the dispatcher gives them out."""
+    """Commits due messages; the dispatcher publishes them."""
 
     name = "scheduler"
     pace = Pace(0.005, 0.08)
@@ -22,7 +22,7 @@ class Scheduler:
         self._kernel, self._schedule = kernel, kernel.store.schedule
 
     def run_once(self) -> int:
-        """Commit what is due, one bounded round; return how many left the schedule."""
+        """Commit due messages in one bounded round; return how many left the schedule."""
         with self._kernel.announce.around(facts.Scheduling):
             done = self._schedule.commit_due(self.LIMIT)
         if done:

@@ -1,9 +1,9 @@
 """
-What one block has in the store: a keyed life, or one half without a key, or nothing yet.
+The rows of one block in the store: a transaction record, or one half without a key, or nothing yet.
 
-It writes and decides as the block's owner; when to do what is the block's affair. Everything that is added is
-added under the life's lock and owner (R3, R4). The end is written with the last halves in ONE commit (R1): if that
-never runs, nobody but the owner can commit, and others roll back.
+It writes and decides as the block's owner; the block controls when. Everything is added under the record's lock and
+owner (R3, R4). The closing point is written with the last halves in ONE commit (R1): if that never runs, only the owner
+can commit, and others roll back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from txsaga.messages.decide import DecidedBy
 from txsaga.messages.tx_records import TxRecords
 
 PART = 1
-"""A block is one contribution; its attempt is the owner."""
+"""The part number of a block's contribution; its attempt is the owner."""
 
 
 class StoredBlock:
@@ -46,7 +46,7 @@ class StoredBlock:
 
     @property
     def txid(self) -> int | None:
-        """The number of the transaction, once it has one."""
+        """The transaction's number, once it has one."""
         return None if self._stored is None else self._stored.txid
 
     @property
@@ -55,16 +55,16 @@ class StoredBlock:
 
     @property
     def may_roll_back(self) -> bool:
-        """Tell whether there is something that its owner rolls back; any other half is left to the check."""
+        """Return whether the owner rolls something back; any other half is left to the check."""
         return self.life is not None or (self.receipt is not None and self.receipt.code in NOT_SAFE)
 
     def enter(self, key: str) -> None:
-        """Join or open the life of a key, or refuse what the key already did."""
+        """Join or open the record of a key; raise if the key is already committed."""
         self.life = self._lives.enter(self._group, key, self._run)
         self._kernel.running.begin(self, Doubt.of(self.life))
 
     def opened(self) -> TxRecord:
-        """Return the life, opening one for a block without a key."""
+        """Return the record, opening one for a block without a key."""
         if self.life is None:
             if self._immunity is not None:
                 raise InvalidMessage("immunity is for halves; leave it out where offsets or late bodies join in")
@@ -79,37 +79,37 @@ class StoredBlock:
             ledger.add(life, PART, rows)
 
     def reserve(self, life: TxRecord, slot: LateSlot) -> None:
-        """Keep a place for a late body."""
+        """Reserve a slot for a late body."""
         with self._kernel.announce.around(facts.Reserving, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.reserve(slot)
 
     def close(self, rows: Sequence[Row], evidence: int | None) -> None:
-        """Store the remaining halves and the end; `evidence` is the resource that will hold it."""
+        """Store the remaining halves and the closing point; `evidence` is the resource that will hold the evidence."""
         if self.life is None and rows:
             self.receipt = self._kernel.stores.call(Half(self._group.id, rows, evidence, self._immunity))
             if self.receipt.code is not ReplyCode.SEND_OK:
                 why = f"the half was answered with {self.receipt.code}; no local work was begun"
                 raise SendFailed(StoreUnavailable(why))
-            if self._immunity is None:  # else it says itself when it is asked about
+            if self._immunity is None:  # an immunity itself sets the time of its check
                 self._kernel.running.begin(self, Doubt.of(self.receipt))
         else:
             run_blocking(lambda: self._end(self.opened(), rows, evidence))
         self._evidence = evidence
 
     def leave(self) -> None:
-        """Work on it no more: from here on others may ask about it."""
+        """End the work on it: from now on others may check it."""
         self._kernel.running.end(self)
 
     def doubt(self) -> Doubt:
-        """Ask about it as others would."""
+        """Return the doubt that check-back would have about it."""
         assert self._stored is not None
         return Doubt.of(self._stored, self._evidence)
 
     def decide(
         self, decision: Decision, why: str, bodies: Mapping[int, bytes], known: Sequence[Effect] = ()
     ) -> DecisionOutcome:
-        """Decide as the owner; return what stands."""
+        """Decide as the owner; return the final decision."""
         stored = self._stored
         assert stored is not None
         self._kernel.tell_hooks(self._group, stored, decision, why)
@@ -142,25 +142,25 @@ ENTER = "write `with producer.transaction(…) as tx:`"
 
 
 class BlockStage(Enum):
-    """Where a block stands."""
+    """The stage of a block."""
 
     NEW = auto()  # not entered yet
-    ENTERING = auto()  # its beginning is under way: whoever else enters it comes too late
+    ENTERING = auto()  # entering is under way: a second attempt is refused
     OPEN = auto()  # takes messages
-    CLOSING = auto()  # its end is being written: whoever comes meanwhile comes too late
-    BROKEN = auto()  # what was sent is not all stored: it can only roll back
-    CLOSED = auto()  # its end is written, no local work was begun
-    WORKING = auto()  # local work was begun: only its evidence tells whether it committed
+    CLOSING = auto()  # closing is under way: other calls are refused
+    BROKEN = auto()  # not all messages are stored: it can only roll back
+    CLOSED = auto()  # closed, no local work was begun
+    WORKING = auto()  # local work was begun: only its evidence shows whether it committed
     WORKED = auto()  # local work is committed
-    LEFT = auto()  # nothing is left to do
+    LEFT = auto()  # nothing left to do
 
     def require_new(self) -> None:
-        """Raise unless the block was never entered."""
+        """Raise if the block was entered before."""
         if self is not BlockStage.NEW:
             raise TransactionClosed("a transaction block is used once; make another one with producer.transaction(…)")
 
     def require_open(self, what: str, txid: int | None) -> None:
-        """Raise unless the block takes messages; `what` is what it was asked to do."""
+        """Raise unless the block takes messages; `what` names the request in the error."""
         match self:
             case BlockStage.OPEN:
                 return

@@ -1,9 +1,9 @@
 """
-Topics by name, remembered: a topic's type and queues never change, so one look is enough.
+Topics by name, cached: a topic's type and queues never change, so one lookup is enough.
 
-Here is the one door that every message goes through, whatever the way it is sent. What it lets pass can be
-stored, fits the type of its topic, and has its queue; if a way led around it, an ordered topic could get
-messages without an order and a topic for later would deliver at once.
+Every message is admitted here, however it is sent. An admitted message can be stored, fits the type of its topic, and
+has a queue; if a send bypassed this, an ordered topic could get messages without an ordering key and a delay topic
+would deliver at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUEUES = 8
 
 
 class Topics:
-    """The topics of a store, and which queue a message goes to."""
+    """The topics of a store; chooses the queue of a message."""
 
     def __init__(self, registry: Registry, announce: Announcer, *, auto_create: bool = False) -> None:
         self._registry, self._announce = registry, announce
@@ -54,7 +54,7 @@ class Topics:
         retention: timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Create a topic under a name that users may use."""
+        """Create a topic with a name allowed for users."""
         check_name(name, known=lambda: any(topic.name == name for topic in self._registry.topics()))
         kind, seconds = type_of(type), seconds_of(retention)
         check_queues(queues)
@@ -63,7 +63,7 @@ class Topics:
             return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
 
     def alter(self, name: str, *, retention: timedelta | None, retention_bytes: int | None) -> Topic:
-        """Keep a topic's messages for another time or size; None keeps them for ever."""
+        """Change a topic's retention time or size; None keeps messages for ever."""
         check_name(name)
         seconds = seconds_of(retention)
         check_retention_bytes(retention_bytes)
@@ -71,7 +71,7 @@ class Topics:
             return self._registry.alter_topic(name, seconds, retention_bytes)
 
     def open(self, name: str, way: SendKind, *, scheduled: bool = False) -> Topic:
-        """Return a topic that may be sent to in this way."""
+        """Return a topic that allows this kind of send."""
         known = self._known.get((name, way))
         if known is None:
             topic = run_blocking(lambda: self._look_up(name, way, scheduled))
@@ -80,7 +80,7 @@ class Topics:
         return known
 
     def admit(self, message: Message, way: SendKind) -> tuple[Message, int]:
-        """Let a message in and choose its queue; a half comes without its delay, with a warning."""
+        """Check a message and choose its queue; a half loses its delay, with a warning."""
         validate(message)
         scheduled = message.scheduled
         topic = self.open(message.topic, way, scheduled=scheduled)
@@ -92,14 +92,14 @@ class Topics:
         return message, topic.queue_for(key, 0 if key is not None else self.turn())
 
     def admit_many(self, name: str, way: SendKind) -> Topic:
-        """Let columns of messages in, which have neither ordering keys nor delays; return their topic."""
+        """Check columns of messages, which have neither ordering keys nor delays; return their topic."""
         check_name(name)
         topic = self.open(name, way)
         topic.admit(way, ordered=False)
         return topic
 
     def by_queue(self, names: list[str]) -> Mapping[int, tuple[Topic, int]]:
-        """Return all queues of some topics: number to (topic, index)."""
+        """Return all queues of some topics, as number to (topic, index)."""
         topics = [self._registry.topic(name) for name in names]
         return {qid: (topic, index) for topic in topics for index, qid in enumerate(topic.qids)}
 

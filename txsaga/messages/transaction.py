@@ -6,19 +6,18 @@ The transaction block: halves first, local work once and last, then one decision
         with tx.local("billing") as connection:
             …
 
-Entering `local` (or calling `prepare`) writes the remaining halves and the end in ONE commit of the home
-database: from there on others may finish the transaction by its evidence (R1). Without a key nothing is
-stored before that point. A block is used once; where it stands is its `Stage`, which only goes forward.
+Entering `local` (or calling `prepare`) writes the remaining halves and the closing point in ONE commit of the
+home database: from then on others may finish the transaction by its evidence (R1). Without a key nothing is
+stored before that point. A block is used once; its `BlockStage` only moves forward.
 
 Leaving the block:
-    no exception                 COMMIT; after a failed or swallowed `local`, what the evidence says
-    exception before the end     ROLLBACK (nothing is stored without a key)
-    exception after `local`      what the evidence says; no evidence = barrier, then ROLLBACK
-    exception after `prepare`    undecided: only the checker knows what became of the work
-    messages were not stored     ROLLBACK, also if that error was swallowed: the rest alone is never committed
-An exception of the user's always comes out of the block. A forked child that falls out of it decides nothing: the block
-is its parent's. If the process dies anywhere in between, check-back
-settles it by the same rules.
+    no exception                 COMMIT; after a failed or swallowed `local`, as the evidence shows
+    exception before closing     ROLLBACK (nothing is stored without a key)
+    exception after `local`      as the evidence shows; no evidence = barrier, then ROLLBACK
+    exception after `prepare`    undecided: only the checker knows the outcome of the work
+    messages were not stored     ROLLBACK, also if that error was swallowed: the others alone are never committed
+A user's exception always propagates out of the block. A forked child that exits the block by an exception decides
+nothing: the block is its parent's. If the process dies anywhere in between, check-back settles it by the same rules.
 """
 
 from __future__ import annotations
@@ -63,18 +62,18 @@ if TYPE_CHECKING:
 
 
 class AsyncSlot:
-    """A place for a body that is known only in the local transaction."""
+    """A slot for a body that is known only in the local transaction."""
 
     def __init__(self, slot: Slot, in_loop: Loops) -> None:
         self._slot, self._in_loop = slot, in_loop
 
     async def fill(self, connection: AsyncConnection, body: bytes) -> None:
-        """Store the body beside the evidence, in the local transaction."""
-        await self._in_loop(partial(self._slot.fill, connection, body))  # type: ignore[arg-type]  # it is compared
+        """Store the body with the evidence, in the local transaction."""
+        await self._in_loop(partial(self._slot.fill, connection, body))  # type: ignore[arg-type]  # compared with the block's connection
 
 
 class AsyncTransaction(AsyncBlock["Transaction"]):
-    """One transaction of a producer, within an event loop."""
+    """One transaction of a producer, in an event loop."""
 
     async def later(
         self,
@@ -85,17 +84,17 @@ class AsyncTransaction(AsyncBlock["Transaction"]):
         headers: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> AsyncSlot:
-        """Keep a place for a message whose body is known only in `local`."""
+        """Reserve a slot for a message whose body is known only in `local`."""
         options: Any = {"key": key, "tag": tag, "headers": headers, "ordering_key": ordering_key}
         kept = partial(self._block.later, topic, **options)
         return AsyncSlot(await self._alone(lambda: run_blocking(kept)), self._in_loop)
 
     def local(self, resource: str | AsyncEngine) -> AsyncContext[AsyncConnection]:
         """Close the transaction and run local work that carries its own evidence."""
-        return AsyncContext(self._block.local(resource), self._in_loop, self._one)  # type: ignore[arg-type]  # as the resource, so its connection
+        return AsyncContext(self._block.local(resource), self._in_loop, self._one)  # type: ignore[arg-type]  # an async resource gives an async connection
 
     async def prepare(self) -> None:
-        """Close the transaction before local work that is no SQL; the checker answers for it later."""
+        """Close the transaction before local work that is not SQL; the checker answers for it later."""
         await self._alone(self._block.prepare)
 
 
@@ -120,16 +119,16 @@ class Transaction(MessageBuffer):
 
     @property
     def txid(self) -> int | None:
-        """The number of the transaction, once it has one."""
+        """The transaction's number, once it has one."""
         return self._contribution.txid
 
     @property
     def id(self) -> str | None:
-        """The id that names store and transaction, once there is one."""
+        """The id of store and transaction, once it has a number."""
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
     def __enter__(self) -> Self:
-        """Open the transaction; with a key, join or refuse what the key already did."""
+        """Open the transaction; with a key, join its record or raise if it is already committed."""
         self._require_new()
         if self._key is not None:
             key, self._stage = self._key, BlockStage.ENTERING
@@ -142,7 +141,7 @@ class Transaction(MessageBuffer):
         return self
 
     async def __aenter__(self) -> AsyncTransaction:
-        """Open the transaction within an event loop."""
+        """Open the transaction in an event loop."""
         self._require_new()
         looped = AsyncTransaction(self, self._kernel.in_loop)
         await looped.enter()
@@ -152,12 +151,12 @@ class Transaction(MessageBuffer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide; only the task waits."""
+        """Decide; only the task waits, not the loop."""
         assert self._looped is not None
         try:
             await self._looped.leave(kind, error, trace)
         finally:
-            self._looped = None  # it holds the block: both would wait for a collection of garbage
+            self._looped = None  # break the reference cycle with the block
 
     def later(
         self,
@@ -168,7 +167,7 @@ class Transaction(MessageBuffer):
         headers: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> Slot:
-        """Keep a place for a message whose body is known only in `local`."""
+        """Reserve a slot for a message whose body is known only in `local`."""
         self._require_open("keep a slot")
         shape = Message(topic, b"", key=key, tag=tag, headers=headers, ordering_key=ordering_key)
         shape, qid = self._kernel.topics.admit(shape, SendKind.HALF)
@@ -179,17 +178,17 @@ class Transaction(MessageBuffer):
         return slot
 
     def table(self, name: str) -> Table:
-        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        """Return a table of the home catalog; its writes become visible with the decision."""
         self._require_open("write to a table")
         return self._tables.table(name)
 
     def rows(self, table: str) -> HomeTable:
-        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        """Return a table of the home database; the decision moves the staged rows into it."""
         self._require_open("write rows")
         return self._tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> None:
-        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        """Have a gate check rows or messages of this transaction; `NotCarried` if it rejects them."""
         self._require_open("check rows")
         self._tables.check(about, rows, gate)
 
@@ -215,7 +214,7 @@ class Transaction(MessageBuffer):
         self._stage = BlockStage.WORKED
 
     def prepare(self) -> None:
-        """Close the transaction before local work that is no SQL; the checker answers for it later."""
+        """Close the transaction before local work that is not SQL; the checker answers for it later."""
         self._require_open("begin local work")
         self._close(None)
 
@@ -226,11 +225,11 @@ class Transaction(MessageBuffer):
     def consume(self, consumed: Consumed, batch: Batch) -> None: ...
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
+        """Have the decision acknowledge a message for its group, or move a stream's cursor past a chunk."""
         consume(self, consumed, batch)
 
     def join_life(self) -> TxRecord:
-        """Open the transaction's row (for what needs one, like consumed offsets) and return it."""
+        """Open and return the transaction's record, for example for consumed offsets."""
         return self._life_for("consume")
 
     def _life_for(self, what: str) -> TxRecord:
@@ -240,7 +239,7 @@ class Transaction(MessageBuffer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        """Decide; the block's exception propagates whatever the decision."""
         if error is not None and not self._is_ours:
             return
         try:
@@ -265,7 +264,7 @@ class Transaction(MessageBuffer):
 
     def _break_if_overflowed(self) -> None:
         if self._outbox.overflowed and self._stage is BlockStage.OPEN:
-            self._stage = BlockStage.BROKEN  # whoever drops that error has dropped a message
+            self._stage = BlockStage.BROKEN  # swallowing that error loses a message
 
     def _leave(self, error: BaseException | None) -> None:
         self._break_if_overflowed()
@@ -291,19 +290,19 @@ class Transaction(MessageBuffer):
         try:
             self._close(None)
         except BaseException as error:
-            with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+            with suppress(TxSagaError):  # if this fails, others find it open and roll it back
                 self._give_up(error)
             raise
         try:
             self._decide(Decision.COMMIT, "the block ended")
-        except EffectConflict as conflict:  # nothing was done outside: it may still go either way
+        except EffectConflict as conflict:  # nothing was done outside: both decisions are possible
             with suppress(TxSagaError):
                 self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
             raise
 
     def _give_up(self, error: BaseException | None) -> None:
         unstored = self._stage is BlockStage.OPEN and self.txid is None
-        self._stage = BlockStage.BROKEN  # nothing is added any more, even if the store can't be told now
+        self._stage = BlockStage.BROKEN  # nothing is added any more, even if the rollback fails now
         if self._contribution.may_roll_back:
             why = (
                 "its messages were not stored"
@@ -352,7 +351,7 @@ class Transaction(MessageBuffer):
             self._whole(lambda rows: run_blocking(lambda: self._contribution.add(life, rows)))
 
     def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
-        """Store all that was sent, or be broken."""
+        """Store everything sent; on failure the block is broken."""
         try:
             store(self._outbox.take_whole())
         except BaseException:

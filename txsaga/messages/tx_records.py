@@ -1,9 +1,9 @@
 """
-Lives of keyed transactions: entering a key, holding one against its decision.
+Records of keyed transactions: opening a key, locking a record against its decision.
 
-A key has one life per epoch; the next opens after ROLLED_BACK. Within a life each re-join raises the owner:
-who was there before is superseded and can add nothing any more (R3, R4). If that fence were missing, a
-retry and the attempt before it would both be delivered.
+A key has one record per epoch; the next epoch opens after ROLLED_BACK. Within a record each re-join raises the owner
+number: the previous owner is superseded and can add nothing any more (R3, R4). Without that fence, a retry and the
+attempt before it would both be delivered.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from txsaga.messages.ports import Ledger
 
 
 class TxRecords:
-    """Enters and holds lives."""
+    """Opens and locks records."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def enter(self, group: Group, key: str, run: str | None = None) -> TxRecord:
-        """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
+        """Open a key: a first record, a take-over, or the next epoch; `AlreadyCommitted` if it is committed."""
         with self._kernel.announce.around(facts.Opening, about=key):
             while True:
                 try:
                     life = self._try(group, key, run)
                 except OutcomeUnknown:
-                    continue  # whatever was done is found again under the key
+                    continue  # the retry finds under the key whatever was written
                 if life is None:
                     continue
                 if life.state is TxState.ACTIVE:
@@ -50,24 +50,24 @@ class TxRecords:
                 self.settle_first(life, key)
 
     def open_unkeyed(self, group: Group, run: str | None = None) -> TxRecord:
-        """Open a life without a key."""
+        """Open a record without a key."""
         with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
             life = ledger.create(group.id, None, 1, run)
         assert life is not None
         return life
 
     def hold(self, ledger: Ledger, life: TxRecord) -> None:
-        """Lock a life against its decision, make sure that it is still ours and open, and show that we are alive."""
+        """Lock a record against its decision, raise unless it is still ours and open, and record its owner as alive."""
         self._require(ledger.share(life.txid), life)
         ledger.touch(life.txid)
 
     def own(self, ledger: Ledger, life: TxRecord) -> None:
-        """Lock a life against everybody, make sure that it is still ours and open, and show that we are alive."""
+        """Lock a record exclusively, raise unless it is still ours and open, and record its owner as alive."""
         self._require(ledger.lock(life.txid), life)
         ledger.touch(life.txid)
 
     def has_ended(self, life: TxRecord) -> bool:
-        """Look whether the closing point that an owner wrote is there, after an answer that did not come."""
+        """Return whether the closing point of this owner was written, after its answer was lost."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(life.txid)
         return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
@@ -97,7 +97,7 @@ class TxRecords:
                     return life
 
     def settle_first(self, life: TxRecord, key: str) -> None:
-        """Find out what became of a closed life of a key; `AlreadyCommitted`, or `InDoubt` while nobody knows."""
+        """Settle the closed record of a key; `AlreadyCommitted`, or `InDoubt` while its outcome is unknown."""
         standing, why = None, "it is out of checks"
         if life.state is not TxState.PARKED:
             checked = self._kernel.settler.check(Doubt.of(life))
@@ -111,7 +111,7 @@ class TxRecords:
             raise AlreadyCommitted(life.txid, key)
 
     def _require(self, current: TxRecord | None, life: TxRecord) -> None:
-        if current is None or current.token != life.token:  # another store counts its transactions alike
+        if current is None or current.token != life.token:  # another store may use the same number
             raise UnknownTransaction(f"transaction {life.txid} is not in this store")
         if current.state is TxState.COMMITTED or current.state is TxState.ROLLED_BACK:
             standing = Decision.COMMIT if current.state is TxState.COMMITTED else Decision.ROLLBACK
@@ -123,7 +123,7 @@ class TxRecords:
 
 
 def amended(ledger: Ledger, life: TxRecord) -> int | None:
-    """Return the committed transaction that a life of its key amends."""
+    """Return the committed transaction that a record amends."""
     if life.epoch == 1:
         return None
     found = ledger.flows.amendment(life.txid)
@@ -131,7 +131,7 @@ def amended(ledger: Ledger, life: TxRecord) -> int | None:
 
 
 def all_amended(ledger: Ledger, life: TxRecord) -> Iterator[int]:
-    """Yield the committed transaction that a life of its key amends, then the one which that amended, and so on."""
+    """Yield the committed transaction that a record amends, then the one that it amended in turn, and so on."""
     of = amended(ledger, life)
     while of is not None:
         yield of

@@ -1,8 +1,8 @@
 """
-The Airflow provider: flows as DAGs, and their operators, each usable alone in anybody's DAG.
+The Airflow provider: flows as DAGs, and operators that also work alone in any DAG.
 
-Importing this loads neither Airflow nor a driver: a name is loaded when it is first asked for. Nothing in the package
-imports the provider.
+Importing this loads neither Airflow nor a driver: a name is loaded on first access. Nothing else in the package imports
+the provider.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ _MODULES = {
     "tx_step": "tx_step",
     "vote": "steps",
 }
-"""Each public name and the module that it lies in."""
+"""Each public name and its module."""
 
 __all__ = sorted(_MODULES)  # one list, not two
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
+    """Load a public name on first access."""
     if name not in _MODULES:
         raise AttributeError(f"module 'txsaga.provider' has no attribute {name!r}")
     return getattr(import_module(f"txsaga.provider.{_MODULES[name]}"), name)

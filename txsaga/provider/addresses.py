@@ -1,7 +1,7 @@
 """
-Airflow connections as addresses of databases, without the provider packages of these databases.
+Turn Airflow connections into database URLs, without the provider packages of these databases.
 
-A type that is not known here can still be used: an `sqlalchemy_url` in the connection's extra says all of it.
+A connection of an unknown type also works if its extra has an `sqlalchemy_url`, which is then used as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AddressDriver(NamedTuple):
-    """How a type of connections is reached."""
+    """The SQLAlchemy driver and resource kind for a connection type."""
 
     name: str
     kind: ResourceKind
@@ -53,7 +53,7 @@ def database_url(connection: Connection) -> str:
 
 
 def store_url(connection: Connection) -> str | None:
-    """Return the URL of the store of a connection; None is the store of TXSAGA_URL, or the embedded one."""
+    """Return the store URL of a connection; None means the store of TXSAGA_URL, or the embedded one."""
     extra = connection.extra_dejson
     if extra.get("url"):
         return masked(str(extra["url"]))
@@ -64,16 +64,16 @@ def store_url(connection: Connection) -> str | None:
 
 
 def masked(url: str) -> str:
-    """Return a URL out of an extra, its password hidden in logs: Airflow hides those in fields of their own."""
+    """Return a URL from an extra, with its password masked in logs: Airflow only masks the password field itself."""
     from airflow.sdk.log import mask_secret
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
     found: list[object] = [
         url.rpartition("@")[0].partition("://")[2]
-    ]  # where it can't be read: who opens it says what is wrong
+    ]  # fallback for a URL that can't be parsed; opening it reports the error
     with suppress(ArgumentError, ValueError):
-        found = [make_url(url).password, urlsplit(url).password]  # as it is, and as it is written there
+        found = [make_url(url).password, urlsplit(url).password]  # decoded, and as written in the URL
     for password in filter(None, found):
         mask_secret(str(password))
     return url

@@ -1,8 +1,8 @@
 """
-The brokers of this process: one for each store, opened when a task first needs it, with the databases that it needed.
+The brokers of this process: one per store, opened when a task first needs it, with the databases that tasks need.
 
-They run no roles: `txsaga engine`, or the system DAG, does. A forked process opens its own ones. If they are never
-closed, their sessions end with the process, and nothing else is lost: every answer is durable before it is given.
+They run no roles; `txsaga engine` or the system DAG does. A forked process opens its own brokers. If they are never
+closed, their sessions end with the process and nothing else is lost: every answer is durable before it is returned.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 Place = tuple[str, str | None]
-"""A store by its connection and its address."""
+"""A store: its connection and its URL."""
 
 
 class Ambient:
-    """The open brokers of a process, by connection and address."""
+    """The open brokers of a process, by connection and URL."""
 
     def __init__(self) -> None:
         self._open: dict[Place, Broker] = {}
@@ -45,7 +45,7 @@ class Ambient:
         self._lock = Lock()
 
     def broker(self, store: str | None = None, resources: Iterable[str] = ()) -> Broker:
-        """Return the broker of a store connection, with the databases of further connections registered."""
+        """Return the broker of a store connection, with the databases of the given connections registered."""
         store = store_of(store)
         with self._lock:
             place = self._ahead.pop(store, None) or (store, self._url(store))
@@ -55,16 +55,16 @@ class Ambient:
             return self._open[place]
 
     def open_ahead(self, store: str) -> None:
-        """Open the broker of a store beside what its task waits for now; if it fails, the task finds out by itself.
+        """Open the broker of a store in the background; if that fails, the task gets the error when it opens it itself.
 
-        Airflow is asked for the address here: what speaks for a task with Airflow bears one thread at a time.
+        The URL is resolved in the calling thread: a task's channel to Airflow supports only one thread at a time.
         """
         with suppress(ConfigError):
             self._ahead[store] = place = store, self._url(store)
             Thread(target=self._open_ahead, args=(place,), name="txsaga-ahead", daemon=True).start()
 
     def reaching(self, store: str | None = None) -> Broker:
-        """Return the broker of a store, which finds the evidence of others by connections of this Airflow."""
+        """Return the broker of a store; it also finds evidence of other flows, through connections of this Airflow."""
         store = store_of(store)
         broker = self.broker(store)
         if broker not in self._reaching:
@@ -78,7 +78,7 @@ class Ambient:
         self.broker(store, [connection])
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all brokers."""
         with self._lock:
             for place, broker in self._open.items():
                 broker.close()
@@ -89,7 +89,7 @@ class Ambient:
             self._reaching.clear()
 
     def start_anew(self) -> None:
-        """Leave them to the parent: a forked child must not speak in its sessions, nor end them."""
+        """Drop all brokers in a forked child: it must neither use nor end the sessions of its parent."""
         self._lock = Lock()
         self._of_parent.append((dict(self._open), dict(self._engines)))
         self._ahead.clear()
@@ -98,7 +98,7 @@ class Ambient:
         self._reaching.clear()
 
     def _open_ahead(self, place: Place) -> None:
-        with suppress(Exception), self._lock:  # whatever it is, the task comes upon it and says it
+        with suppress(Exception), self._lock:  # the task runs into the same error and reports it
             self._opened(place, 0.0)
 
     def _opened(self, place: Place, standby: float) -> None:
@@ -123,7 +123,7 @@ class Ambient:
 
         name = stored_name(connection)
         if f"{RESOURCE}{name.upper()}" in os.environ:
-            return  # it is named to the engine in this way, and the broker knows it
+            return  # the environment names this resource, as it does for the engine, so the broker knows it already
         url = database_url(connection_of(connection))
         known = self._engines[place].get(name)
         if known is None:
@@ -134,7 +134,7 @@ class Ambient:
 
 
 def connection_of(name: str) -> Connection:
-    """Return an Airflow connection."""
+    """Return the Airflow connection of a name."""
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -148,7 +148,7 @@ def connection_of(name: str) -> Connection:
 
 
 def producer_of(broker: Broker, group: str) -> Producer:
-    """Return the producer of a group; what is asked of it is answered by others: a task lives for its work only."""
+    """Return the producer of a group. It answers check-back with UNKNOWN: other processes, which live on, answer."""
     from txsaga.core.decision import LocalState
 
     return broker.producer(group, checker=lambda question: LocalState.UNKNOWN)

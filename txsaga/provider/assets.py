@@ -1,10 +1,10 @@
 """
-Messages as assets: a DAG that is scheduled by one is started while there are messages that nobody of its group has.
+Messages as assets: a DAG scheduled by one is started while there are messages that its group has not yet received.
 
     @message_flow(schedule=[messages_asset("orders", group="billing")], …)
 
-An event of the asset is only a wake-up, Airflow may lose it or make one of several: so it comes again while messages
-wait. What a run works on it claims from the store.
+An event of the asset only wakes the DAG. Airflow may lose events or merge several, so they are repeated while messages
+wait. The run claims its messages from the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEME = "txsaga"
 
 
 def messages_asset(topic: str, *, group: str, store: str | None = None, every: float = 1.0, at_least: int = 1) -> Asset:
-    """Make the asset of a topic as a consumer group sees it; it wakes its DAGs at most once in `every` seconds."""
+    """Return the asset of a topic for a consumer group; it wakes its DAGs at most once in `every` seconds."""
     from airflow.sdk import Asset, AssetWatcher
 
     from txsaga.provider.triggers.wake import WakeUpTrigger
@@ -36,7 +36,7 @@ def messages_asset(topic: str, *, group: str, store: str | None = None, every: f
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Check txsaga://CONNECTION/TOPIC or txsaga://CONNECTION/TOPIC/GROUP."""
+    """Check that a URI is txsaga://CONNECTION/TOPIC or txsaga://CONNECTION/TOPIC/GROUP."""
     words = uri.path.strip("/").split("/")
     if not uri.netloc or not all(words) or len(words) > 2:
         raise ValueError(f"{uri.geturl()!r} is no asset of txsaga; write txsaga://CONNECTION/TOPIC/GROUP")

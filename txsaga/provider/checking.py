@@ -1,7 +1,7 @@
 """
-How a DAG names a checker: as a place that another process can import it from.
+How a DAG names a checker: as module:function that another process can import.
 
-If a name led nowhere there, what it is to answer for would stay in doubt; so what can't be named is refused here.
+If another process could not import it, the group's transactions would stay undecided; so such checkers are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from txsaga.errors import ConfigError
 
 
 def checker_name(checker: str | Callable[..., Any]) -> str:
-    """Return the place of a checker, as module:function."""
+    """Return the import path of a checker, as module:function."""
     if isinstance(checker, str):
         if checker.count(":") != 1:
             raise ConfigError(f"checker {checker!r}: write module:function, of a module that others can import")

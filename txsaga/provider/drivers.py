@@ -1,12 +1,12 @@
 """
-The driver of a step, started by a task or joined by the next one: shown line by line, until its step is over.
+The driver of a step: a task starts it or joins a running one, and logs its output until the step is over.
 
     driver = StepDriver(flow, "books", log, start)
     result = driver.run()
 
-If the task is killed the driver goes on, and the retry finds it by what the step recorded. What is known of it is in
-the store: its lines are a file, where this machine has them. If it is gone, or nothing was heard of it for half a
-minute, another one is started, and supersedes it (R4).
+If the task is killed the driver goes on, and the retry finds it through what the step recorded. Its state is in the
+store; its output is in a file, which is shown if it is on this machine. If the driver is gone, or has sent no heartbeat
+for half a minute, the task starts another one, which supersedes it (R4).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class DriverLines:
-    """One file that is written to."""
+    """A log file that is still being written."""
 
     def __init__(self, place: Path, log: Any) -> None:
         self.place, self.last = place, ""
@@ -44,7 +44,7 @@ class DriverLines:
         self._file = place.open(encoding="utf-8", errors="replace")
 
     def show(self, *, rest: bool = False) -> None:
-        """Tell what was added; with `rest` a line that has no end too."""
+        """Log the lines added since the last call; with `rest`, also an unfinished last line."""
         *whole, self._begun = (self._begun + self._file.read()).split("\n")
         if rest and self._begun:
             whole, self._begun = [*whole, self._begun], ""
@@ -53,21 +53,21 @@ class DriverLines:
             self._log.info("%s", line.rstrip())
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         self._file.close()
 
 
 LOOK = 2.0
-"""Seconds between two looks at the store."""
+"""Seconds between two polls of the store."""
 PATIENCE = 20.0
-"""Seconds that a process has to end by itself when its task is killed, or its step done."""
+"""Seconds that a process has to end by itself after its task is killed, or its step is done."""
 AWAY = 60.0
-"""Seconds that the store may be away before nobody knows what became of a driver that has ended."""
+"""Seconds that the store may be unavailable before the outcome of a driver that has ended counts as unknown."""
 HURRY = 2.0
-"""The same where Airflow kills the task itself a few seconds later."""
+"""The same where Airflow itself kills the task a few seconds later."""
 REFUSED = 3
 FOLDER = "txsaga-spark-"
-"""What a folder of a driver's lines is called, in that of temporary files."""
+"""Prefix of a driver's log folder, in the folder of temporary files."""
 
 Started = tuple["subprocess.Popen[str]", Path]
 
@@ -81,11 +81,11 @@ class StepDriver:
         self._joined: SparkDriver | None = None
         self._place: Path | None = None
         self._wanted = True
-        self._away: float | None = None  # since when the store says nothing
+        self._away: float | None = None  # since when the store has been unavailable
         self._lines: DriverLines | None = None
 
     def run(self) -> str | None:
-        """Join the driver that is at work, or start one; return what the step returned, as JSON."""
+        """Join the running driver or start one; return the result of the step as JSON."""
         from txsaga.spark.application import driver_at_work
 
         while True:
@@ -109,7 +109,7 @@ class StepDriver:
                 self._leave()
 
     def end(self) -> None:
-        """End the driver, because a person or Airflow ends its task."""
+        """End the driver, because an operator or Airflow ends its task."""
         self._wanted = False
         if self._process is not None:
             end_group(self._process, HURRY)
@@ -117,7 +117,7 @@ class StepDriver:
         elif self._joined is not None and self._joined.is_near:
             self._joined.end()
         elif self._joined is not None:
-            # A handler of a signal must not wait for the main thread.
+            # A signal handler must not wait for the main thread.
             ending = Thread(target=self._take_place, daemon=True)
             ending.start()
             ending.join(HURRY)
@@ -135,7 +135,7 @@ class StepDriver:
             raise AirflowException(f"the task of step {self._step} was ended, and its driver with it")
 
     def _follow(self) -> None:
-        """Show what it says until its step is done, or it works no more."""
+        """Log the driver's output until its step is done, or the driver no longer works."""
         while True:
             over = self._process is not None and self._process.poll() is not None
             found = self._look()
@@ -171,19 +171,19 @@ class StepDriver:
         return found
 
     def _require_store(self) -> None:
-        """Give up on a store that stays away, where the driver has ended."""
+        """Raise if the store stays unavailable after the driver has ended."""
         if self._away is not None and time.monotonic() - self._away > AWAY:
             raise AirflowException(f"the driver of step {self._step} has ended, and the store does not say how")
 
     def _is_mine(self, found: Attempted) -> bool:
-        """Tell whether an attempt is that of the process that was started here."""
+        """Return whether an attempt belongs to the process that was started here."""
         from txsaga.spark.application import SparkDriver
 
         driver = None if found.application is None else SparkDriver.of(found.application.about)
         return self._process is not None and driver is not None and driver.lines == str(self._place)
 
     def _require_another(self, found: Attempted | None) -> None:
-        """Raise what became of a process of ours that left its step open, unless another one has taken its place."""
+        """Raise the error of our process, which ended and left its step open, unless another driver took over."""
         from txsaga.spark.application import driver_at_work
 
         assert self._process is not None
@@ -196,11 +196,11 @@ class StepDriver:
         raise AirflowException(f"the driver of step {self._step} ended with {code}: {last}")
 
     def _is_over(self, driver: SparkDriver, found: Attempted | None) -> bool:
-        """Tell whether a driver that was joined works no more; what it failed with is the task's."""
+        """Return whether a joined driver no longer works; raise if it failed."""
         from txsaga.spark.application import driver_at_work
 
         if found is None or driver_at_work(found) == driver:
-            return False  # nothing is known for now, or it works
+            return False  # its state is unknown for now, or it works
         if found.state is FlowStepState.FAILED and found.application is not None:
             self._show(rest=True)
             raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
@@ -208,7 +208,7 @@ class StepDriver:
         return True
 
     def _wait(self) -> None:
-        """Let it end by itself behind its step."""
+        """Wait until the driver ends by itself after its step is done; then end it."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and not self._is_gone():
             time.sleep(LOOK / 10)
@@ -225,7 +225,7 @@ class StepDriver:
             self._lines.show(rest=rest)
 
     def _leave(self) -> None:
-        """Clear up behind a driver that is over; one that works is left to the next task."""
+        """Close the log, and remove it if the driver is over; a working driver is left to the next task."""
         lines, self._lines = self._lines, None
         if lines is not None:
             lines.show(rest=self._is_gone())
@@ -238,29 +238,29 @@ class StepDriver:
             _remove(self._place)
 
     def _take_place(self) -> None:
-        """Supersede a driver that can't be reached: it sees that and ends."""
+        """Supersede a driver that can't be reached: it notices that and ends."""
         with suppress(TxSagaError, _Cancelled), self._flow.step(self._step):
             raise _Cancelled("the task was ended")
 
 
 class _Cancelled(Exception):
-    """What a step fails with whose task a person ended."""
+    """The failure of a step whose task was ended from outside."""
 
 
 def end_group(process: subprocess.Popen[str], patience: float = PATIENCE) -> None:
-    """End a process with all that it started: first it is asked, then it is killed."""
+    """End a process and everything it started: first with SIGTERM, then with SIGKILL."""
     if process.poll() is None:
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(patience)
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it left of itself
+        os.killpg(process.pid, signal.SIGKILL)  # anything it left running
     process.wait()
 
 
 def clear_behind(found: Attempted | None) -> None:
-    """Remove the lines of a driver that is known to be over."""
+    """Remove the log of a driver that is known to be over."""
     from txsaga.spark.application import SparkDriver
 
     if found is not None and found.application is not None:
@@ -275,7 +275,7 @@ def _remove(lines: Path) -> None:
 
 
 def read_result(kept: str | None) -> object:
-    """Read what a step returned."""
+    """Parse the stored result of a step."""
     return None if kept is None else json.loads(kept)
 
 

@@ -1,9 +1,9 @@
 """
-What makes a flow of a DAG's tasks: begin before every first one, a seal behind every last one, end behind the seal.
+Turn a DAG's tasks into a flow: begin before every first task, a seal after every last one, end after the seal.
 
-The seal runs whatever the steps did, and is skipped only when somebody ends the run from outside: end commits no run
-without it. End is a teardown, so it runs after failures too; only a run's time-out and its deletion leave it out, and
-then the flow is rolled back by check-back.
+The seal runs regardless of how the steps ended and is skipped only if someone ends the run from outside; end commits no
+run without it. End is a teardown, so it also runs after failures. It does not run if the run times out or is deleted;
+check-back then rolls the flow back.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 SEAL = "seal"
 SOON = frozenset({"one_failed", "one_success", "one_done"})
-"""Rules of tasks that run while others before them may still be at work."""
+"""Trigger rules of tasks that may run while some of their upstream tasks still run."""
 
 
 def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | None = None) -> None:
-    """Put all tasks of a DAG between the begin and the end of one flow; call it when all of them are made.
+    """Put all tasks of a DAG between the begin and the end of one flow; call it after all of them are created.
 
-    What they declare is planned: whatever is wrong is told in one error, under the `place` where the flow is written.
+    All problems in their declarations are reported in one error that names `place`, where the flow is written.
     """
     from airflow.providers.standard.operators.empty import EmptyOperator
 
@@ -49,16 +49,16 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
     for last in list(dag.task_group.get_leaves()):
         if last in (begin, end, closing):
             continue
-        if last.inherits_from_skipmixin:  # it skips what hangs directly on it
+        if last.inherits_from_skipmixin:  # it skips its direct downstream tasks
             beside = EmptyOperator(task_id=f"{last.task_id.replace('.', '_')}_done", trigger_rule="all_done")
             last >> beside >> closing
         else:
             last >> closing
     for each in tasks:
-        if _rule(each) in SOON:  # what it does not wait for is waited for by the end
+        if _rule(each) in SOON:  # end waits for the upstream tasks that this task does not wait for
             [other for other in each.upstream_list if other in tasks and not other.inherits_from_skipmixin] >> closing
         if hasattr(each, "ignore_downstream_trigger_rules"):
-            each.ignore_downstream_trigger_rules = False  # a short circuit would skip the seal
+            each.ignore_downstream_trigger_rules = False  # otherwise a short circuit would skip the seal
         if each.is_teardown and not each.downstream_task_ids:
             each >> end
     closing >> end
@@ -69,20 +69,20 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
 
 
 def require_free(taken: Iterable[str], names: Iterable[str]) -> None:
-    """Refuse tasks of a user's that have the names of those which every flow has."""
+    """Refuse user tasks that have the name of a task which every flow has."""
     for name in names:
         if name in taken:
             raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
 
 
 def _is_in(begin: FlowBegin, task: AbstractOperator) -> bool:
-    """Tell whether a task belongs to this flow, and not to another one that was begun in the same DAG."""
+    """Return whether a task belongs to this flow, not to another flow of the same DAG."""
     of = getattr(task, "flow", None)
     return not isinstance(of, str) or of == begin.task_id
 
 
 def _handlers(tasks: Iterable[AbstractOperator]) -> dict[str, str]:
-    """Return who deals with the failure of which task."""
+    """Return, for each task whose failure is handled, the task that handles it."""
     found: dict[str, str] = {}
     for each in tasks:
         for caught in sorted(getattr(each, "txsaga_catches", ())):

@@ -5,8 +5,8 @@ A DAG that is a message flow.
     def transfer():
         step.sql("debit", "UPDATE …", on="current") >> publish("transferred", …)
 
-It is `@dag` with a begin before the first tasks, and a seal and an end behind the last ones. What is wrong with the
-flow is told when the file is parsed, all of it in one error.
+It is `@dag` plus a begin before the first tasks and a seal and an end after the last ones. All problems of the flow are
+reported in one error when the file is parsed.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def message_flow(
     allow_amend: bool = False,
     **dag_options: Any,
 ) -> Made | Callable[[Body], Made]:
-    """Make a DAG of a function whose tasks are one flow; its `outlets` get an event exactly if the flow commits.
+    """Make a function a DAG whose tasks form one flow; its `outlets` get an event exactly if the flow commits.
 
-    With `allow_amend` a run that is cleared behind its commit begins a transaction that amends the committed one.
+    With `allow_amend`, a run cleared after its commit begins a transaction that amends the committed one.
     """
     said: dict[str, Any] = {"resources": resources, "coordinated": coordinated, "ballots": ballots}
     said |= {"store": store, "group": group, "lease": lease, "budget": budget, "allow_amend": allow_amend}
@@ -83,7 +83,7 @@ def message_flow(
         def enclosed(*args: object, **kwargs: object) -> object:
             return _enclosed(body, said, outlets, args, kwargs)
 
-        made: Made = dag(**dag_options)(enclosed)  # type: ignore[no-untyped-call]  # not wrapped again: @dag takes the file from its caller
+        made: Made = dag(**dag_options)(enclosed)  # type: ignore[no-untyped-call]  # unwrapped: @dag reads caller file
         return made
 
     return decorate(function) if function else decorate
@@ -114,7 +114,7 @@ def _place(body: Body) -> str:
 
 
 def _written(body: Body, args: Any, kwargs: Any) -> object:
-    """Run the function that makes the steps; one that is named like the flow's first task is told so."""
+    """Run the function that makes the steps; report a step that has the name of the flow's first task."""
     from airflow.sdk.exceptions import DuplicateTaskIdFound
 
     from txsaga.provider.enclosing import require_free

@@ -1,5 +1,5 @@
 """
-The hook: a connection of type `txsaga` as an open broker.
+The hook: opens a broker from an Airflow connection of type `txsaga`.
 
     broker = TxSagaHook("txsaga_default").get_conn()
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TxSagaHook(BaseHook):
-    """A store of txsaga behind an Airflow connection."""
+    """A txsaga store as an Airflow connection."""
 
     conn_name_attr = "txsaga_conn_id"
     default_conn_name = CONN_ID.default
@@ -33,11 +33,11 @@ class TxSagaHook(BaseHook):
         self.txsaga_conn_id, self.resources = store_of(txsaga_conn_id), tuple(resources)
 
     def get_conn(self) -> Broker:
-        """Return the broker of this process; it stays open, so nobody closes it."""
+        """Return the broker of this process; it stays open, so do not close it."""
         return AMBIENT.broker(self.txsaga_conn_id, self.resources)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Say whether the store can be reached, and what to do if not."""
+        """Return whether the store can be reached, and its identity or the error."""
         import txsaga
 
         try:

@@ -1,5 +1,5 @@
 """
-What Airflow is told of this package. A mistake here breaks every command of Airflow: a test holds it to its schema.
+What this package registers with Airflow. A mistake here breaks every Airflow command; a test checks the schema.
 """
 
 from __future__ import annotations

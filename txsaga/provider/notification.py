@@ -1,8 +1,8 @@
 """
-A notification of Airflow's as a message: `on_failure_callback=MessageNotifier(topic="trouble", body=…)`.
+An Airflow notification as a message: `on_failure_callback=MessageNotifier(topic="trouble", body=…)`.
 
-It is a plain message of its own, visible at once and outside of every flow: never put what belongs to a transaction
-into a callback, Airflow may run it late, twice, or not at all.
+It is a plain message, visible at once and outside every flow. Never put work of a transaction into a callback: Airflow
+may run it late, twice, or not at all.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ class MessageNotifier(BaseNotifier):
         self.topic, self.body, self.key, self.store = topic, body, key, store_of(store)
 
     def notify(self, context: Context) -> None:
-        """Send it."""
+        """Send the message."""
         body = self.body if isinstance(self.body, str) else json.dumps(self.body)
         AMBIENT.broker(self.store).producer(GROUP).send(self.topic, body.encode(), key=self.key)

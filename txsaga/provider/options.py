@@ -1,8 +1,8 @@
 """
-The section [txsaga] of Airflow's configuration: what a DAG need not say each time. What a DAG says wins.
+The section [txsaga] of Airflow's configuration: defaults for what a DAG does not set itself.
 
-`AIRFLOW__TXSAGA__CONN_ID=orders` sets one, as any other of Airflow's. The defaults are here and nowhere else. A value
-that is none is told when the first task, sensor or trigger reads it, with the name of the option.
+`AIRFLOW__TXSAGA__CONN_ID=orders` sets an option, as for any other Airflow option. The defaults are defined only here.
+An invalid value raises an error with the option's name when the first task, sensor or trigger reads it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Option:
     added: str = "0.1.0"
 
     def text(self) -> str:
-        """Read it."""
+        """Return the value as text."""
         from airflow.sdk.configuration import conf
 
         return str(conf.get(SECTION, self.name, fallback=self.default))
 
     def number(self, *, least: float = 0.0) -> float:
-        """Read it as a number that is not below the least one."""
+        """Return the value as a number, not below `least`."""
         said = self.text()
         try:
             number = float(said)
@@ -45,7 +45,7 @@ class Option:
         return number
 
     def entry(self) -> dict[str, object]:
-        """Say of it what Airflow is told."""
+        """Return the entry that Airflow lists for this option."""
         return {
             "description": self.about,
             "version_added": self.added,
@@ -85,17 +85,17 @@ OPTIONS = (CONN_ID, LOOK_EVERY, STANDBY, FLOW_LEASE, FLOW_BUDGET)
 
 
 def store_of(said: str | None) -> str:
-    """Return the connection of a store: the one that was said, or that of the section."""
+    """Return the connection of a store: the given one, otherwise the configured one."""
     return said or CONN_ID.text()
 
 
 def every(said: float | None = None) -> float:
-    """Return the seconds between two looks: what was said, or that of the section."""
+    """Return the seconds between two polls: the given ones, otherwise the configured ones."""
     return LOOK_EVERY.number(least=0.05) if said is None else said
 
 
 def seconds_of(said: timedelta | None, option: Option) -> timedelta:
-    """Return a time: the one that was said, or that of the section."""
+    """Return a duration: the given one, otherwise the configured one."""
     return timedelta(seconds=option.number(least=1.0)) if said is None else said
 
 
@@ -103,13 +103,13 @@ ADVICE = "give pendulum.datetime(…, tz=…), or a text like 2026-03-01T08:00:0
 
 
 def require_zone(moment: object, what: str) -> None:
-    """Refuse a moment without a time zone; texts are looked at when they are rendered."""
+    """Refuse a datetime without a time zone; texts are checked when they are rendered."""
     if isinstance(moment, datetime) and moment.utcoffset() is None:
         raise ConfigError(f"{what} is {moment}, without a time zone; {ADVICE}")
 
 
 def moment_of(said: object, what: str) -> datetime | None:
-    """Read a moment as it was given, or rendered."""
+    """Parse a moment that was given as a datetime or a text."""
     if said is None or said == "":
         return None
     try:
@@ -123,7 +123,7 @@ def moment_of(said: object, what: str) -> datetime | None:
 
 
 def require_zones(options: Mapping[str, object], *names: str) -> None:
-    """Refuse moments without a time zone among what is said of a DAG, and of its tasks."""
+    """Refuse datetimes without a time zone among a DAG's options and its default_args."""
     tasks = options.get("default_args")
     for said, where in ((options, ""), (tasks if isinstance(tasks, Mapping) else {}, " in default_args")):
         for name in names:

@@ -1,8 +1,8 @@
 """
-The assets of a flow: its last task makes their events, and has written before the decision which ones these are.
+The assets of a flow: its last task creates their events, and records before the decision which ones.
 
-What is written is a message of the flow itself, so it is there exactly if the flow commits. If its last task dies
-behind the decision, an engine that knows its Airflow makes the events once the run is over; without one nobody does.
+The record is a message of the flow itself, so it exists exactly if the flow commits. If the last task dies after the
+decision, an engine with access to this Airflow creates the events once the run is over; without one, nothing does.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 STEP = "asset events of {task}"
 KEPT = timedelta(days=30)
-"""For an engine that is told of its Airflow later."""
+"""Long enough for an engine that gets access to its Airflow only later."""
 
 
 def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
-    """Return what names the assets among the outlets of a task."""
+    """Return the names of the assets among the outlets of a task."""
     found = []
     for each in outlets:
         if isinstance(each, Asset):
@@ -42,7 +42,7 @@ def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
 
 
 def make_room(broker: Broker) -> None:
-    """Make the topic where flows say who follows them, before the first work."""
+    """Create the topic in which flows record their asset events, before any other work."""
     try:
         found = broker.kernel.store.registry.topic(TOPIC)
     except UnknownTopic:
@@ -66,11 +66,11 @@ def _make(broker: Broker) -> None:
 
 
 def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) -> None:
-    """Write into a flow which events its commit is followed by; an attempt before may have done it."""
+    """Record in a flow the events that follow its commit, unless an earlier attempt did."""
     ti = context["ti"]
     if not (assets := assets_of(outlets)):
         return
-    run = flow.flow.join_life().run or run_name_of(ti)  # by a key of its own a run may join what another began
+    run = flow.flow.join_life().run or run_name_of(ti)  # with a custom key, a run may join another run's flow
     amends = flow.reference.get("amends")
     told = FollowUp(run=run, txid=flow.txid, id=flow.reference["id"], assets=assets, amends=amends)
     make_room(flow.broker)
@@ -82,9 +82,9 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
 
 
 def untold(outlets: Iterable[Any], id: str, since: datetime) -> list[Any]:
-    """Return the outlets that have no event of this transaction: a task that is run again makes none twice.
+    """Return the outlets without an event of this transaction, so that a retried task creates none twice.
 
-    `since` is when its run was due: a clearing moves its start, and what it told before counts.
+    `since` is when the run was due: its start would not do, since clearing moves it and events from before count.
     """
     return [each for each in outlets if not any(carries(extra, id) for extra in _extras(each, since - SKEW))]
 

@@ -1,8 +1,8 @@
 """
-The Airflow plugin: what a provider can't register. Counters of ends of flows, heard in the process of the task.
+The Airflow plugin, for what a provider can't register: counters of flow ends, updated in the process of the task.
 
-Airflow finds it by an entry point of the package; a copy in its folder of plugins would be a second one, which it
-refuses. A listener is good for figures, not for decisions: it is not called when its process dies.
+Airflow finds it through an entry point of the package; a copy in Airflow's plugins folder would be a duplicate, which
+Airflow refuses. A listener is good for metrics, not for decisions: it is not called if its process dies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txsaga.provider import plugin as listener
 from txsaga.provider.reference import TransactionLink
 
 END, ROLLED_BACK = "FlowEnd", "FlowRolledBack"
-"""Known by name: whoever loads this for tasks of another kind loads nothing more."""
+"""Compared by name, so that loading this for other kinds of tasks imports nothing more."""
 
 
 @hookimpl
@@ -27,7 +27,7 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
 
 @hookimpl
 def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
-    """Count a rollback; an end that only could not reach its store has rolled back nothing."""
+    """Count a rollback; an end that merely could not reach its store has rolled back nothing."""
     if _is_a(error, ROLLED_BACK):
         _count(task_instance, "rolled_back")
 
@@ -44,8 +44,8 @@ def _is_a(given: object, name: str) -> bool:
 
 
 class TxSagaPlugin(AirflowPlugin):
-    """Listeners and links of txsaga."""
+    """The listeners and links of txsaga."""
 
     name = "txsaga"
-    listeners = [listener]  # noqa: RUF012  # as its base has it
+    listeners = [listener]  # noqa: RUF012  # declared like this in the base class
     operator_extra_links = [TransactionLink()]  # noqa: RUF012

@@ -3,8 +3,8 @@ Topics as queues of Airflow's common messaging: one trigger for queues of every 
 
     MessageQueueTrigger(scheme="txsaga", topic="orders", group="billing")
 
-It is the trigger of `messages_asset`, so an event is a wake-up there too. This class has the interface of that package
-and needs nothing of it: without the package it is listed, and never called.
+The trigger is that of `messages_asset`, so its events are only wake-ups too. This class has the interface that the
+common messaging package expects but does not import it: without the package it is listed and never called.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ WRITE = "write {scheme}://CONNECTION/TOPIC/GROUP, or {scheme}://CONNECTION/TOPIC
 
 
 class TxSagaQueues:
-    """Topics of txsaga, for whoever watches queues."""
+    """Queue provider for txsaga topics."""
 
     scheme = SCHEME
 
     def scheme_matches(self, scheme: str) -> bool:
-        """Tell whether a scheme is ours."""
+        """Return whether a scheme is ours."""
         return scheme == self.scheme
 
     def queue_matches(self, queue: str) -> bool:
-        """Tell whether a URI is ours."""
+        """Return whether a URI is ours."""
         return queue.startswith(f"{self.scheme}://")
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """Return the trigger that wakes who watches."""
+        """Return the class of the trigger that wakes watchers."""
         from txsaga.provider.triggers.wake import WakeUpTrigger
 
         return WakeUpTrigger
 
     def trigger_kwargs(self, queue: str, **said: object) -> dict[str, object]:
-        """Read what the trigger gets out of a URI; what is said beside it is handed on by whoever asks."""
+        """Return the trigger arguments that a URI contains; the caller passes on the others, given in `said`."""
         uri = urlsplit(queue)
         words = uri.path.strip("/").split("/")
         if not uri.netloc or not all(words) or len(words) > 2 or (len(words) == 1 and "group" not in said):

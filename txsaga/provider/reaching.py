@@ -1,8 +1,8 @@
 """
-Databases that a question is about, reached by the Airflow connections of their names when somebody first asks.
+Reach the databases that a check-back question is about, through Airflow connections of the same names, on first use.
 
-A broker of a task, or of the triggerer, knows the databases of its own flow alone. Check-back asks about others' work,
-whose evidence lies elsewhere. If no connection has the name, the question stays open, and the engine asks it.
+A broker of a task or of the triggerer only knows the databases of its own flow, but check-back asks about other work,
+whose evidence may be elsewhere. If no connection has the name, the question stays open and the engine asks it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Register = Callable[[str, str], None]
 
 
 def reach_evidence(broker: Broker, register: Register) -> None:
-    """Let a broker find evidence by the connections of this Airflow."""
+    """Let a broker find evidence through connections of this Airflow."""
     known = broker.kernel.evidence
 
     def find(named: object) -> tuple[str, Evidence]:

@@ -1,9 +1,9 @@
 """
-How the tasks of a run find their flow: a plain dict in the XCom of the task that began it, and names made of the run.
+How the tasks of a run find their flow: a dict in the XCom of the task that began it, and names built from the run.
 
-The reference is no state: the store alone says what became of the flow. A run keeps its key when it is cleared, so a
-retry joins the same life, and a run that is cleared after a rollback opens the next epoch, or after a commit where its
-flow may be amended.
+The reference is not state: only the store knows the outcome of the flow. A run keeps its key when it is cleared, so a
+retry joins the same transaction. A run cleared after a rollback opens the next epoch; so does one cleared after a
+commit, if its flow may be amended.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from txsaga.errors import ConfigError
 from txsaga.provider.resources import KeptResources
 
 BEGIN = "begin"
-"""The id of the task that begins a flow, unless a DAG says otherwise."""
+"""The id of the task that begins a flow, unless a DAG sets another."""
 
 
 class FlowReference(TypedDict):
-    """What begin leaves for every other task of its flow."""
+    """What begin hands to all other tasks of its flow."""
 
     txid: int
     id: str  # store and transaction, for people and links
     key: str
     epoch: int
-    amends: str | None  # the id of what was committed under the key before
+    amends: str | None  # the id of the transaction committed under the key before
     group: str
     store: str  # the Airflow connection of the store
     coordinated: bool
@@ -40,7 +40,7 @@ class FlowReference(TypedDict):
 
 
 def read_reference(found: object, task: str) -> FlowReference:
-    """Check what an XCom gave; `task` is where it was looked for."""
+    """Validate an XCom value as a reference; `task` is the task it was read from."""
     if isinstance(found, Mapping) and isinstance(found.get("txid"), int) and "store" in found:
         return cast(FlowReference, dict(found))
     raise ConfigError(
@@ -57,7 +57,7 @@ def group_of(dag: str) -> str:
 
 
 def this_airflow() -> str:
-    """Return the name of the Airflow of this task, the same one that its engine has; nothing where none can be had."""
+    """Return the name of this task's Airflow, the same as its engine uses; empty if none can be determined."""
     from airflow.sdk.configuration import conf
 
     from txsaga.airflow_host.instance import airflow_name
@@ -67,7 +67,7 @@ def this_airflow() -> str:
 
 
 def run_name_of(ti: Any) -> str:  # a task instance
-    """Return the name by which the host of a flow is asked about the run of a task (R5)."""
+    """Return the name by which a flow's host is asked about the run of a task (R5)."""
     from txsaga.airflow_host.instance import run_name
 
     return run_name(ti.dag_id, ti.run_id, this_airflow())
@@ -80,15 +80,15 @@ def key_of(ti: Any, airflow: str | None = None) -> str:  # a task instance
 
 
 def clearing_of(run: Any) -> str:  # a run as its tasks see it
-    """Return what tells one clearing of a run from the next, and from one of the same id that is made anew.
+    """Return text that differs between clearings of a run, and after a run is re-created under the same id.
 
-    A task that is tried again finds the same.
+    A retried task gets the same text.
     """
     return f"cleared {run.clear_number or 0} times, started {run.start_date}"
 
 
 def own_key_of(ti: Any) -> str:  # a task instance
-    """Return the key of a transaction that a task has for itself."""
+    """Return the key of a task's own transaction."""
     return f"{_run_of(ti, None)}/{step_name_of(ti)}"
 
 
@@ -103,7 +103,7 @@ def _run_of(ti: Any, airflow: str | None) -> str:
 
 
 def step_name(task: str, map_index: int) -> str:
-    """Return the name of the step that a task does."""
+    """Return the name of the step of a task, or of one instance of a mapped task."""
     return f"{task}[{map_index}]" if map_index >= 0 else task
 
 
@@ -111,15 +111,15 @@ KEY = "return_value"
 
 
 class TransactionLink(BaseOperatorLink):
-    """A link to the transaction that a task began, decided or stored, among the XComs of that task.
+    """A link to the XComs of the task, which began, decided or stored the transaction.
 
-    An end that rolled back hands nothing on: its link leads to the task that began the flow.
+    An end that rolled back has no XCom: its link leads to the task that began the flow.
     """
 
     name = "Transaction"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return where the transaction can be looked at; nothing before it is begun."""
+        """Return the link to the transaction; empty before it is begun."""
         from airflow.sdk.execution_time.xcom import XCom
 
         run = {"dag_id": ti_key.dag_id, "run_id": ti_key.run_id}
@@ -141,7 +141,7 @@ def _place(run: Mapping[str, str], task: str, part: str = "") -> str:
 
 
 def _below() -> str:
-    """Return the path below which this Airflow is, where it has its host for itself nothing."""
+    """Return the path under which this Airflow is served; empty if it has the host for itself."""
     from airflow.sdk.configuration import conf
 
     return urlsplit(str(conf.get("api", "base_url", fallback="") or "")).path.rstrip("/")

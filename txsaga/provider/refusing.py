@@ -1,7 +1,7 @@
 """
-What a task says when txsaga refuses: whatever a retry can't mend fails the task at once, in one line.
+How a task fails when txsaga refuses: what a retry can't fix fails the task at once, with a one-line error.
 
-What a retry may mend (a store that is away, a lock, an unknown outcome) comes out as it is, and Airflow tries again.
+Errors that a retry may fix (an unavailable store, a lock, an unknown outcome) pass unchanged, and Airflow tries again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CLEAR_ALL = "clear the whole run, its first task included, to run it again as a 
 
 
 class FlowRolledBack(AirflowFailException):
-    """The flow was rolled back: its task and its run are red, and no retry changes that."""
+    """The flow was rolled back: its task and its run fail, and no retry changes that."""
 
 
 @contextmanager
 def refused_for_good() -> Iterator[None]:
-    """Turn what no retry can mend into a failure without retries."""
+    """Turn errors that no retry can fix into a failure without retries."""
     try:
         yield
     except AlreadyCommitted as decided:

@@ -1,10 +1,10 @@
 """
-What a flow says of its resources: a name in the flow, an Airflow connection id, and what it is for.
+What a flow declares about its resources: a name in the flow, an Airflow connection id, and a purpose.
 
     {"current": "pg_current", "audit": lane("pg_audit"), "cache": local("pg_cache")}
 
-In the store a resource has the name of its connection id, in lower case and with `_` for what no setting of the
-environment can be named by, so that recovery finds it whichever flow used it.
+In the store a resource has the name of its connection id in lower case, with `_` for every character that an
+environment variable can't contain, so that recovery finds it whichever flow used it.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ UNNAMEABLE = re.compile(r"[^a-z0-9_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredResources:
-    """A connection, and what it is for in a flow."""
+    """A connection and its purpose in a flow."""
 
     connection: str
     mode: ResourceMode = ResourceMode.MAIN
-    kind: str | None = None  # of the database, where the connection's type can't be known when the DAG is parsed
+    kind: str | None = None  # of the database, if the connection's type is unknown when the DAG is parsed
 
 
 class KeptResources(TypedDict):
-    """The same as it travels in an XCom."""
+    """The same, as stored in an XCom."""
 
     connection: str
     mode: str
 
 
 Said = Mapping[str, str | DeclaredResources] | Sequence[str]
-"""What a user may write: connections by name, or connection ids that are names as well."""
+"""What a user may write: connections by name, or connection ids that also serve as names."""
 
 
 def local(connection: str, *, kind: str | None = None) -> DeclaredResources:
-    """Name a connection whose work is settled when its step ends, whatever becomes of the flow."""
+    """Declare a connection whose work is settled when its step ends, regardless of the flow's outcome."""
     return DeclaredResources(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
 
 
 def main(connection: str, *, kind: str | None = None) -> DeclaredResources:
-    """Name a connection whose work is settled with the flow; `kind` says which database it is."""
+    """Declare a connection whose work is settled with the flow; `kind` is the kind of the database."""
     return DeclaredResources(connection=connection, kind=kind)
 
 
 def declared(said: Said) -> dict[str, DeclaredResources]:
-    """Read what a user wrote."""
+    """Parse what a user wrote."""
     named = said if isinstance(said, Mapping) else {each: each for each in said}
     found: dict[str, DeclaredResources] = {}
     for name, each in named.items():
@@ -78,10 +78,10 @@ def _require_apart(resources: Iterable[DeclaredResources]) -> None:
 
 
 def kept(resources: Mapping[str, DeclaredResources]) -> dict[str, KeptResources]:
-    """Make it plain, for an XCom."""
+    """Return resources as plain values for an XCom."""
     return {name: KeptResources(connection=each.connection, mode=each.mode.value) for name, each in resources.items()}
 
 
 def stored_name(connection: str) -> str:
-    """Return the name that a connection has in the store: one that the environment can name too."""
+    """Return the name of a connection in the store, usable in environment variables as well."""
     return UNNAMEABLE.sub("_", connection.lower())

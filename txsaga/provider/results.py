@@ -1,9 +1,9 @@
 """
-The result of a step, kept where a retry of its task finds it: in Airflow's state of the task, beside its transaction.
+The result of a step, kept for retries of its task in Airflow's task state, together with its transaction id.
 
-A step may be done though its process died before its XCom was written; the retry then does not do it again, and hands
-on what was kept. So a result is kept before its step is done, in the form in which Airflow keeps XComs, and a step
-whose result can't be kept fails. If it was not kept, the retry has no result, and says so.
+A step may be done although its process died before it wrote its XCom; the retry then does not repeat the step but
+returns the kept result. So a result is kept before its step is done, in Airflow's XCom format, and a step whose result
+can't be kept fails. If no result was kept, the retry returns none and logs that.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ logger = logging.getLogger(__name__)
 
 PLACE = "txsaga_result"
 MAX_RESULT = 1024 * 1024
-"""Bytes of a result, as it lies in Airflow's database."""
+"""The largest result, in bytes as stored in Airflow's database."""
 
 
 def keep_result(context: Context, txid: int, result: object, most: int | None = None) -> None:
-    """Keep the result of a step before it is done; one that can't be handed on, or is too large, fails its task."""
+    """Keep the result of a step before it is done; fail the task if it can't be serialized or is too large."""
     plain = as_plain(result, most)
     store: Any = context.get("task_state_store")
     if store is None or (result is None and context["ti"].try_number <= 1):
-        return  # nothing to keep, and no attempt before has kept anything
+        return  # nothing to keep, and no earlier attempt kept anything
     store.set(PLACE, json.dumps({"txid": txid, "result": plain}))
 
 
 def find_result(context: Context, txid: int) -> object:
-    """Return what an attempt before kept for this transaction."""
+    """Return what an earlier attempt kept for this transaction."""
     store: Any = context.get("task_state_store")
     found = None if store is None else store.get(PLACE)
     if isinstance(found, str):
@@ -46,7 +46,7 @@ def find_result(context: Context, txid: int) -> object:
 
 
 def as_plain(result: object, most: int | None = None) -> object:
-    """Return a result as JSON, as Airflow keeps XComs; what it can't keep, or what is more than `most`, is refused."""
+    """Return a result as JSON in Airflow's XCom format; fail if that is impossible or it has more than `most` bytes."""
     from airflow.sdk.serde import serialize
 
     try:
@@ -66,7 +66,7 @@ def as_plain(result: object, most: int | None = None) -> object:
 
 
 def from_plain(kept: Any) -> object:
-    """Return the result that was kept so."""
+    """Return the result of what `as_plain` returned."""
     from airflow.sdk.serde import deserialize
 
     try:
@@ -79,7 +79,7 @@ def from_plain(kept: Any) -> object:
 
 
 def result_limit(said: object, task: str) -> int:
-    """Read how many bytes a step may hand on."""
+    """Validate how many bytes a step's result may have."""
     if type(said) is not int or said < 1:
         raise ConfigError(f"max_result of step {task!r} is {said!r}; give a number of bytes, 1 or more")
     return said

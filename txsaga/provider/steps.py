@@ -1,5 +1,5 @@
 """
-The words in which a flow's body is written: each makes one task.
+The functions for writing a flow's body; each makes one task.
 
     debit = step.sql("debit", "UPDATE …", on="current", rows=1)
     publish("transferred", {"cents": 2500})
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FlowSteps:
-    """What `step` is."""
+    """The type of `step`."""
 
     def sql(
         self,
@@ -44,7 +44,7 @@ class FlowSteps:
         return SqlStep(task_id=name, sql=sql, on=on, parameters=parameters, **options)
 
     def python(self, function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
-        """Make a function a step, as `@task` makes it a task: it can be mapped, and takes results of other tasks."""
+        """Make a function a step, as `@task` makes it a task: it can be mapped and takes results of other tasks."""
         from txsaga.provider.tx_step import tx_step
 
         return tx_step(function, **options)
@@ -58,7 +58,7 @@ class FlowSteps:
     def call(
         self, name: str, function: Callable[..., Any], input: Mapping[str, object] | None = None, **options: Any
     ) -> CallStep:
-        """Make a step of a function that commits by itself; `compensate=` undoes it."""
+        """Make a step from a function that commits by itself; `compensate=` undoes it."""
         from txsaga.provider.operators.python import CallStep
 
         return CallStep(task_id=name, python_callable=function, input=input, **options)
@@ -66,19 +66,19 @@ class FlowSteps:
     def spark(
         self, name: str, program: str, *, arguments: Mapping[str, object] | None = None, **options: Any
     ) -> SparkStep:
-        """Make a step of a program for Spark."""
+        """Make a step that runs a Spark program."""
         from txsaga.provider.operators.spark import SparkStep
 
         return SparkStep(task_id=name, program=program, arguments=arguments, **options)
 
     def gate(self, name: str, gate: Gate, **options: Any) -> GateStep:
-        """Make a gate: on the staged rows of a `table`, or on what `sql` finds `on` a resource."""
+        """Make a gate on the staged rows of a `table`, or on the rows that `sql` returns `on` a resource."""
         from txsaga.provider.operators.gate import GateStep
 
         return GateStep(task_id=name, gate=gate, **options)
 
     def __call__(self, operator: type[BaseOperator], name: str, **options: Any) -> BaseOperator:
-        """Make a step of an operator of one's own."""
+        """Make a step from a custom operator."""
         return operator(task_id=name, **options)
 
 
@@ -86,35 +86,35 @@ step = FlowSteps()
 
 
 def publish(topic: str, body: object = "", *, name: str | None = None, **options: Any) -> Publish:
-    """Make the task that publishes a message, with the flow unless `mode` says otherwise."""
+    """Make a task that publishes a message, with the flow unless `mode` is set otherwise."""
     from txsaga.provider.operators.publish import Publish
 
     return Publish(task_id=name or f"publish_{topic}", topic=topic, body=body, **options)
 
 
 def approve(subject: str, *, ballot: str, name: str = "approve", **options: Any) -> Approval:
-    """Make the task that asks a person, whose answer is a vote."""
+    """Make a task that asks a person, whose answer is a vote."""
     from txsaga.provider.operators.votes import Approval
 
     return Approval(task_id=name, subject=subject, ballot=ballot, **options)
 
 
 def vote(name: str, *, ballot: str, **options: Any) -> BallotVote:
-    """Make the task that looks and votes."""
+    """Make a task that checks something and votes."""
     from txsaga.provider.operators.votes import BallotVote
 
     return BallotVote(task_id=name, ballot=ballot, **options)
 
 
 def catch(failing: Any, handler: Any) -> BaseOperator:
-    """Let a task deal with the failure of others: when it is done, they count as dealt with, and the flow may commit.
+    """Let a task handle the failure of others: once it succeeds, they count as handled and the flow may commit.
 
-    What lies behind a failed task is left out; work that it held is rolled back.
+    Tasks after a failed one are skipped; the work it held is rolled back.
     """
     from airflow.sdk import TriggerRule
 
     said = list(failing) if isinstance(failing, Sequence) else [failing]
-    tasks = [getattr(each, "operator", each) for each in said]  # of a decorated function there is its result
+    tasks = [getattr(each, "operator", each) for each in said]  # calling a decorated function returns an XComArg
     dealing: BaseOperator = getattr(handler, "operator", handler)
     for each in tasks:
         each >> dealing

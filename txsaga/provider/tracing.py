@@ -1,8 +1,8 @@
 """
-Spans and figures of flows, as Airflow is told to write them; without that they cost nothing.
+Spans and metrics of flows, written as Airflow is configured; if it is not, they cost nothing.
 
-A span lies in that of its task and names the transaction, so one search finds every task of a flow. Whatever goes wrong
-in whoever writes them is theirs: no work here depends on it. If nothing is written, nothing but a picture is missing.
+A span is a child of its task's span and names the transaction, so one search finds all tasks of a flow. Errors of the
+exporter stay there: no work here depends on it. If nothing is exported, only the traces are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREFIX = "txsaga"
 
 @contextmanager
 def traced(what: str, **about: str | int) -> Iterator[Span]:
-    """Make a span of a block; what is known of it by then stands in its attributes."""
+    """Open a span around a block, with what is known so far as attributes."""
     from opentelemetry import trace
 
     with trace.get_tracer(PREFIX).start_as_current_span(f"{PREFIX}.{what}") as span:
@@ -30,13 +30,13 @@ def traced(what: str, **about: str | int) -> Iterator[Span]:
 
 
 def named(span: Span, **about: str | int) -> None:
-    """Say more of a span."""
+    """Add attributes to a span."""
     span.set_attributes({f"{PREFIX}.{name}": value for name, value in about.items()})
 
 
 @contextmanager
 def timed(stat: str, **tags: str) -> Iterator[None]:
-    """Tell how long a block took, however it ended."""
+    """Record how long a block took, however it ended."""
     from airflow.sdk.observability.stats import timing
 
     began = time.monotonic()
@@ -47,7 +47,7 @@ def timed(stat: str, **tags: str) -> Iterator[None]:
 
 
 def counted(stat: str, number: int = 1, **tags: Any) -> None:
-    """Count something."""
+    """Increment a counter."""
     from airflow.sdk.observability.stats import incr
 
     incr(f"{PREFIX}.{stat}", number, tags=tags)

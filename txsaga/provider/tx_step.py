@@ -17,7 +17,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 from txsaga.provider.operators.python import PythonStep, without_given
 
 
-class TxStepOperator(DecoratedOperator, PythonStep):  # type: ignore[misc]  # two views of the same template fields
+class TxStepOperator(DecoratedOperator, PythonStep):  # type: ignore[misc]  # both bases declare template_fields
     """A decorated function as a step."""
 
     custom_operator_name = "@task.tx_step"

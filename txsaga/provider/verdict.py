@@ -1,8 +1,8 @@
 """
-How a flow ended, judged by the states of its tasks. Pure: no Airflow, no store.
+Judge how a flow ended from the states of its tasks. Pure: uses neither Airflow nor the store.
 
-The states are Airflow's word, and Airflow may say "skipped" of tasks that somebody marked from outside. So there is a
-seal behind all steps, which runs whatever they did and is skipped only from outside: without it there is no commit.
+The states come from Airflow, which may report "skipped" for tasks that someone marked from outside. So a seal follows
+all steps; it runs regardless of their outcome and is skipped only from outside. Without it there is no commit.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 WELL = frozenset({"success", "removed"})
-"""States of work that is done, or that there was none of."""
+"""States of work that is done, or that turned out to be none."""
 DROPPED = frozenset({"upstream_failed", "skipped"})
-"""States of what lies behind a failure that was handled."""
+"""States of tasks after a failure that was handled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShape:
-    """What the flow's tasks are to each other."""
+    """How the flow's tasks relate to each other."""
 
     steps: Collection[str]
-    seal: str | None = None  # without one a skipped step counts as left out from outside
+    seal: str | None = None  # without a seal, a skipped step counts as skipped from outside
     handlers: Mapping[str, str] | None = None  # by the task whose failure it handles
-    behind: Mapping[str, Collection[str]] | None = None  # the tasks behind each of these
+    behind: Mapping[str, Collection[str]] | None = None  # the tasks after each of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """Whether the flow commits, and why not."""
+    """Whether the flow commits, and if not, why."""
 
     commit: bool
     why: str = ""
-    handled: tuple[str, ...] = ()  # failed tasks that were dealt with
+    handled: tuple[str, ...] = ()  # failed tasks whose failure was handled
     left_out: frozenset[str] = frozenset()  # the steps of tasks that were skipped
 
 
 def judge(states: Mapping[str, str | None], shape: RunShape) -> RunVerdict:
-    """Judge a run by the states of its tasks; a mapped task has one state for each of its parts."""
+    """Judge a run by the states of its tasks; a mapped task has one state per instance."""
     if shape.seal is not None and states.get(shape.seal) != "success":
         return RunVerdict(commit=False, why="the run was ended from outside before all of its steps were over")
     parts = {step: _parts(states, step, shape.steps) for step in shape.steps}
@@ -59,7 +59,7 @@ def judge(states: Mapping[str, str | None], shape: RunShape) -> RunVerdict:
 
 
 def left_behind(states: Mapping[str, str | None], earlier: Collection[str], here: Collection[str]) -> list[str]:
-    """Return the tasks that count as done though this life has no step of theirs, and an earlier one had."""
+    """Return successful tasks that have a step in an earlier epoch of the flow's key but none in this one."""
     names = (_task_of(step) for step in sorted(set(earlier) - set(here)))
     return [name for name in names if states.get(name) == "success"]
 
@@ -79,12 +79,12 @@ def _parts(states: Mapping[str, str | None], step: str, steps: Collection[str]) 
 
 
 def _step_of(task: str, name: str) -> str:
-    """Return the name of the step that a task, or a part of a mapped one, does."""
+    """Return the name of the step of a task, or of one instance of a mapped task."""
     return task if name == task else f"{task}[{name[len(task) + 1 :]}]"
 
 
 def _task_of(step: str) -> str:
-    """Return how the states of a run call the task of a step."""
+    """Return the name that a run's states use for the task of a step."""
     task, mapped, number = step.partition("[")
     return f"{task}_{number.removesuffix(']')}" if mapped else task
 

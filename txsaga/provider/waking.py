@@ -1,9 +1,9 @@
 """
-More runs of a DAG that messages woke: as many as there are batches left, at once.
+Start more runs of a DAG that messages woke: one for each batch that is left, all at once.
 
-Airflow makes about one run in a second of a watcher's events, whatever waits: the last of ten batches would wait ten
-seconds beside workers that have nothing to do. The run that finds more messages than it takes starts the others itself,
-within its DAG's `max_active_runs`. If that fails the watcher wakes them, one after another.
+Airflow starts about one run per second from a watcher's events, however much is waiting: the last of ten batches would
+wait ten seconds although workers are idle. So a run that finds more messages than it takes starts the others itself, up
+to its DAG's `max_active_runs`. If that fails, the watcher wakes them one after another.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WOKEN_BY_ASSET = "asset_triggered"
-"""The type of a run that a watcher woke: those that are started here start no others."""
+"""The type of a run that a watcher woke; the runs started here have another type and start no others."""
 ACTIVE = ["queued", "running"]
 
 
 def wake_others(context: Context, broker: Broker) -> None:
-    """Start runs for what waits beyond the batches of this one, where nobody was started for it yet."""
+    """Start runs for the messages beyond this run's batches, unless enough runs are already active."""
     if context["dag_run"].run_type != WOKEN_BY_ASSET:
         return
     try:
@@ -41,7 +41,7 @@ def wake_others(context: Context, broker: Broker) -> None:
 
 
 def _needed(dag: Any, broker: Broker) -> Iterator[int]:
-    """Yield for each task that takes messages how many runs those would fill that wait for it."""
+    """Yield, for each task that takes messages, how many runs the waiting messages would fill."""
     from txsaga.provider.operators.consume import ConsumeStep
 
     looking = StorePoll(broker)
@@ -54,7 +54,7 @@ def _needed(dag: Any, broker: Broker) -> Iterator[int]:
 
 
 def _start(context: Context, needed: int) -> None:
-    """Start as many runs as are missing; one that was started by an attempt before is not started again."""
+    """Start as many runs as are missing; a run that an earlier attempt started is not started again."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
 

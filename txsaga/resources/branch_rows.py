@@ -1,9 +1,9 @@
 """
-The row that a branch leaves in its own database, by its own commit (R9).
+The row that a branch writes in its own database, in its own commit (R9).
 
-It lies in the evidence table beside the rows of local work, under the branch's name. Gone from the prepared
-transactions and a row is there: committed, whoever did it; gone and no row: rolled back, whoever did it. If the row
-were written anywhere else than in the branch itself, it could speak for work that never came.
+It is in the evidence table, next to the rows of local work, under the branch's name. If a branch is no longer prepared
+and has a row, some session committed it; without a row, one rolled it back. If the row were written anywhere but in the
+branch itself, it could vouch for work that was never committed.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class BranchRows:
 
     @property
     def place(self) -> EvidenceTables:
-        """Where they lie."""
+        """The evidence tables."""
         return self.where.place
 
     def write(self, connection: Connection, branch: BranchId) -> None:
-        """Insert a branch's row in its own transaction: once, and in this very database only (R10)."""
+        """Insert a branch's row in its own transaction: once, and in this database only (R10)."""
         if connection.exec_driver_sql(self.insert(connection.dialect, branch)).rowcount != 1:
             self.refuse_other()
 
     def insert(self, dialect: Dialect, branch: BranchId) -> str:
-        """Return the statement that inserts it: a row, if this is the recorded database, and none in another."""
+        """Return the statement that inserts it: one row in the recorded database, none in any other."""
         return self._insert(dialect, self.place).format(**values(branch))
 
     def refuse_other(self) -> None:
@@ -79,7 +79,7 @@ class BranchRows:
         self.where.refuse_other(None, self.place)
 
     def _insert(self, dialect: Dialect, place: EvidenceTables) -> str:
-        """Write the statement that inserts a row where the database is the recorded one: as text, once."""
+        """Build, once, the text that inserts a row if the database is the recorded one."""
         if self._written_for is None or self._written_for[0] is not place:
             quoted = dialect.identifier_preparer
             table, places = (quoted.format_table(each) for each in (place.table, database_table(place.table.schema)))
@@ -88,7 +88,7 @@ class BranchRows:
         return self._written_for[1]
 
     def write_main(self, connection: Connection, branch: BranchId) -> None:
-        """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
+        """Insert the transaction's own row as well; `DecidedOtherwise` if the barrier exists."""
         key = EvidenceKey.parse(branch.transaction)
         try:
             statements.write_now(connection, self.place.table, key, Decision.COMMIT)
@@ -96,7 +96,7 @@ class BranchRows:
             raise DecidedOtherwise(key.txid, Decision.ROLLBACK.name) from error
 
     def fence(self, connection: Connection, branch: BranchId) -> Finish:
-        """Write the barrier in the place of a branch's own row, unless the row is there."""
+        """Write the barrier in place of a branch's row, unless that exists."""
         key, place = EvidenceKey.parse(branch.transaction), self.place
         with short_waits(connection, locks=1):
             try:
@@ -106,7 +106,7 @@ class BranchRows:
                 connection.commit()
                 return Finish.DONE
             except IntegrityError:
-                connection.rollback()  # a row is there: it stands
+                connection.rollback()  # a row exists: its outcome is final
             except DBAPIError as error:
                 connection.rollback()
                 if not is_blocked(error):
@@ -115,7 +115,7 @@ class BranchRows:
             return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
-        """Tell whether a branch has been committed; the database says in the same answer which one it is."""
+        """Return whether a branch was committed; the same query checks which database this is."""
         place = self.place
         outcome = select(place.table.c.outcome).where(_is(place.table, branch)).scalar_subquery()
         uuid, row = connection.execute(select(database_table(place.table.schema).c.uuid, outcome)).one_or_none() or (
@@ -126,7 +126,7 @@ class BranchRows:
         return row == Decision.COMMIT
 
     def committed(self, connection: Connection, branches: Collection[BranchId]) -> set[BranchId]:
-        """Return those that have been committed, in one look."""
+        """Return the branches that were committed, in one query."""
         place = self.place
         self.where.require_same(connection, place)
         keys = {EvidenceKey.parse(branch.transaction) for branch in branches}
@@ -148,7 +148,7 @@ class BranchRows:
             raise
 
     def sweep(self, connection: Connection, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of branches that are over, a page in one commit."""
+        """Delete old rows of finished branches, one page per commit."""
         place, after, done = self.place, (0, 0, ""), 0
         self.where.require_same(connection, place)
         while rows := connection.execute(_old(connection, place.table, store, ages, after)).all():
@@ -189,7 +189,7 @@ def _named(store: str, incarnation: int, txid: int, branch: str) -> Sequence[Bra
     try:
         return [BranchId.parse(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")]
     except UnknownTransaction:
-        return []  # of something else than a branch
+        return []  # not the row of a branch
 
 
 def values(branch: BranchId) -> Mapping[str, object]:
@@ -198,7 +198,7 @@ def values(branch: BranchId) -> Mapping[str, object]:
 
 
 def _doubled(name: str) -> str:
-    """Keep what a name holds from being taken for a place to fill."""
+    """Escape the braces of a name: it becomes part of a format string."""
     return name.replace("{", "{{").replace("}", "}}")
 
 

@@ -1,8 +1,8 @@
 """
-Another store of ours as a participant: half messages durable are its yes, an op row is its commit.
+Another txsaga store as a participant: durable half messages are its yes, an op row is its commit.
 
-Its own check-back rolls back only what has not voted. A branch that voted yes is decided by nobody here but the store
-that coordinates it, or by a person's force, which that store is told of (R15).
+Its own check-back rolls back only what has not voted. A branch that voted yes is decided only by the store that
+coordinates it, or by an operator's force, which is reported to that store (R15).
 """
 
 from __future__ import annotations
@@ -64,27 +64,27 @@ class BrokerWork(MessageBuffer):
 
     @property
     def txid(self) -> int:
-        """The number that the branch has in this broker."""
+        """The branch's transaction number in this broker."""
         return self._life.txid
 
     @property
     def used(self) -> bool:
-        """Tell whether it took or gave messages, or was to."""
+        """Whether it sent or consumed messages, or tried to."""
         return self._used or self._outbox.overflowed
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision take a message of this broker off its group, or move a stream's cursor."""
+        """Let the decision remove a message of this broker from its group, or move a stream's cursor."""
         self._require_open("consume")
         consume(self, consumed, batch)
 
     def join_life(self) -> TxRecord:
-        """Return the branch's row, for what is bound to it."""
+        """Return the branch's record, to bind something to it."""
         self._require_open("consume")
         self._used = True
         return self._life
 
     def close(self) -> list[Row]:
-        """Take nothing more; hand over what is not stored yet, unless something is missing."""
+        """Accept nothing more; return what is not stored yet, unless something is missing."""
         self._closed = True
         self._broken = self._broken or self._outbox.overflowed
         return [] if self._broken else self._outbox.take()
@@ -99,11 +99,11 @@ class BrokerWork(MessageBuffer):
             try:
                 self._lives.add(self._life, self._outbox.take_whole())
             except BaseException:
-                self._broken = True  # what was sent before would be missing from the rest
+                self._broken = True  # the messages that were not stored would be missing
                 raise
 
     def require_whole(self) -> None:
-        """Refuse to go on without messages that could not be stored."""
+        """Refuse to continue without messages that could not be stored."""
         if self._broken:
             raise TransactionError("messages of this branch could not be stored; the transaction can only roll back")
 
@@ -137,7 +137,7 @@ class StoreBranch:
         return self._work
 
     def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that did nothing leaves."""
+        """Ask for the vote; a branch that did nothing is read only."""
         if self._stage is not _Stage.OPEN:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._stage = _Stage.ASKED
@@ -146,7 +146,7 @@ class StoreBranch:
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Tell what was decided; a branch that has not voted yes can only be rolled back."""
+        """Send the decision; a branch that has not voted yes can only be rolled back."""
         if self._stage is _Stage.ASKED:
             with suppress(XaError):
                 self._vote()
@@ -155,7 +155,7 @@ class StoreBranch:
         if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
             raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is _Stage.OVER:
-            return lambda: Finish.DONE  # its store rolls back what has not voted
+            return lambda: Finish.DONE  # its store rolls back a branch that has not voted
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
@@ -163,9 +163,9 @@ class StoreBranch:
         raise ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
 
     def leave(self) -> None:
-        """Let it go: what was not asked is rolled back."""
+        """Release the branch; roll it back if it was not asked for its vote."""
         if self._stage is _Stage.OPEN:
-            with suppress(TxSagaError):  # its own check-back finds it, once nobody is heard of
+            with suppress(TxSagaError):  # its own check-back finds it, once its lease has expired
                 self._finished(Decision.ROLLBACK)
         self._kernel.running.end(self)
 
@@ -214,7 +214,7 @@ class StoreBranch:
 
 
 def code_of(refused: TxSagaError) -> type[XaError]:
-    """Return what an error of the broker means for a branch that was asked for its vote: a no, with its reason."""
+    """Return what a broker's error means for a branch that was asked for its vote: a no, with its reason."""
     for kinds, code in _CODES:
         if isinstance(refused, kinds):
             return code
@@ -224,7 +224,7 @@ def code_of(refused: TxSagaError) -> type[XaError]:
 _CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[XaError]]] = (
     ((StoreUnavailable, BrokerClosed), CommunicationFailed),
     ((StoreBusy,), TransientFailure),
-    ((DecidedOtherwise,), TimedOut),  # its broker took the owner for dead
+    ((DecidedOtherwise,), TimedOut),  # its broker considered the owner dead
     ((LeaseLost, ClaimLost, EffectConflict), IntegrityViolated),
 )
 
@@ -233,7 +233,7 @@ PAGE = 1_000
 
 
 class StoreParticipant:
-    """One broker that takes part in the transactions of others."""
+    """A broker that takes part in other brokers' transactions."""
 
     def __init__(self, broker: Broker, *, name: str) -> None:
         self.name, self.broker = name, broker
@@ -250,7 +250,7 @@ class StoreParticipant:
         return self.broker.identity.uuid
 
     def probe(self) -> None:
-        """Refuse a login that may not write transactions there, and a store that takes none; nothing is written."""
+        """Refuse a login that may not write transactions there, and a store that accepts none; write nothing."""
         store = self.broker.kernel.store
         if Right.PRODUCER not in store.rights:
             raise ConfigError(f"broker {self.name!r} can't vote: this login has no producer right there; grant it")
@@ -258,7 +258,7 @@ class StoreParticipant:
             raise TransactionsRejected(f"{self.broker.identity} (broker {self.name!r})")
 
     def enlist(self, branch: BranchId) -> StoreBranch:
-        """Open the life of a branch; a broker is no participant of what it coordinates itself."""
+        """Open the record of a branch; a broker is no participant in transactions that it coordinates itself."""
         if branch.store == self.database.hex:
             raise ConfigError(
                 f"broker {self.name!r} coordinates transaction {branch.transaction}, so it can't vote on it; "
@@ -269,11 +269,11 @@ class StoreParticipant:
         return StoreBranch(self.broker.kernel, self._lives, branch, self._lives.open(branch))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided, from any process."""
+        """Carry out the decision, from any process."""
         return self._lives.tell(branch, decision)
 
     def fence(self, branch: BranchId) -> Finish:
-        """A broker never commits in one phase: whatever was begun there is rolled back."""
+        """Roll back: a broker never commits in one phase."""
         return self.finish(branch, Decision.ROLLBACK)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
@@ -281,7 +281,7 @@ class StoreParticipant:
         return [branch for branch, guest in self.guests(UUID(hex=store)) if guest.state is TxState.PREPARED]
 
     def guests(self, coordinator: UUID | None = None) -> list[tuple[BranchId, Guest]]:
-        """Return what voted yes here for a store, or for any, and what was decided by force."""
+        """Return the branches that voted yes here for one store, or any, and those that were decided by force."""
         found: list[tuple[BranchId, Guest]] = []
         after = 0
         while page := self.broker.kernel.store.branches.guests(coordinator, after=after, limit=PAGE):
@@ -290,15 +290,15 @@ class StoreParticipant:
         return found
 
     def forget(self, branch: BranchId) -> None:
-        """Drop the mark of what was decided by force."""
+        """Drop the mark of a forced decision."""
         self._lives.forget(branch)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Do nothing: a broker drops what is over with its partitions."""
+        """Do nothing: a broker drops finished branches with its partitions."""
         return 0
 
     def close(self) -> None:
-        """Close the broker here."""
+        """Close the broker in this process."""
         self.broker.close()
 
 

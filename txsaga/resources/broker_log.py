@@ -1,8 +1,8 @@
 """
-The log of a broker's two-phase commits, for whoever settles by hand when everything else is gone.
+The log of a broker's two-phase commits, for an operator who settles by hand when everything else is lost.
 
-One line before and one behind each step: the time, the step, the transaction's id and its branch. A line is on disk
-before the step begins. It is never read by the program; if it can't be written, the step does not happen.
+One line before and one after each step: the time, the step, the transaction's id and its branch. A line is on disk
+before the step begins. The program never reads it; if it can't be written, the step does not happen.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LoggedEnlisted:
         return voted
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided; what never voted is no matter of two phases."""
+        """Carry out the decision; for a branch that never voted there is nothing to log."""
         if not self._voted:
             return self._real.finish(decision)
         before, after = STEPS[decision]
@@ -77,7 +77,7 @@ class LoggedEnlisted:
         return finished
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Commit in one phase: that is not logged."""
+        """Commit in one phase, which is not logged."""
         return self._real.commit(transaction)
 
     def leave(self) -> None:
@@ -86,7 +86,7 @@ class LoggedEnlisted:
 
 
 class LoggedParticipant:
-    """A participant whose branches are logged, in a file under its name."""
+    """A participant whose branches are logged, in a file named after it."""
 
     def __init__(self, real: Participant, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class LoggedParticipant:
 
     @property
     def name(self) -> str:
-        """The name that it is registered under."""
+        """The name it is registered under."""
         return self._real.name
 
     @property
@@ -116,11 +116,11 @@ class LoggedParticipant:
         return LoggedEnlisted(self._real.enlist(branch), branch, self._log)
 
     def fence(self, branch: BranchId) -> Finish:
-        """Make a late commit in one phase impossible."""
+        """Prevent a late commit in one phase."""
         return self._real.fence(branch)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided."""
+        """Carry out the decision."""
         before, after = STEPS[decision]
         self._log.write(before, branch)
         found = self._real.finish(branch, decision)
@@ -128,7 +128,7 @@ class LoggedParticipant:
         return found
 
     def prepared(self, store: str) -> Sequence[BranchId]:
-        """Return what is prepared."""
+        """Return the prepared branches."""
         return self._real.prepared(store)
 
     def forget(self, branch: BranchId) -> None:
@@ -136,9 +136,9 @@ class LoggedParticipant:
         self._real.forget(branch)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Drop what is old."""
+        """Drop old records."""
         return self._real.sweep(store, ages, over)
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release what was opened."""
         self._real.close()

@@ -1,9 +1,9 @@
 """
-The lives of branches in another store: opened, closed by a vote, decided when their coordinator tells it.
+The records of branches in another store: opened, closed by a vote, decided when their coordinator notifies them.
 
-A life's key is the branch's name, so that each attempt is found again from any process and opened once. Until it has
-voted its store may roll it back when its owner is silent; from then on only the coordinator's word counts (R15). That
-word goes through the one way to decide. If it never comes, the branch stays prepared, with what it consumed.
+A record's key is the branch's name, so that each attempt is found from any process and opened once. Until it has voted
+its store may roll it back if its owner is silent; from then on only the coordinator's decision counts (R15), made by
+the same function as any other. If it never comes, the branch stays prepared, with what it consumed.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
 
 PART = 1
-"""A branch is one contribution; its attempt is in its name."""
+"""A branch is one contribution; its attempt is part of its name."""
 PATIENCE = 5.0
-"""Seconds for an answer that was lost; recovery has more."""
+"""Seconds to retry after a lost answer; recovery has more."""
 OVERRULED = {Decision.COMMIT: Finish.COMMITTED, Decision.ROLLBACK: Finish.ROLLED_BACK}
 
 
 class BranchLives:
-    """Lives of branches in one store."""
+    """Records of branches in one store."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._lives = kernel, TxRecords(kernel)
-        self._groups: dict[str, int] = {}  # a coordinator's group keeps its number
+        self._groups: dict[str, int] = {}  # the number of a coordinator's group never changes
 
     def open(self, branch: BranchId) -> TxRecord:
-        """Open the life of a branch; `DuplicateBranch` when somebody has."""
+        """Open the record of a branch; `DuplicateBranch` if it exists."""
         try:
             life = self._create(branch)
-        except OutcomeUnknown:  # nobody else uses this attempt's name
+        except OutcomeUnknown:  # no other process uses this attempt's name
             life = patiently(lambda: self._find(branch) or self._create(branch), PATIENCE)
         if life is None:
             raise DuplicateBranch(f"branch {branch.gid} is open here already")
         return life
 
     def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
-        """Store messages ahead of the vote."""
+        """Store messages before the vote."""
         with self._kernel.announce.around(facts.Adding, life.txid), self._open() as ledger:
             self._lives.hold(ledger, life)
             _add(ledger, life, rows)
 
     def vote(self, life: TxRecord, rows: Sequence[Row]) -> None:
-        """Store what is left and vote yes, in one commit; again is no error."""
+        """Store the remaining messages and vote yes, in one commit; repeating this is no error."""
         with self._kernel.announce.around(facts.Voting, life.txid), self._open() as ledger:
             current = ledger.lock(life.txid)
             if current is not None and current.state is TxState.PREPARED:
@@ -66,7 +66,7 @@ class BranchLives:
             ledger.move(life.txid, TxEvent.PREPARE)
 
     def tell(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what the coordinator decided; what somebody decided otherwise is told."""
+        """Carry out the coordinator's decision, or return the different one that was made before."""
         try:
             finish = self._told(branch, decision)
         except OutcomeUnknown:
@@ -76,7 +76,7 @@ class BranchLives:
         return finish
 
     def forget(self, branch: BranchId) -> None:
-        """Drop the mark of what was decided by force; what is not decided is refused."""
+        """Drop the mark of a forced decision; refuse if nothing is decided."""
         with self._kernel.announce.around(facts.Noting, about=branch.gid), self._open() as ledger:
             life = ledger.latest(self._group(branch), branch.gid)
             if life is None or life.coordinator is None:
@@ -93,7 +93,7 @@ class BranchLives:
     def _told(self, branch: BranchId, decision: Decision) -> Finish:
         with self._kernel.announce.around(facts.Deciding, about=branch.gid), self._open() as ledger:
             life = ledger.latest(self._group(branch), branch.gid)
-            if life is None:  # nobody has done anything under this name, or ever will with a yes that counts
+            if life is None:  # nothing was done under this name, and no later yes will count
                 self._require_sight(ledger, branch)
                 return Finish.DONE if decision is Decision.ROLLBACK else Finish.ROLLED_BACK
             standing = ledger.standing(life.txid)
@@ -113,7 +113,7 @@ class BranchLives:
         self._kernel.decider.within(ledger, life.txid, decision, by)
 
     def _require_sight(self, ledger: Ledger, branch: BranchId) -> None:
-        """Refuse to take for gone what this login is not shown: its coordinator would believe in a heuristic."""
+        """Refuse to consider gone what this login can't see: its coordinator would assume a heuristic outcome."""
         if not ledger.sees(self._group(branch)):
             raise RightsMissing(
                 f"this login is not shown the branches of store {branch.store} in this broker; grant it the producer "
@@ -125,7 +125,7 @@ class BranchLives:
             return ledger.latest(self._group(branch), branch.gid)
 
     def _group(self, branch: BranchId) -> int:
-        """Return the number of the group that a coordinator's branches belong to."""
+        """Return the number of the group of a coordinator's branches."""
         if branch.store not in self._groups:
             name = f"coordinator-{branch.store}"
             with self._kernel.announce.around(facts.Registering, about=f"producer group {name}"):

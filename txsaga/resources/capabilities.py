@@ -1,9 +1,9 @@
 """
-What a kind of resource can do, declared: whoever plans a flow needs no connection for it.
+What each kind of resource can do, declared here so that planning a flow needs no connection.
 
-The record says what the kind can do at best; whether this very server does it (`max_prepared_transactions` is 0 on
-most) is found by the participant's `probe`, before any write. A flow that asks a resource for more than this is
-refused by name. Nothing is assumed of a kind that is not listed here.
+The record is what the kind can do at best; whether a particular server does it (`max_prepared_transactions` is 0 on
+most) is checked by the participant's `probe`, before any write. A flow that asks a resource for more is refused by
+name. Nothing is assumed of a kind that is not listed here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ResourceKind(StrEnum):
     MARIADB = "mariadb"
     MYSQL = "mysql"
     SQLITE = "sqlite"
-    BROKER = "broker"  # another store of ours
+    BROKER = "broker"  # another txsaga store
     HTTP = "http"
     CALLABLE = "callable"
     FILES = "files"
@@ -36,17 +36,17 @@ class Capabilities:
     """What a kind of resource can do."""
 
     kind: ResourceKind
-    two_phase: bool = False  # it can vote and hold what it voted for
-    last_resource: bool = False  # its own commit can be the decision, for one of a transaction
+    two_phase: bool = False  # it can vote, and hold what it voted for
+    last_resource: bool = False  # its own commit can be the decision, once per transaction
     aux: bool = False  # an auxiliary lane can commit and roll back in it
-    joint_commit: bool = False  # several steps can share one transaction of it
+    joint_commit: bool = False  # several steps can share one of its transactions
     mixing: bool = True  # coordinated and uncoordinated work may share one instance
-    isolated: bool = False  # nobody sees its work before the decision
+    isolated: bool = False  # its work is invisible before the decision
     sessions: bool = True  # its work lives in a session, and is lost with it
-    tells_reads: bool = False  # it knows by itself that a branch changed nothing
-    listed: bool = False  # it lists by itself what it holds: nobody need have named a branch before its work
-    one_writer: bool = False  # whoever writes second waits for the first, whatever they write
-    evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
+    tells_reads: bool = False  # it detects that a branch changed nothing
+    listed: bool = False  # it can list what it holds: a branch need not be recorded before its work
+    one_writer: bool = False  # a second writer waits for the first, whatever they write
+    evidence: bool = False  # its own commit leaves a row, or a file, that shows the outcome
 
 
 def _database(
@@ -93,7 +93,7 @@ CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
 
 @cache
 def capabilities_of(kind: str) -> Capabilities:
-    """Return what a kind can do; `ConfigError` for one that nobody has declared."""
+    """Return what a kind can do; `ConfigError` for an undeclared kind."""
     try:
         return CAPABILITIES[ResourceKind(kind)]
     except ValueError:

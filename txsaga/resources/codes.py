@@ -1,8 +1,8 @@
 """
-What a database's own codes mean in two-phase commit.
+What a database's own error codes mean in two-phase commit.
 
-What is not listed is a no for a reason of its own, never a yes. That nobody knows what became of a PREPARE is no
-code: whoever sent it finds the session lost.
+A code that is not listed is a no for its own reason, never a yes. A PREPARE whose outcome is unknown has no code: its
+sender finds the session lost.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _CLASSES: Mapping[str, type[XaError]] = MappingProxyType(
     {
         "08": CommunicationFailed,
         "23": IntegrityViolated,
-        "53": TransientFailure,  # as for room among the prepared transactions
+        "53": TransientFailure,  # e.g. no free slot for a prepared transaction
     }
 )
 
 
 def of_state(state: str) -> type[XaError]:
-    """Return what an SQLSTATE of PostgreSQL means for a branch that was asked for its vote."""
+    """Return what a PostgreSQL SQLSTATE means for a branch that was asked for its vote."""
     return _STATES.get(state) or _CLASSES.get(state[:2]) or OtherReason
 
 
@@ -71,7 +71,7 @@ _NUMBERS: Mapping[int, type[XaError]] = MappingProxyType(
     {
         1397: UnknownBranch,
         1398: InvalidArguments,
-        1399: RolledBack,  # at XA END: it is not the open branch any more
+        1399: RolledBack,  # at XA END: the branch is no longer open
         1400: OutsideTransaction,
         1401: ResourceManagerError,
         1402: RolledBack,
@@ -79,7 +79,7 @@ _NUMBERS: Mapping[int, type[XaError]] = MappingProxyType(
         1613: TimedOut,
         1614: Deadlocked,
         1213: Deadlocked,
-        5: TimedOut,  # SQLite's own have one or two digits
+        5: TimedOut,  # SQLite's codes have one or two digits
         6: TimedOut,
         19: IntegrityViolated,
         1048: IntegrityViolated,
@@ -103,6 +103,6 @@ def of_number(number: object) -> type[XaError]:
 
 
 def of_code(code: object) -> type[XaError]:
-    """Return what either of them means for a statement: a no in any case."""
+    """Return what either kind of code means for a statement: a no in any case."""
     kind = of_state(code) if isinstance(code, str) else of_number(code)
     return kind if issubclass(kind, VotedNo) else OtherReason

@@ -1,4 +1,4 @@
-"""The participant for a database, by its kind."""
+"""Chooses the participant for a database by its kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def participant_for(
     where: Whereabouts | None = None,
     loops: AsyncEngine | None = None,
 ) -> Participant:
-    """Return the participant for an engine's database; with `database` only the one that carries this uuid.
+    """Return the participant for an engine's database; with `database`, only if the database carries this uuid.
 
-    `where` is shared with whoever asks for evidence there: what one has found the other need not look for.
+    `where` is shared with the evidence of the same database, so that the tables are located once.
     """
     where = where or Whereabouts(engine, name, create=create, database=database)
     match engine.dialect.name:

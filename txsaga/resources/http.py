@@ -1,12 +1,12 @@
 """
-A service over HTTP as a participant: three addresses, signed calls, answers by their status.
+An HTTP service as a participant: three addresses, signed calls, the status is the answer.
 
     try       2xx yes; 409 no; anything else, or no answer: no, and it is cancelled
-    confirm   2xx done; 404 nobody knows it: a hazard; anything else, or no answer: asked again
-    cancel    the same; a 404 for a try that never came through is done
+    confirm   2xx done; 404 unknown there: a hazard; anything else, or no answer: called again
+    cancel    the same; but 404 means done if the try never arrived
 
-The whole call ends within its time-out, however slowly the service answers. A redirect is not followed: the signature
-is for one path. If an answer is lost, the same call comes again.
+The whole call ends within its time-out, however slowly the service answers. Redirects are not followed: the signature
+covers one path. If an answer is lost, the same call is repeated.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class CallPhase(StrEnum):
 
 
 class SignedCall(NamedTuple):
-    """A call whose signature is right."""
+    """A call with a valid signature."""
 
     branch: BranchId
     phase: CallPhase
 
     @property
     def id(self) -> str:
-        """The name under which the service keeps what it reserves."""
+        """The name under which the service stores its reservation."""
         return self.branch.gid
 
 
 def key_of(secret: Secret) -> bytes:
-    """Return a secret as bytes; one that can be guessed is refused."""
+    """Return a secret as bytes; refuse one that can be guessed."""
     check_kind(secret, (str, bytes), "the secret", "give text or bytes")
     key = secret.encode() if isinstance(secret, str) else secret
     if len(key) < SHORTEST:
@@ -75,7 +75,7 @@ def key_of(secret: Secret) -> bytes:
 
 
 def signed(called: SignedCall, path: str, body: bytes, secret: Secret, *, method: str = "POST") -> dict[str, str]:
-    """Return the headers of a call."""
+    """Return the headers of a call, with its signature."""
     branch = called.branch
     return {
         TRANSACTION: branch.transaction,
@@ -88,7 +88,7 @@ def signed(called: SignedCall, path: str, body: bytes, secret: Secret, *, method
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: Secret, *, path: str, method: str = "POST") -> SignedCall:
-    """Return what is asked for; `SignatureRefused` unless it was signed with the secret.
+    """Return the verified call; `SignatureRefused` unless it was signed with the secret.
 
     `path` is the path that the caller used, with its query.
     """
@@ -118,7 +118,7 @@ BUSY = (408, 429)
 
 
 class HttpService:
-    """A service to be registered; the secret stays in this process."""
+    """A service to register; its secret stays in this process."""
 
     def __init__(
         self,
@@ -137,12 +137,12 @@ class HttpService:
         self._key, self._timeout, self._tls = key_of(secret), timeout, tls
 
     def participant(self, name: str, store: HomeStore) -> TccParticipant:
-        """Return it as a participant."""
+        """Return the service as a participant."""
         place = " ".join(url.geturl() for url in self._urls.values())
         return TccParticipant(self, name=name, kind=ResourceKind.HTTP, place=place, store=store)
 
     def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
-        """Ask the service to reserve; return its answer, read as JSON where it is that."""
+        """Ask the service to reserve; return its answer, parsed if it is JSON."""
         try:
             answer = self._call(CallPhase.TRY, branch, arguments)
         except OSError as lost:
@@ -163,7 +163,7 @@ class HttpService:
         return self._told(CallPhase.CONFIRM, branch, reserved)
 
     def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
-        """Ask the service to give back what it reserved."""
+        """Ask the service to undo its reservation."""
         return self._told(CallPhase.CANCEL, branch, reserved)
 
     def _told(self, phase: CallPhase, branch: BranchId, reserved: Reservation) -> Finish:

@@ -1,8 +1,8 @@
 """
-Branches within an event loop, by the engine of asyncio's that a resource was registered with.
+Branches within an event loop, on the asyncio engine that a resource was registered with.
 
-They are the branches of threads on a session that waits as a task does; whatever is asked about them from elsewhere is
-asked in threads, by the other engine. If both led to different databases, the session itself would say so at its vote.
+They are the branches of threads, on a session that suspends only its task. Everything else that is asked about them
+runs in threads, on the other engine. If these lead to different databases, the session itself reports it at its vote.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
 
 Shown = Callable[[Connection], object]
-"""Makes of a connection what the user works with."""
+"""Converts a connection into what the user works with."""
 
 
 def loops_of(name: str, loops: AsyncEngine | None, *drivers: str) -> AsyncEngine:
-    """Return the engine by which a resource takes part within an event loop; `ConfigError` where it has none."""
+    """Return the engine that a resource uses within an event loop; `ConfigError` if it has none."""
     if loops is None:
         raise ConfigError(
             f"resource {name!r} is registered with an engine for threads; "
@@ -57,13 +57,13 @@ class PostgresInLoop:
         return self._enlisted(branch, self._opened)
 
     def enlist_driver(self, branch: BranchId) -> PostgresBranch:
-        """Do the same for a user who works with the driver's own connection."""
+        """Open a transaction for a branch, with the driver's own connection as its handle."""
         return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
 
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
     ) -> PostgresJournal:
-        """Open a session for a branch whose work goes with its vote."""
+        """Open a session for a branch whose work is sent with its vote."""
         return self._noted(branch, statements, self.engine.sync_engine, waits)
 
     def _opened(self) -> PostgresSession:

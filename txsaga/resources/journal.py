@@ -1,8 +1,8 @@
 """
-Doing journalled statements on an open connection, whatever database it leads to.
+Executes journalled statements on an open connection to any kind of database.
 
-Each is held to the number of rows that it was to change (R17): a statement that finds nothing to do is no success. It
-commits nothing; whoever opened the transaction ends it.
+Each must change the recorded number of rows (R17): a statement that finds nothing to do has failed. Nothing is
+committed here; the caller that opened the transaction ends it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ENTRY = re.compile(r"Duplicate entry '.*'(?= for key)")
 
 
 def do(connection: Connection, statements: Sequence[Journalled], place: str) -> None:
-    """Do statements in their order; an error names the first that can't be done as it was recorded."""
+    """Execute statements in order; an error names the first that can't be done as recorded."""
     for statement in statements:
         try:
             with connection.execute(text(statement.text), read(statement.parameters)) as result:
                 count = result.rowcount
-        except StatementError as error:  # of the database, or of a value that is missing or is none
+        except StatementError as error:  # from the database, or for a missing or invalid value
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise
             raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
@@ -38,28 +38,28 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
 
 
 class JournalDialect(NamedTuple):
-    """A statement as a driver reads it."""
+    """A statement in the form that a driver reads."""
 
     text: str
-    open: bool  # there are places for values in it
+    open: bool  # it has placeholders for values
 
 
 class Writes(Protocol):
-    """A session that writes values into statements."""
+    """A session that renders values into statements."""
 
     @property
     def unwritable(self) -> tuple[type[Exception], ...]:
-        """What it raises where that can't be done."""
+        """The errors it raises if that can't be done."""
 
     def literal(self, text: str, values: Mapping[str, object]) -> str:
-        """Write values into a statement, as its driver does."""
+        """Render values into a statement, as its driver does."""
 
     def encode(self, text: str) -> bytes:
-        """Write a text as it is sent."""
+        """Encode a text as it is sent."""
 
 
 def forms(dialect: Dialect) -> Callable[[str], JournalDialect]:
-    """Return what makes a form of a statement with parameters written `:name`."""
+    """Return a function that converts a statement with parameters written `:name` into its driver's form."""
 
     @of_short
     def formed(statement: str) -> JournalDialect:
@@ -74,7 +74,7 @@ def forms(dialect: Dialect) -> Callable[[str], JournalDialect]:
 
 
 def rendered(session: Writes, statement: Journalled, form: JournalDialect, place: str) -> str:
-    """Write a statement with its values as it is sent."""
+    """Render a statement with its values, as it is sent."""
     try:
         whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
         session.encode(whole)
@@ -84,20 +84,20 @@ def rendered(session: Writes, statement: Journalled, form: JournalDialect, place
 
 
 def require_rows(statement: Journalled, place: str, count: int) -> None:
-    """Raise `RowsDiffer` where a statement changed another number of rows than it was to."""
+    """Raise `RowsDiffer` if a statement changed another number of rows than recorded."""
     if not statement.agrees(count):
         due = "at least one" if statement.rows is None else str(statement.rows)
         raise RowsDiffer(f"{named(statement, place)} changed {count} rows instead of {due}")
 
 
 def named(statement: Journalled, place: str) -> str:
-    """Name a statement as people find it: by its step, if it has one, and its place in the journal."""
+    """Name a statement for people: by its step, if it has one, and its place in the journal."""
     number = f"{statement.step}.{statement.seq}" if statement.step else str(statement.seq)
     return f"statement {number} of the journal for {place!r}"
 
 
 def untold(why: str) -> str:
-    """Leave out what a server quotes of a statement or a row: values stand in it that are never shown."""
+    """Remove what a server quotes of a statement or a row: it contains values, which are never shown."""
     return _ENTRY.sub("Duplicate entry", _QUOTED.split(" ".join(why.split()), maxsplit=1)[0])
 
 

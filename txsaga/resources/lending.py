@@ -1,9 +1,9 @@
 """
-A driver's own connection out of an engine's pool.
+A driver's own connection, taken from an engine's pool.
 
-SQLAlchemy names what goes wrong there only for connections of its own. If that were left out, a database that is away
-would be told by the driver's bare error, which nobody waits for. What is given back with nothing open in it needs no
-ROLLBACK of the pool's: with some drivers that is a round trip.
+SQLAlchemy converts driver errors only on its own connections. Without the conversion here, an unavailable database
+would raise the driver's bare error, which no caller retries. A connection that is given back with nothing open in it
+needs no ROLLBACK by the pool: with some drivers that is a round trip.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 
 def raw(engine: Engine) -> PoolProxiedConnection:
-    """Take a connection; what the driver raises comes as SQLAlchemy's."""
+    """Take a connection; raise the driver's errors as SQLAlchemy's."""
     try:
         return engine.raw_connection()
     except engine.dialect.loaded_dbapi.Error as error:
@@ -21,8 +21,8 @@ def raw(engine: Engine) -> PoolProxiedConnection:
 
 
 def give_back_idle(pooled: Connection | PoolProxiedConnection) -> None:
-    """Give a connection back in which no transaction is open."""
-    reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections say behind a COMMIT
+    """Give back a connection in which no transaction is open."""
+    reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections call after a COMMIT
     if reset is None:
         pooled.close()
     else:

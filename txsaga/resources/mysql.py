@@ -2,9 +2,9 @@
 MariaDB and MySQL as participants, through the user's own SQLAlchemy engine.
 
 A server lists the prepared branches of all its databases, so a branch's XA name carries the uuid of its database:
-what another database of the same server prepared is neither listed nor touched here, though it is of the same
-transaction. An unknown name that is listed belongs to a session that still lives: it is asked again later. An unknown
-one that is not listed was finished by somebody, and its row tells how; the row is asked after the list, never before.
+branches of another database on the same server are neither listed nor touched here, even of the same transaction. If
+the server lists a name but calls it unknown, its session still lives: it is retried later. An unknown name that is not
+listed has been finished, and its row shows how; the row is read after the list, never before.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class MysqlParticipant:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this kind can do; which of the two it is shows with the first connection."""
+        """What its kind can do; the first connection shows which of the two it is."""
         maria = self._engine.dialect.name == "mariadb" or getattr(self._engine.dialect, "is_mariadb", False)
         return capabilities_of(ResourceKind.MARIADB if maria else ResourceKind.MYSQL)
 
     @property
     def database(self) -> UUID:
-        """The uuid that this very database carries."""
+        """The uuid of this database."""
         return self._rows.place.database
 
     def probe(self) -> None:
-        """Raise `ConfigError` unless branches can be listed and written; nothing is written."""
+        """Raise `ConfigError` unless branches can be listed and written; write nothing."""
         with reached(self.name, self._engine) as connection:
             try:
                 connection.exec_driver_sql("XA RECOVER").close()
@@ -104,7 +104,7 @@ class MysqlParticipant:
             raise missing(self._engine, self.name)
 
     def enlist(self, branch: BranchId) -> MysqlBranch:
-        """Open a branch; a session that the pool kept too long is replaced before it begins."""
+        """Open a branch; a stale pooled session is replaced before it begins."""
         xid = self._xid(branch)
         with edge(self.name):
             session = self._begun(xid) or self._begun(xid, last=True)
@@ -132,7 +132,7 @@ class MysqlParticipant:
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
     ) -> MysqlJournal:
-        """Open a session for a branch whose work goes with its vote; alone it waits for locks as the server says."""
+        """Open a session that sends a branch's work with its vote; unless shared, it has the server's lock timeouts."""
         around = Around(
             self._xid(branch),
             self._level,
@@ -151,7 +151,7 @@ class MysqlParticipant:
             raise
 
     def _lent(self) -> LentSession:
-        """Take a session from the pool; one that it kept too long is replaced, once."""
+        """Take a session from the pool; replace a stale one, once."""
         with edge(self.name):
             session = LentSession(self._engine, self._patience)
             if session.gone:
@@ -174,17 +174,17 @@ class MysqlParticipant:
         return opened
 
     def in_loop(self) -> Opens:
-        """Refuse: its driver for threads waits for what it sends, and nobody has written it for a loop's."""
+        """Refuse: the driver for threads blocks on what it sends, and there is no code for an asynchronous one."""
         loops_of(self.name, self.loops)
         raise AssertionError
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided, or find out who did what."""
+        """Carry out the decision, or find out how the branch was finished."""
         with self._reached() as connection:
             commit_each(connection)
             with short_waits(connection):
                 if self._rows.is_committed(connection, branch):
-                    self._end(connection, branch, Decision.ROLLBACK)  # what took the branch's name
+                    self._end(connection, branch, Decision.ROLLBACK)  # something that took the branch's name
                     return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
                 if self._end(connection, branch, decision):
                     return Finish.DONE
@@ -193,13 +193,13 @@ class MysqlParticipant:
         return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
 
     def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of it is under way, or late."""
+        """Make sure that no commit of a branch is under way, or comes late."""
         with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
-        """Return the branches that this very database holds for a store."""
+        """Return the branches that this database holds for a store."""
         place = self._rows.place
         with self._reached() as connection:
             self._rows.where.require_same(connection, place)
@@ -211,41 +211,41 @@ class MysqlParticipant:
             self._rows.drop(connection, branch)
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Do journalled statements in an open branch."""
+        """Execute journalled statements in an open branch."""
         with edge(self.name):
             journal.do(connection_of(session), statements, self.name)
 
     def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
-        """Keep an eye on a session."""
+        """Watch a session."""
         return MysqlWaits(self._engine, self.name, connection_of(session), marks)
 
     def mark(self, session: EnlistedBranch) -> str:
-        """Return the number of the transaction: the server lists what waits by these, not by branches."""
+        """Return the number of the transaction: the server lists lock waits by these, not by branches."""
         return transaction_number(connection_of(session))
 
     def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return how the server numbers a session."""
+        """Return the server's number of a session."""
         return cast(MysqlBranch, session).number
 
     def look(self) -> MysqlLook:
-        """Look who waits for whom."""
+        """Open a view of which session waits for which."""
         return MysqlLook(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of branches that are over."""
+        """Delete old rows of finished branches."""
         with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
-        """Nothing was opened here: the engine is the user's."""
+        """Do nothing: the engine is the user's."""
 
     def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        """Connect, after the evidence tables were located: the pool may have no second session for that."""
         assert self._rows.place
         return reached(self.name, self._engine)
 
     def _begun(self, xid: str, *, last: bool = False) -> MysqlSession | None:
-        """Begin a branch; None where the pool kept a dead session, which it has learnt of now."""
+        """Begin a branch; None if the pooled session was dead, which the pool now knows."""
         connection = self._engine.connect()
         try:
             connection.begin()
@@ -254,7 +254,7 @@ class MysqlParticipant:
             except DBAPIError as error:
                 if code_of(error) != codes.OUTSIDE:
                     raise
-                connection.rollback()  # what looked into the connection left a transaction
+                connection.rollback()  # an earlier use of the connection left a transaction open
                 connection.begin()
                 connection.exec_driver_sql(f"XA START {xid}").close()
         except DBAPIError as error:
@@ -267,7 +267,7 @@ class MysqlParticipant:
         return MysqlSession(connection)
 
     def _end(self, connection: Connection, branch: BranchId, decision: Decision) -> bool:
-        """Finish what is prepared under a name; tell whether there was such a thing."""
+        """Finish the prepared branch of a name; return whether there was one."""
         try:
             connection.exec_driver_sql(f"XA {decision.name} {self._xid(branch)}").close()
         except DBAPIError as error:
@@ -298,4 +298,4 @@ def _ours(transaction: str, qualifier: str) -> Sequence[BranchId]:
     try:
         return [BranchId.parse(f"{PREFIX}:{transaction}:{qualifier}")]
     except UnknownTransaction:
-        return []  # somebody else's name
+        return []  # not one of our names

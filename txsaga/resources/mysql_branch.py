@@ -1,16 +1,16 @@
 """
 One branch in MariaDB or MySQL, on one session from XA START to the end of the second phase.
 
-    XA START, evidence row    before the user's work: whatever ends the branch ends its row
-    whatever the user writes
+    XA START, evidence row    before the user's work: anything that ends the branch ends its row
+    the user's statements
     XA END, XA PREPARE        in a thread of its own: the driver can only send and wait in one call
     XA COMMIT                 likewise, on the same session
 
-The server itself refuses COMMIT, ROLLBACK and whatever would commit while the branch is open; a branch that it rolled
-back, as after a deadlock, refuses XA END. It must not decide anything. A session that is lost before XA PREPARE was
-sent is a no; after it nobody knows, and recovery finds out. One that is cut behind the vote is finished from another.
-While the session lives nobody else can finish the branch, so one that is left after its vote is closed. If no line
-after XA PREPARE runs, the branch stays prepared.
+The server itself refuses COMMIT, ROLLBACK and implicit commits while the branch is open; a branch that it rolled back,
+as after a deadlock, refuses XA END. Nothing is decided here. If the session is lost before XA PREPARE was sent, that is
+a no; after it the outcome is unknown, and recovery finds out. If it is cut after the vote, another session finishes the
+branch. No other can while the session lives, so one that is left after its vote is closed. If no line after XA PREPARE
+runs, the branch stays prepared.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ Answer = TypeVar("Answer")
 Job = tuple[Future[Any], Callable[[], object]]
 
 MOST = 32
-"""Threads that wait; more than that end with their work."""
+"""Idle threads that are kept; others end with their work."""
 _idle: list[SimpleQueue[Job]] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
 def start(work: Callable[[], Answer]) -> Future[Answer]:
-    """Begin with some work."""
+    """Start some work in a thread."""
     future: Future[Answer] = Future()
     try:
         jobs = _idle.pop()
-    except IndexError:  # asking first would not do: another thread may take the last one between
+    except IndexError:  # a check is not enough: another thread may take the last one meanwhile
         jobs = SimpleQueue()
         Thread(target=_run, args=(jobs,), name="txsaga branch", daemon=True).start()
     jobs.put((future, work))
@@ -69,7 +69,7 @@ def _run(jobs: SimpleQueue[Job]) -> None:
         future, work = jobs.get()
         try:
             answer = work()
-        except BaseException as failed:  # noqa: BLE001  # it is raised where the result is asked for
+        except BaseException as failed:  # noqa: BLE001  # raised where the result is requested
             future.set_exception(failed)
         else:
             future.set_result(answer)
@@ -80,18 +80,18 @@ def _run(jobs: SimpleQueue[Job]) -> None:
 
 
 LEAST = 0.05
-"""Seconds that an answer is waited for in any case: the thread that reads it may not have run yet."""
+"""Minimum seconds to wait for an answer: the thread that reads it may not have run yet."""
 LETS_GO, LOOK = 1.0, 0.02
-"""Seconds in which a server notices that a session is gone, and between two looks."""
+"""Seconds in which a server notices that a session is gone, and between two attempts."""
 
 
 class MysqlStage(Enum):
-    """How far a branch is."""
+    """The stage of a branch."""
 
     OPEN = auto()
-    NO = auto()  # its vote was no, and the server has still to be told
+    NO = auto()  # its vote was no, and it has yet to be rolled back
     PREPARED = auto()
-    UNKNOWN = auto()  # XA PREPARE was sent, and nobody knows the answer
+    UNKNOWN = auto()  # XA PREPARE was sent, and its answer is unknown
     LOST = auto()  # with its session, before XA PREPARE
     OVER = auto()
 
@@ -111,7 +111,7 @@ class MysqlBranch:
         self._session = session
         self._branch = branch
         self._xid = xid
-        self._main = main  # writes the evidence of the transaction itself
+        self._main = main  # writes the transaction's own evidence
         self._elsewhere = elsewhere
         self._patience = patience
         self._stage, self._fell_silent = MysqlStage.OPEN, False
@@ -125,11 +125,11 @@ class MysqlBranch:
 
     @property
     def number(self) -> int | None:
-        """How the server numbers the session, while it is the branch's."""
+        """The server's number of the session, while it belongs to the branch."""
         return None if self._session.lost else self._session.number
 
     def prepare(self) -> Callable[[], Vote]:
-        """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""
+        """Start to ask for the vote; refuse a branch whose session was lost or whose transaction was ended."""
         if self._vote is not None:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
@@ -137,20 +137,20 @@ class MysqlBranch:
         return lambda: self._waited(vote)
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
+        """Start to carry out the decision; a branch that has not voted yes can only be rolled back."""
         if decision is Decision.COMMIT and self._stage is not MysqlStage.PREPARED:
             raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         self._last = end = self._started(lambda: self._end(decision))
         return lambda: self._waited(end)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Begin to commit in one phase; with the transaction's own row, that commit is the decision."""
+        """Start to commit in one phase; with the transaction's own row, that commit is the decision."""
         self._refuse_broken()
         self._last = end = self._started(lambda: self._one_phase(decides=transaction is not None))
         return lambda: self._waited(end)
 
     def leave(self) -> None:
-        """Give the session back where the branch is over, else close it; one at work closes when it has its answer."""
+        """Give the session back if the branch is over, else close it; if an answer is pending, once it is there."""
         if self._last is not None and not self._last.done():
             self._last.add_done_callback(lambda _: self._left())
         else:
@@ -210,7 +210,7 @@ class MysqlBranch:
 
     def _end(self, decision: Decision) -> Finish:
         if self._vote is not None:
-            self._vote.exception()  # two threads on one session would not hear the end of each other
+            self._vote.exception()  # two threads must not use one session
         match self._stage:
             case MysqlStage.PREPARED:
                 return self._second_phase(decision)
@@ -218,7 +218,7 @@ class MysqlBranch:
                 raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
             case MysqlStage.OPEN | MysqlStage.NO if not self._session.lost:
                 return self._roll_back()
-        return Finish.DONE  # the server rolls back what lost its session
+        return Finish.DONE  # the server rolls back a branch that lost its session
 
     def _second_phase(self, decision: Decision) -> Finish:
         if self._session.lost:
@@ -226,10 +226,10 @@ class MysqlBranch:
         try:
             self._session.run(f"XA {decision.name} {self._xid}")
         except MysqlSessionLost as lost:
-            if self._fell_silent:  # the server may be at work on it still
+            if self._fell_silent:  # the server may still be working on it
                 raise self._lost_while_asked(lost) from lost
             return self._from_elsewhere(decision)
-        except Refused:  # somebody else finished it, or is about to
+        except Refused:  # another session finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage = MysqlStage.OVER
         return Finish.DONE
@@ -238,7 +238,7 @@ class MysqlBranch:
         if self._stage is MysqlStage.OPEN:
             self._tried(f"XA END {self._xid}")
         if not self._tried(f"XA ROLLBACK {self._xid}"):
-            return self._from_elsewhere(Decision.ROLLBACK)  # the step may have ended it past us
+            return self._from_elsewhere(Decision.ROLLBACK)  # the step may have ended it by itself
         self._stage = MysqlStage.OVER
         return Finish.DONE
 
@@ -250,7 +250,7 @@ class MysqlBranch:
         return True
 
     def _from_elsewhere(self, decision: Decision) -> Finish:
-        self._session.end()  # while it lives nobody else may
+        self._session.end()  # while it lives no other session can
         until = time.monotonic() + LETS_GO
         while True:
             try:

@@ -4,9 +4,9 @@ A branch whose work is a journal, in MariaDB or MySQL: all of it is one message,
     XA START, evidence row, the journal's statements, XA END, XA PREPARE    one round trip, in which its locks begin
     XA COMMIT                                                               one round trip, on the same session
 
-The server stops at the first statement that fails, so nothing is prepared then. What is prepared but not as it was
-written is rolled back: the answers say how many rows each statement changed, and how many there were. If the message
-never arrives, nothing was done. A branch that commits in one phase is worked in an ordinary session.
+The server stops at the first statement that fails, so nothing is prepared then. A branch that was prepared but not as
+recorded is rolled back: the answers show how many rows each statement changed, and how many statements there were. If
+the message never arrives, nothing was done. A branch that commits in one phase works in an ordinary session.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from txsaga.resources.mysql_session import MysqlSessionLost, Refused
 from txsaga.resources.participant import LockPatience
 
 AT_ONCE = 128 * 1024
-"""Letters of work, of four bytes at most, that go in one message: a server takes `max_allowed_packet` at once."""
+"""Characters of work, of at most four bytes, in one message: a server's limit is `max_allowed_packet`."""
 _BEHIND = 2
-"""Answers behind those of the journal: to XA END and to XA PREPARE."""
-# A server counts in seconds.
+"""Answers after those of the journal: to XA END and to XA PREPARE."""
+# The server's timeouts are whole seconds.
 _SHORTLY = (
     "SET @txsaga_rows = @@innodb_lock_wait_timeout, @txsaga_table = @@lock_wait_timeout, "
     "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1"
@@ -41,18 +41,18 @@ _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
 
 
 class Around(NamedTuple):
-    """What the participant gives a branch beside its work."""
+    """What the participant gives a branch besides its work."""
 
     xid: str
-    level: str  # the statement that sets the isolation of its transaction, where the engine gives one
-    evidence: str  # the statement of its row
-    refuse_other: Callable[[], None]  # the row was not written: it is another database
+    level: str  # the statement that sets its isolation level, if the engine has one
+    evidence: str  # the statement that inserts its row
+    refuse_other: Callable[[], None]  # if the row was not written: it is another database
     elsewhere: Callable[[Decision], Finish]
-    opened: Callable[[], MysqlBranch]  # an ordinary session, in which the work is done
+    opened: Callable[[], MysqlBranch]  # does the work in an ordinary session
 
 
 class MysqlJournal(MysqlBranch):
-    """The work of one branch, of which nothing was sent before its vote is asked."""
+    """The work of one branch, of which nothing is sent before its vote is asked for."""
 
     _session: LentSession
 
@@ -70,17 +70,17 @@ class MysqlJournal(MysqlBranch):
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
         written = [rendered(session, each, _formed(each.text), place) for each in statements]
-        self._work = "\n;".join(written)  # behind a comment, too
+        self._work = "\n;".join(written)  # the newline ends a trailing comment
         self._ordinary: MysqlBranch | None = None
-        self._whole, self._against = "", False  # what is prepared is not as it was written
-        self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
+        self._whole, self._against = "", False  # against: prepared, but not as recorded
+        self._begun = self._before = 0  # answers before the branch is open, and before the journal's
         self._shortly, self._unset = (
             waits is LockPatience.SHORTLY,
             False,
-        )  # what its session waits is not what it waited
+        )  # unset: the session's lock timeouts are not restored
 
     def prepare(self) -> Callable[[], Vote]:
-        """Send all of it; the function that is returned waits for the vote."""
+        """Send all of it; the returned function waits for the vote."""
         if self._stage is not MysqlStage.OPEN:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         if self._session.gone:
@@ -105,7 +105,7 @@ class MysqlJournal(MysqlBranch):
         return self._voted
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Send what was decided, if the server holds a yes."""
+        """Send the decision, if the server holds a yes."""
         if self._ordinary is not None:
             return self._ordinary.finish(decision)
         if self._stage is MysqlStage.OPEN and decision is Decision.ROLLBACK:
@@ -124,13 +124,13 @@ class MysqlJournal(MysqlBranch):
         return lambda: self._finished(decision)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Do it in an ordinary session, which looks at what was done before it commits."""
+        """Do the work in an ordinary session, which checks it before it commits."""
         if self._stage is not MysqlStage.OPEN:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         return self._in_session().commit(transaction)
 
     def take_back(self) -> Callable[[], None]:
-        """Roll back whatever it voted; once that is done, it can be asked again."""
+        """Roll back any vote; once that is done, the branch can be asked again."""
         if self._stage is MysqlStage.OPEN:
             return lambda: None
         if self._stage not in (MysqlStage.PREPARED, MysqlStage.NO) or self._session.lost:
@@ -145,7 +145,7 @@ class MysqlJournal(MysqlBranch):
         return taken_back
 
     def leave(self) -> None:
-        """Give the session back where nothing waits in it."""
+        """Give the session back if nothing is pending in it, else close it."""
         if self._ordinary is not None:
             self._ordinary.leave()
         elif self._stage in (MysqlStage.OPEN, MysqlStage.OVER) and not self._unset:
@@ -154,7 +154,7 @@ class MysqlJournal(MysqlBranch):
             self._session.end()
 
     def _in_session(self) -> MysqlBranch:
-        """Do the work in an ordinary session, which looks at each statement."""
+        """Do the work in an ordinary session, which checks each statement."""
         self._session.give_back()
         self._stage, self._ordinary = MysqlStage.LOST, self._around.opened()
         return self._ordinary
@@ -163,9 +163,9 @@ class MysqlJournal(MysqlBranch):
         try:
             answers = self._session.receive(self._patience)
             if len(answers.counts) < self._begun and answers.refused and answers.refused.number in codes.BEGUN_BEFORE:
-                self._session.run("ROLLBACK")  # what looked into the connection left a transaction
+                self._session.run("ROLLBACK")  # an earlier use of the connection left a transaction open
                 if self._shortly:
-                    self._session.run(_AS_BEFORE)  # or what is noted next is our own
+                    self._session.run(_AS_BEFORE)  # or our own values would be saved next
                 self._session.send(self._whole, several=True)
                 answers = self._session.receive(self._patience)
         except (MysqlSessionLost, Refused) as lost:
@@ -205,7 +205,7 @@ class MysqlJournal(MysqlBranch):
             raise self._lost_while_asked(silent) from silent
         except MysqlSessionLost:
             return self._from_elsewhere(decision)
-        if refused is not None:  # somebody else finished it, or is about to
+        if refused is not None:  # another session finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage, self._session.over = MysqlStage.OVER, True
         return Finish.DONE

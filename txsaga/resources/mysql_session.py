@@ -1,8 +1,8 @@
 """
-The one session of a branch in MariaDB or MySQL: a pooled SQLAlchemy connection, spoken to past SQLAlchemy.
+The one session of a branch in MariaDB or MySQL: a pooled SQLAlchemy connection, used through its driver.
 
-While its branch is open or prepared the server refuses COMMIT and ROLLBACK, so it may go back to its pool only when
-the branch is over; before that it is closed. It must never open another session for a branch.
+While its branch is open or prepared the server refuses COMMIT and ROLLBACK, so it may return to its pool only when the
+branch is over; before that it is closed. It must never open another session for a branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 class MysqlSessionLost(Exception):
-    """The session ended: nobody knows what became of what was sent."""
+    """The session ended: the outcome of what was sent is unknown."""
 
 
 class MysqlSession:
@@ -33,12 +33,12 @@ class MysqlSession:
         self.connection = connection
         driver: Any = connection.connection.driver_connection
         self._driver: Any = driver
-        self.number: int = driver.thread_id()  # a driver that connects again keeps all but this
+        self.number: int = driver.thread_id()  # a driver that reconnects changes only this
         self._opened = connection.get_transaction()
 
     @property
     def lost(self) -> bool:
-        """Whether the connection no longer stands for the session that it was opened with."""
+        """Whether the connection no longer has the session that it was opened with."""
         driver: Any = self._driver
         return not self._is_held or not driver.open or driver.thread_id() != self.number
 
@@ -52,12 +52,12 @@ class MysqlSession:
 
     @property
     def in_first_transaction(self) -> bool:
-        """Whether nobody has tried to end its transaction through SQLAlchemy."""
+        """Whether its transaction was never ended through SQLAlchemy."""
         opened = self._opened
         return opened is not None and opened.is_active and self.connection.get_transaction() is opened
 
     def run(self, statement: str) -> None:
-        """Run a statement that answers nothing."""
+        """Run a statement that returns nothing."""
         dialect = self.connection.dialect
         errors = dialect.loaded_dbapi.Error
         try:
@@ -70,7 +70,7 @@ class MysqlSession:
             raise Refused(error.args[0] if error.args else None, why) from error
 
     def cut(self) -> None:
-        """Break off a line that fell silent: who waits for it hears of it, and so does the server with its locks."""
+        """Shut down a silent connection: the waiting thread notices, and so does the server with its locks."""
         cut(self._driver)
 
     def give_back(self) -> None:
@@ -78,14 +78,14 @@ class MysqlSession:
         self.connection.close()
 
     def end(self) -> None:
-        """Close it: what is prepared stays prepared and is free for others, what is not is rolled back."""
+        """Close it: prepared work stays prepared, for others to finish; the rest is rolled back."""
         if self._is_held:
             self.connection.invalidate()
         self.connection.close()
 
 
-def cut(driver: Any) -> None:  # whatever its types say
-    """Break off the line of a driver."""
+def cut(driver: Any) -> None:  # `_sock` is private
+    """Shut down a driver's connection."""
     line = getattr(driver, "_sock", None)
     if line is not None:
         with suppress(OSError):

@@ -1,9 +1,9 @@
 """
-A participant: one resource that votes on a transaction and then does what is decided.
+A participant: one resource that votes on a transaction and then carries out the decision.
 
-What is sent to a resource and what is waited for are two calls, so that one thread has many resources at work at the
-same time. Errors: `VotedNo` and the other `XaError`s; `StoreUnavailable` and `ResourceManagerFailed` when
-the resource can't be reached. Whoever calls holds nothing of the home database meanwhile.
+Sending a request to a resource and waiting for its answer are two calls, so that one thread can keep many resources
+busy at once. Errors: `VotedNo` and the other `XaError`s; `StoreUnavailable` and `ResourceManagerFailed` if the resource
+can't be reached. Meanwhile the caller holds no session of the home database.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from txsaga.resources.reservations import Reservations
 from txsaga.store.right import Right
 
 Over = Callable[[Sequence[BranchId]], Collection[BranchId]]
-"""Tells of which branches the decision was acknowledged."""
+"""Returns those of the branches whose decision has been acknowledged."""
 
 
 class Ages(NamedTuple):
-    """How long a resource keeps what tells of branches that are over."""
+    """How long a resource keeps the records of finished branches."""
 
     committed: timedelta
-    barriers: timedelta  # longer than any local transaction can last: one that is late must find them
+    barriers: timedelta  # longer than any local transaction can last: a late one must still find its barrier
 
 
 class LockPatience(Enum):
-    """How long the statements of a journal wait for somebody's lock."""
+    """How long the statements of a journal wait for a lock."""
 
     PATIENTLY = auto()
-    BRIEFLY = auto()  # other resources are asked at the same time, and may wait for each other in a circle
-    SHORTLY = auto()  # others share the branch, or wait in line behind it
+    BRIEFLY = auto()  # other resources are asked at the same time, and the waits may form a circle
+    SHORTLY = auto()  # other transactions share the branch, or queue for it
 
 
 class EnlistedBranch(Protocol):
@@ -51,35 +51,35 @@ class EnlistedBranch(Protocol):
         """What the user works with: a SQLAlchemy connection, a folder, a client."""
 
     def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; the function that is returned waits for it.
+        """Ask for the vote; the returned function waits for it.
 
-        A vote of yes survives this process and the resource's own crash. Any error is a no, or unknown, and the branch
-        is rolled back. A resource that says yes and holds nothing is caught here.
+        A yes survives a crash of this process and of the resource. Any error means no, or unknown, and the branch is
+        rolled back. A resource that votes yes but holds nothing is detected here.
         """
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided, on the session that prepared; the function that is returned waits for it.
+        """Carry out the decision, on the session that prepared; the returned function waits for it.
 
-        ROLLBACK is for any moment. An error leaves it to recovery.
+        ROLLBACK is allowed at any moment. After an error recovery finishes the branch.
         """
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Commit in one phase, leaving the evidence of the branch behind; the function that is returned waits.
+        """Commit in one phase, with the branch's evidence; the returned function waits for it.
 
-        With a transaction its own evidence is left too, and that commit is the decision: others find it, or write the
-        barrier there first (R12). `DecidedOtherwise` when a barrier stands; `OutcomeUnknown` when nobody can
-        tell.
+        If a transaction is given, its own evidence is committed as well, and that commit is the decision: other
+        processes find it, or write the barrier first (R12). `DecidedOtherwise` if a barrier exists; `OutcomeUnknown` if
+        the outcome can't be determined.
         """
 
     def leave(self) -> None:
-        """Give the session back. What was prepared stays prepared, what was not is rolled back."""
+        """Give the session back. Prepared work stays prepared, all other work is rolled back."""
 
 
 class Opens(Protocol):
     """Opens the sessions of branches."""
 
     def enlist(self, branch: BranchId) -> EnlistedBranch:
-        """Open a session with a transaction for a branch. A session that is lost is never opened again inside it."""
+        """Open a session with a transaction for a branch. A lost session is never reopened for the same branch."""
 
 
 class Participant(Opens, Protocol):
@@ -87,113 +87,113 @@ class Participant(Opens, Protocol):
 
     @property
     def name(self) -> str:
-        """The name that it is registered under."""
+        """The name it is registered under."""
 
     @property
     def database(self) -> UUID:
-        """The uuid of this very resource: a name that leads elsewhere later is not believed."""
+        """The uuid of this resource: a name that later leads to another resource is detected."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its kind can do."""
+        """What this kind of resource can do."""
 
     def probe(self) -> None:
-        """Raise `ConfigError`, with the remedy, unless it can vote as its kind does; nothing is written.
+        """Raise `ConfigError`, with the remedy, unless it can vote as its kind does; write nothing.
 
-        `TransactionsRejected` where it could, but begins none now.
+        `TransactionsRejected` if it could vote, but begins no transactions now.
         """
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided, from any process, as often as it is asked.
+        """Carry out the decision, from any process, as often as it is asked.
 
-        What is gone is told by the evidence that its own commit left: gone with a row is committed, gone without one
-        is rolled back, whoever did it. `RetryLater` while the session that prepared it still holds it.
+        A branch that is gone is judged by the evidence of its own commit: with a row it was committed, without one it
+        was rolled back, by whichever session. `RetryLater` while the session that prepared it still holds it.
         """
 
     def fence(self, branch: BranchId) -> Finish:
-        """Make a commit in one phase impossible that is under way or late: COMMITTED where it was first, else DONE.
+        """Prevent a one-phase commit that is under way or late: COMMITTED if it came first, else DONE.
 
-        `RetryLater` while nobody can tell, because it is under way.
+        `RetryLater` while a commit is under way and its outcome is unknown.
         """
 
     def prepared(self, store: str) -> Sequence[BranchId]:
-        """Return every prepared branch that a store of this uuid coordinates; what others prepared is not touched."""
+        """Return every prepared branch that the store with this uuid coordinates; leave others' branches alone."""
 
     def forget(self, branch: BranchId) -> None:
-        """Drop whatever is kept of a branch that is finished."""
+        """Drop everything that is kept of a finished branch."""
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Drop what is kept for so long of branches of a store, so many at a time; return of how many.
+        """Drop old records of a store's finished branches, in batches; return how many.
 
-        Only of those that `over` gives back: nobody asks about them any more. Where nothing is kept, or it goes
-        by itself, there is nothing to do.
+        Only branches that `over` returns are dropped: no process asks about them any more. Does nothing if nothing is
+        kept, or if it expires by itself.
         """
 
     def close(self) -> None:
-        """Give back what was opened here."""
+        """Release what was opened here."""
 
 
 class Driven(Protocol):
-    """A participant that gives the connection of its driver to work with."""
+    """A participant that can hand out its driver's own connection."""
 
     def enlist_driver(self, branch: BranchId) -> EnlistedBranch:
-        """Do what `enlist` does; the handle is the driver's own connection."""
+        """Do what `enlist` does, with the driver's own connection as the handle."""
 
 
 class Looping(Protocol):
-    """A participant whose sessions need not block within an event loop; every other one is spoken to in threads."""
+    """A participant whose sessions can wait in an event loop without blocking it; all others run in threads."""
 
     def in_loop(self) -> Opens:
-        """Return what opens them on a stack that waits as a task does; `ConfigError` where it can't."""
+        """Return the opener of sessions that suspend only their task; `ConfigError` if there is none."""
 
 
 class LockView(Protocol):
-    """A look at sessions, from a session of its own."""
+    """A view of the lock waits of sessions, through a session of its own."""
 
     def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return which of these sessions waits for which other, directly or behind strangers; who may not look, none.
+        """Return which of these sessions waits for which, directly or through others; None without the right to look.
 
-        The numbers are what `number_of` said.
+        The numbers are those of `number_of`.
         """
 
     def interrupt(self, waiter: int, holder: int) -> bool:
-        """Cancel the statement by which one waits for the other, if it still does; False if not, or not allowed."""
+        """Cancel the statement by which one waits for the other; False if it no longer waits, or this is forbidden."""
 
     def close(self) -> None:
-        """Give back what was opened to look."""
+        """Close the view's own session."""
 
 
 class Crowded(Protocol):
     """A participant in which sessions of one transaction may wait for each other."""
 
     def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return how its server numbers a session that was enlisted here; None when it is the branch's no more."""
+        """Return the server's number of a session enlisted here; None once it no longer belongs to the branch."""
 
     def is_cancelled(self, error: BaseException) -> bool:
-        """Tell whether an error is that of a statement that was cancelled."""
+        """Return whether an error is that of a cancelled statement."""
 
     def look(self) -> LockView:
-        """Look who waits for whom."""
+        """Open a view of which session waits for which."""
 
 
 @runtime_checkable
 class FinishesMany(Protocol):
-    """A participant that finishes many branches for little more than one."""
+    """A participant that finishes many branches for little more than the cost of one."""
 
     def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
-        """Do for each what `finish` does, or say why it was refused; what is raised is a failure of the resource."""
+        """Do for each what `finish` does, or return why it was refused; a raised error is a failure of the resource."""
 
 
 @runtime_checkable
 class Traced(Protocol):
-    """A participant that can name the place where a person sees what became of a branch."""
+    """A participant that can name the place where an operator sees the outcome of a branch."""
 
     def traces(self, branch: BranchId, finish: Finish) -> str:
-        """Return that place; nothing is looked at."""
+        """Return that place, without checking it."""
 
 
 class Identified(Protocol):
-    """What knows which store it belongs to."""
+    """Something that knows which store it belongs to."""
 
     @property
     def identity(self) -> StoreId:
@@ -201,23 +201,23 @@ class Identified(Protocol):
 
 
 class HomeStore(Protocol):
-    """What a participant that is no database needs of the home database."""
+    """The part of the home database that a participant other than a database needs."""
 
     @property
     def registry(self) -> Identified:
-        """Which store it is."""
+        """The registry, which knows the store's identity."""
 
     @property
     def reservations(self) -> Reservations:
-        """What tries reserved."""
+        """The reservations made by tries."""
 
     @property
     def rights(self) -> frozenset[Right]:
-        """What this process may do."""
+        """The rights of this process."""
 
 
 class Enlistable(Protocol):
-    """What a user registers as a participant that is no database."""
+    """A participant other than a database, as a user registers it."""
 
     def participant(self, name: str, store: HomeStore) -> Participant:
-        """Return it as the participant of a name; what must be durable beside the decision is kept in the store."""
+        """Return the participant for a name; state that must be as durable as the decision is kept in the store."""

@@ -1,10 +1,10 @@
 """
 PostgreSQL as a participant, through the user's own SQLAlchemy engine.
 
-A branch is finished from any process that reaches the same database. What its prepared transactions no longer list
-was finished by somebody, and the branch's own row tells how: the row is asked after the list, never before it, or a
-commit between the two would look like a rollback. A prepared transaction whose row is there already is not the branch
-but something that took its name: it is rolled back, whatever was decided (R9).
+A branch can be finished from any process that reaches the same database. A branch that is no longer listed as prepared
+has been finished, and its own row shows how: the row is read after the list, never before it, or a commit between the
+two would look like a rollback. A prepared transaction whose row already exists is not the branch, but something that
+took its name: it is rolled back, whatever was decided (R9).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from txsaga.resources.waits import PostgresLook, PostgresWaits, connection_of, i
 S = TypeVar("S", bound=PostgresSession)
 
 PATIENCE = 60.0
-"""Seconds that a vote or its second phase may take: constraints that wait for the end are checked in them."""
+"""Seconds that a vote or its second phase may take: deferred constraints are checked during them."""
 AT_ONCE = 100
-"""Branches that are told before the first of them has answered."""
+"""Branches that are sent their decision before the first of them has answered."""
 
 _ABLE = """select current_setting('max_prepared_transactions')::int > 0 as prepares,
   pg_is_in_recovery() or current_setting('transaction_read_only')::bool as reads_only,
@@ -66,7 +66,7 @@ class PostgresParticipant:
 
     capabilities = capabilities_of(ResourceKind.POSTGRESQL)
     is_cancelled = staticmethod(is_cancelled)
-    waits_briefly = True  # a journal for a lock, while others are asked at the same time
+    waits_briefly = True  # a journal for a lock, while other resources are asked at the same time
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class PostgresParticipant:
 
     @property
     def database(self) -> UUID:
-        """The uuid that this very database carries."""
+        """The uuid of this database."""
         return self._rows.place.database
 
     def probe(self) -> None:
-        """Raise `ConfigError` unless the server holds prepared transactions; nothing is written."""
+        """Raise `ConfigError` unless the server supports prepared transactions; write nothing."""
         with reached(self.name, self._engine) as connection:
             able = connection.exec_driver_sql(_ABLE).one()
         if not able.prepares:
@@ -113,21 +113,21 @@ class PostgresParticipant:
             raise missing(self._engine, self.name)
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
-        """Open a transaction for a branch; a session that the pool kept too long is replaced before it begins."""
+        """Open a transaction for a branch; a stale pooled session is replaced before it begins."""
         return self._enlisted(branch, lambda: PostgresSession(self._engine.connect(), self._patience))
 
     def enlist_driver(self, branch: BranchId) -> PostgresBranch:
-        """Do the same for a user who works with the driver's own connection."""
+        """Open a transaction for a branch, with the driver's own connection as its handle."""
         return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
 
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
     ) -> PostgresJournal:
-        """Open a session for a branch whose work goes with its vote."""
+        """Open a session for a branch whose work is sent with its vote."""
         return self._noted(branch, statements, self._engine, waits)
 
     def in_loop(self) -> PostgresInLoop:
-        """Return what opens them on a stack that waits as a task does."""
+        """Return the opener of branches whose sessions suspend only their task."""
         if self._looping is None or self._looping.engine is not self.loops:
             engine = loops_of(self.name, self.loops, "psycopg")
             self._looping = PostgresInLoop(engine, self._enlisted, self._noted, self._patience)
@@ -155,11 +155,11 @@ class PostgresParticipant:
         return lambda decision: run_blocking(lambda: self.finish(branch, decision))
 
     def _ready(self, opened: Callable[[], S], made_ready: Callable[[S], S]) -> S:
-        """Open a session; one that the pool kept too long is replaced, once."""
+        """Open a session; replace a stale pooled one, once."""
         try:
             return made_ready(self._opened(opened))
         except SessionLost:
-            raise_if_cancelled()  # whoever was cancelled needs no other
+            raise_if_cancelled()  # a cancelled task needs no other session
             try:
                 return made_ready(self._opened(opened))
             except SessionLost as lost:
@@ -170,11 +170,11 @@ class PostgresParticipant:
             return opened()
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided, or find out who did what."""
+        """Carry out the decision, or find out how the branch was finished."""
         with self._reached() as connection:
             commit_each(connection)
             if self._rows.is_committed(connection, branch):
-                _end(connection, self.name, branch, Decision.ROLLBACK)  # what took the branch's name
+                _end(connection, self.name, branch, Decision.ROLLBACK)  # something that took the branch's name
                 return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
             if _end(connection, self.name, branch, decision):
                 return Finish.DONE
@@ -183,7 +183,7 @@ class PostgresParticipant:
             return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
 
     def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
-        """Do the same for many: their rows are read at once, and each is told before the one before has answered."""
+        """Do the same for many: read all rows at once, and send each decision before the previous one is answered."""
         with self._reached() as connection:
             commit_each(connection)
             before = self._rows.committed(connection, [branch for branch, _ in due])
@@ -223,13 +223,13 @@ class PostgresParticipant:
         return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
 
     def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of it is under way, or late."""
+        """Make sure that no commit of a branch is under way, or comes late."""
         with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
-        """Return the branches that this very database holds for a store."""
+        """Return the branches that this database holds for a store."""
         place = self._rows.place
         with self._reached() as connection:
             self._rows.where.require_same(connection, place)
@@ -242,36 +242,36 @@ class PostgresParticipant:
             self._rows.drop(connection, branch)
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Do journalled statements in an open branch."""
+        """Execute journalled statements in an open branch."""
         with edge(self.name):
             journal.do(connection_of(session), statements, self.name)
 
     def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> PostgresWaits:
-        """Keep an eye on a session: PostgreSQL knows branches by their names."""
+        """Watch a session: PostgreSQL knows branches by their names."""
         return PostgresWaits(self._engine, self.name, connection_of(session), branch)
 
     def mark(self, session: EnlistedBranch) -> str:
-        """Nothing is needed beside the branch's own name."""
+        """Return nothing: the branch's own name is enough."""
         return ""
 
     def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return how the server numbers a session."""
+        """Return the server's number of a session."""
         return cast(PostgresBranch, session).number
 
     def look(self) -> PostgresLook:
-        """Look who waits for whom."""
+        """Open a view of which session waits for which."""
         return PostgresLook(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of branches that are over."""
+        """Delete old rows of finished branches."""
         with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
-        """Nothing was opened here: the engine is the user's."""
+        """Do nothing: the engine is the user's."""
 
     def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        """Connect, after the evidence tables were located: the pool may have no second session for that."""
         assert self._rows.place
         return reached(self.name, self._engine)
 
@@ -284,7 +284,7 @@ class PostgresParticipant:
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:
-    """Finish what is prepared under a name; tell whether there was such a thing."""
+    """Finish the prepared transaction of a name; return whether there was one."""
     try:
         connection.exec_driver_sql(f"{decision.name} PREPARED '{branch.gid}'").close()
     except DBAPIError as error:
@@ -299,7 +299,7 @@ def _end(connection: Connection, resource: str, branch: BranchId, decision: Deci
 
 
 def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
-    """Say what it means that a prepared transaction could not be finished."""
+    """Return the error for a prepared transaction that could not be finished."""
     match state:
         case codes.BUSY:
             return RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
@@ -318,4 +318,4 @@ def _ours(gid: str) -> Sequence[BranchId]:
     try:
         return [BranchId.parse(gid)]
     except UnknownTransaction:
-        return []  # somebody else's name
+        return []  # not one of our names

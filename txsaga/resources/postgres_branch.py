@@ -1,14 +1,14 @@
 """
 One branch in PostgreSQL, on one session from BEGIN to the end of the second phase.
 
-    BEGIN and the branch's mark    one round trip; the mark ends with this very transaction
-    whatever the user writes
-    evidence row, PREPARE          one round trip; no row where nothing was written: then it is read only
+    BEGIN and the branch's mark    one round trip; the mark ends with this transaction
+    the user's statements
+    evidence row, PREPARE          one round trip; no row if nothing was written: then it is read only
     COMMIT PREPARED                one round trip, on the same session
 
-PREPARE is our own: SQLAlchemy would roll a prepared branch back on the way out of an exception. It must not decide
-anything. A session that is lost before PREPARE was sent is a no; after it nobody knows, and recovery finds out. If any
-line after PREPARE never runs, the branch stays prepared, with its locks, until it is finished from elsewhere.
+We send PREPARE ourselves: SQLAlchemy would roll a prepared branch back on an exception. Nothing is decided here. If the
+session is lost before PREPARE was sent, that is a no; after it the outcome is unknown, and recovery finds out. If any
+line after PREPARE never runs, the branch stays prepared, with its locks, until another session finishes it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from txsaga.resources.postgres_session import UNASKED, PostgresSession
 from txsaga.resources.postgres_texts import ELSEWHERE, Texts
 
 _BEFORE = "txsaga_before"
-"""A savepoint: what follows it is taken back where our statements were dropped."""
+"""A savepoint to roll back to if the server no longer has our prepared statements."""
 
 
 class PostgresStage(Enum):
-    """Where a branch stands on its session."""
+    """The stage of a branch on its session."""
 
     OPEN = auto()
     ASKED = auto()  # PREPARE was sent
@@ -69,8 +69,8 @@ class PostgresBranch:
         self._texts = texts
         self._elsewhere = elsewhere
         self._stage = PostgresStage.OPEN
-        self._main: Sequence[str] = ()  # the row of the transaction itself, where this commit decides
-        self._word = "COMMIT"  # the last one that it says
+        self._main: Sequence[str] = ()  # the transaction's own row, if this commit is the decision
+        self._word = "COMMIT"  # the last statement it sends
 
     @property
     def handle(self) -> Any:  # SQLAlchemy's connection, or its driver's
@@ -79,11 +79,11 @@ class PostgresBranch:
 
     @property
     def number(self) -> int | None:
-        """How the server numbers the session, while it is the branch's."""
+        """The server's number of the session, while it belongs to the branch."""
         return None if self._session.lost else self._session.number
 
     def prepare(self) -> Callable[[], Vote]:
-        """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""
+        """Send the evidence row and PREPARE; refuse a branch that is rolled back already."""
         if self._stage is not PostgresStage.OPEN:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
@@ -93,7 +93,7 @@ class PostgresBranch:
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Send what was decided; a branch that has not voted yes can only be rolled back."""
+        """Send the decision; a branch that has not voted yes can only be rolled back."""
         if self._stage is PostgresStage.ASKED:
             self._hear_out()
         if self._stage is PostgresStage.PREPARED:
@@ -106,7 +106,7 @@ class PostgresBranch:
             self._stage = PostgresStage.OVER
             self._send("ROLLBACK")
             return self._rolled_back
-        return lambda: Finish.DONE  # the server rolls back what lost its session
+        return lambda: Finish.DONE  # the server rolls back a branch that lost its session
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Send the evidence and COMMIT; with the transaction's own row, that commit is the decision."""
@@ -126,13 +126,13 @@ class PostgresBranch:
         self._session.give_back()
 
     def _ended(self) -> str:
-        """Write what ends the work; whether the driver has dropped our statements only the server can tell."""
+        """Build the statements that end the work; only the server knows if our prepared statements were dropped."""
         prepared = self._session.prepared
         kept = [f"SAVEPOINT {_BEFORE}"] if prepared else []
         return "; ".join([*kept, *self._main, self._texts.row(self._branch, prepared=prepared), self._word])
 
     def _heard(self) -> Sequence[ServerAnswer]:
-        """Wait for the answers to that; where our statements were dropped it is said again without them."""
+        """Wait for the answers; if our prepared statements were dropped, send plain text instead."""
         session = self._session
         answers = session.receive()
         if answers[-1].state != libpq.UNPREPARED or session.state != TransactionStatus.INERROR:
@@ -174,7 +174,7 @@ class PostgresBranch:
             raise ended_inside(self._branch)
         if answer.state:
             raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
-        if answer.tag != "COMMIT":  # so a failed transaction answers, without an error
+        if answer.tag != "COMMIT":  # a failed transaction answers like this, without an error
             raise RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
 
     def _unknown(self, lost: SessionLost) -> OutcomeUnknown:
@@ -196,14 +196,14 @@ class PostgresBranch:
         refuse_no(answers[-1], self._branch)
 
     def _voted(self, answers: Sequence[ServerAnswer]) -> Vote:
-        """Tell whether what is prepared holds anything."""
+        """Return whether the prepared branch holds anything."""
         if answers[-2].tag == "INSERT 0 0":
             self._let_go()
             return Vote.READ_ONLY
         return Vote.PREPARED
 
     def _let_go(self) -> None:
-        """End at once what holds nothing of the branch."""
+        """Finish a branch that holds nothing."""
         self._send(self._ending(Decision.COMMIT))
         answer = self._receive()[-1]
         if answer.state:
@@ -211,7 +211,7 @@ class PostgresBranch:
         self._stage = PostgresStage.OVER
 
     def _hear_out(self) -> None:
-        """Take the answer to PREPARE that nobody waited for."""
+        """Receive an answer to PREPARE that no caller waited for."""
         with suppress(VotedNo, DuplicateBranch):
             self._vote()
 
@@ -222,7 +222,7 @@ class PostgresBranch:
             self._session.send(self._ending(decision))
         except ServerSilent as lost:
             raise self._lost(lost) from lost
-        except SessionLost:  # it was cut while nobody used it
+        except SessionLost:  # it was cut while idle
             return lambda: self._from_elsewhere(decision)
         return lambda: self._finished(decision)
 
@@ -233,13 +233,13 @@ class PostgresBranch:
             raise self._lost(lost) from lost
         except SessionLost:
             return self._from_elsewhere(decision)
-        if answer.state:  # somebody else finished it, or is about to
+        if answer.state:  # another session finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage = PostgresStage.OVER
         return Finish.DONE
 
     def _from_elsewhere(self, decision: Decision) -> Finish:
-        self._session.give_back()  # the pool may have no other
+        self._session.give_back()  # the pool may have no other session
         found = self._elsewhere(decision)
         self._stage = PostgresStage.OVER
         return found
@@ -274,11 +274,11 @@ _OF_OURS = {
     "25006": ": its evidence is written at its vote; leave READ ONLY out",
     "42501": ": its evidence is written at its vote; leave SET ROLE out, or grant the right",
 }
-"""What is to be done where our own statement was refused, by its SQLSTATE."""
+"""What to do if our own statement was refused, by its SQLSTATE."""
 
 
 def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
-    """Raise what the answer to PREPARE means, unless it is a yes."""
+    """Raise the error for an answer to PREPARE, unless it is a yes."""
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
         raise DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
     if ELSEWHERE in answer.why:
@@ -286,12 +286,12 @@ def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
     if answer.state:
         why = _OF_OURS.get(answer.state, "")
         raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}{why}")
-    if answer.tag != "PREPARE TRANSACTION":  # so a failed transaction answers, without an error
+    if answer.tag != "PREPARE TRANSACTION":  # a failed transaction answers like this, without an error
         raise RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
 
 
 def ended_inside(branch: BranchId) -> RolledBack:
-    """Say that a session is not where its branch began any more."""
+    """Return the error for a session that is no longer where its branch began."""
     return RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
         "or its session leads to another database; what a COMMIT took along is durable, so look before it is done "

@@ -4,10 +4,10 @@ A branch whose work is a journal: all of it is one message to PostgreSQL, from B
     BEGIN, evidence row, the journal's statements, PREPARE    one round trip, in which its locks begin
     COMMIT PREPARED                                           one round trip, on the same session
 
-No answer is read before the branch has voted, so what was not done as it was written makes the vote a no, and what is
-prepared already is rolled back. No mark is needed: a journal takes nothing that ends a transaction, and an answer that
-is none of a statement's tells of what got past it: then the row is asked what it has committed. A branch that commits
-in one phase is begun, done and looked at before it does. If the message never arrives, nothing was done.
+No answer is read before the branch has voted: a statement that was not done as recorded makes the vote a no, and the
+prepared branch is rolled back. No mark is needed: a journal accepts nothing that ends a transaction. An answer no
+journal statement gives shows that one slipped through; then the row shows what it committed. A branch that commits in
+one phase is begun, executed and checked before that. If the message never arrives, nothing was done.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _formed = forms(psycopg_dialect.dialect())  # type: ignore[no-untyped-call]
 
 
 class PostgresJournal(PostgresBranch):
-    """The work of one branch, of which nothing was sent before its vote is asked."""
+    """The work of one branch, of which nothing is sent before its vote is asked for."""
 
     _session: DriverSession
 
@@ -58,10 +58,10 @@ class PostgresJournal(PostgresBranch):
         self._escaped = False  # something in it may have committed by itself
         self._work = "\n;".join(
             [rendered(session, each, _formed(each.text), place) for each in statements]
-        )  # behind a comment, too
+        )  # the newline ends a trailing comment
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Send what was decided, if the server was asked for anything."""
+        """Send the decision, if the server was asked for anything."""
         if self._stage is PostgresStage.ASKED:
             self._hear_out()
         if self._escaped:
@@ -72,7 +72,7 @@ class PostgresJournal(PostgresBranch):
         return super().finish(decision)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Do the statements, look at what they did, and send the evidence and COMMIT behind them."""
+        """Execute the statements, check what they did, then send the evidence and COMMIT."""
         if self._stage is not PostgresStage.OPEN:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._stage = PostgresStage.OVER
@@ -85,7 +85,7 @@ class PostgresJournal(PostgresBranch):
         return PostgresBranch(self._session, self._branch, self._texts, self._elsewhere).commit(transaction)
 
     def take_back(self) -> Callable[[], None]:
-        """Send what rolls back whatever it voted; once that is waited for, it can be asked again."""
+        """Send a rollback of any vote; after the returned function, the branch can be asked again."""
         if self._stage is PostgresStage.OPEN:
             return lambda: None
         if self._escaped or self._stage not in (PostgresStage.PREPARED, PostgresStage.OVER) or self._session.lost:
@@ -132,14 +132,14 @@ class PostgresJournal(PostgresBranch):
         return Vote.PREPARED
 
     def _refuse_undone(self, answers: Sequence[ServerAnswer]) -> None:
-        """Refuse to commit what was not done as it was written."""
+        """Refuse to commit what was not done as recorded."""
         if answers[-1].state:
             self._refuse_failed(answers, before=1)
             refuse_no(answers[-1], self._branch)
         self._require_rows(answers[1:])
 
     def _refuse_failed(self, answers: Sequence[ServerAnswer], *, before: int) -> None:
-        """Name the statement that failed, unless it is one of ours."""
+        """Raise an error that names the failed statement, unless it is one of ours."""
         *done, last = answers
         if _counts(done[before:]) is None:
             raise self._more_than_written()
@@ -169,6 +169,6 @@ def _untold(answers: Sequence[ServerAnswer]) -> Sequence[ServerAnswer]:
 
 
 def _counts(answers: Sequence[ServerAnswer]) -> Sequence[int] | None:
-    """Return how many rows each statement changed; None where one is no statement of a journal."""
+    """Return how many rows each statement changed; None if one is not of a journal."""
     counts = [answer.tag.rpartition(" ")[2] for answer in answers]
     return [int(count) for count in counts] if all(count.isdigit() for count in counts) else None

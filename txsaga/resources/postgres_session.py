@@ -1,10 +1,10 @@
 """
-The one session of a branch: a pooled connection, spoken to past SQLAlchemy where it must not know.
+The one session of a branch: a pooled connection, used without SQLAlchemy for what it must not notice.
 
 Its user works with a SQLAlchemy connection, or with the driver's own, which costs a third less.
 
-It tells whether the session is still the one that the branch began on. It must never open another: work that lost its
-session is gone, and the rest of it would be half a branch.
+It checks that the session is still the one that the branch began on. It must never open another: the work of a lost
+session is gone, and later work would be half a branch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from txsaga.resources.lending import give_back_idle, raw
 from txsaga.resources.postgres_texts import Texts
 
 UNASKED = 5.0
-"""Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
+"""Seconds for the answer to a ROLLBACK before the vote: the server also rolls back when the session ends."""
 _OPTIONS = {
     "isolation_level": "isolation_level",
     "postgresql_readonly": "read_only",
@@ -43,7 +43,7 @@ _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
 class PostgresSession:
-    """A session with a transaction of its own, marked with a name that ends with it."""
+    """A session with its own transaction, and a mark that ends with that."""
 
     def __init__(self, connection: Connection, patience: float, handle: object = None) -> None:
         self._open(connection, connection.connection.driver_connection, patience)
@@ -55,18 +55,18 @@ class PostgresSession:
     def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
         self._pooled, self._patience = pooled, patience
         self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
-        self._given: Mapping[str, Any] = {}  # what the engine gives its transactions, where nobody else does
-        self.prepared = False  # our statements, in this session
+        self._given: Mapping[str, Any] = {}  # the engine's options for transactions, unless SQLAlchemy sets them
+        self.prepared = False  # whether this session has our statements
 
     def begin(self, texts: Texts, branch: BranchId) -> Self:
-        """Begin the transaction and mark it; `SessionLost` where the pool kept a dead session."""
+        """Begin the transaction and mark it; `SessionLost` if the pooled session was dead."""
         try:
             answer = self._begin(texts, branch)
         except SessionLost:
             self._discard()
             raise
         except BaseException:
-            self.give_back()  # nobody works in it yet
+            self.give_back()  # it is not in use yet
             raise
         if answer.state:
             self.give_back()
@@ -75,11 +75,11 @@ class PostgresSession:
 
     @property
     def number(self) -> int:
-        """How the server numbers it."""
+        """The server's number of the session."""
         return self._driver.pgconn.backend_pid
 
     def _begin(self, texts: Texts, branch: BranchId) -> ServerAnswer:
-        if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way
+        if self.state == TransactionStatus.INTRANS:  # an error would fail the transaction under way
             return self.ask(texts.mark(branch, prepared=False))
         self._know(texts)
         answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=self.prepared)}")
@@ -91,16 +91,16 @@ class PostgresSession:
 
     @property
     def beginning(self) -> str:
-        """What begins a transaction in it."""
+        """The statement that begins a transaction in it."""
         return libpq.begin(self._driver, self._given)
 
     def _know(self, texts: Texts) -> None:
-        """Find out whether the server knows our statements."""
+        """Find out whether the server has our statements, preparing them if needed."""
         self._statements = self._pooled.info.setdefault(texts.name, PreparedStatements())
         self.prepared = self._statements.use(lambda: self._prepare(texts))
 
     def lose_statements(self) -> None:
-        """Note that the server knows ours no more."""
+        """Record that the server no longer has our statements."""
         self.prepared = False
         self._statements.lose()
 
@@ -111,12 +111,12 @@ class PostgresSession:
 
     @property
     def state(self) -> int:
-        """What the client knows of the server's transaction, without asking: a `TransactionStatus`."""
+        """The state of the transaction as the client knows it, without a round trip: a `TransactionStatus`."""
         return self._driver.pgconn.transaction_status
 
     @property
     def lost(self) -> bool:
-        """Whether the connection no longer stands for the session that it was opened with."""
+        """Whether the connection no longer has the session that it was opened with."""
         connection = self._connection
         if connection.closed or connection.invalidated:
             return True
@@ -124,12 +124,12 @@ class PostgresSession:
 
     @property
     def gone(self) -> bool:
-        """Whether it is lost, or the server has left while nothing was under way."""
+        """Whether it is lost, or the server closed it while it was idle."""
         return self.lost or libpq.hung_up(self._driver.pgconn)
 
     @property
     def in_first_transaction(self) -> bool:
-        """Whether SQLAlchemy and the client both know of no end of the transaction, good or bad."""
+        """Whether neither SQLAlchemy nor the client has seen the transaction end."""
         return self._connection.get_transaction() is self._opened and self.state == TransactionStatus.INTRANS
 
     def send(self, text: str) -> None:
@@ -138,40 +138,40 @@ class PostgresSession:
         libpq.send(self._driver.pgconn, self.encode(text), self._patience)
 
     def encode(self, text: str) -> bytes:
-        """Write a text as the server reads it from this session."""
+        """Encode a text as the server reads it from this session."""
         encoding = "utf-8" if text.isascii() else self._driver.info.encoding
-        return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes it as it is
+        return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes any bytes
 
     def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[ServerAnswer]:
-        """Wait for the answers, never longer than a session of this resource is waited for since it was asked."""
+        """Wait for the answers, at most as long as this resource allows, counted from sending."""
         return libpq.receive(self._driver.pgconn, min(patience, self._patience), since=self._sent, heard=heard)
 
     def ask(self, text: str) -> ServerAnswer:
-        """Send statements and return the last answer; a task that is cancelled asks no more."""
+        """Send statements and return the last answer; a cancelled task does not wait for it."""
         self.send(text)
         return self.receive(heard=False)[-1]
 
     def forget_transaction(self) -> None:
-        """Let SQLAlchemy know that its transaction is over; the server hears nothing of it."""
+        """Close SQLAlchemy's transaction once it is over, without sending anything to the server."""
         if self._opened.is_active and self.state == TransactionStatus.IDLE:
             self._opened.close()
 
     def give_back(self) -> None:
-        """Give it back to its pool, rolled back; with an answer under way it is closed."""
+        """Give it back to its pool, rolled back; close it if an answer is pending."""
         if not self.lost and self.state in _AT_WORK:
             self._pooled.invalidate()
         self._pooled.close()
 
     def _discard(self) -> None:
-        """Close it as stale, and with it whatever the pool has kept as long."""
+        """Close it as stale, with every session that the pool has kept as long."""
         with suppress(DBAPIError):
-            self._connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
+            self._connection.exec_driver_sql("select 1").close()  # the pool notices only what SQLAlchemy sees
         self._pooled.invalidate()
         self._pooled.close()
 
 
 class DriverSession(PostgresSession):
-    """The same, whose user works with the driver's own connection."""
+    """The same, with the driver's own connection for its user."""
 
     unwritable = psycopg.Error, UnicodeError
 
@@ -189,11 +189,11 @@ class DriverSession(PostgresSession):
         self._given = {} if level == "AUTOCOMMIT" else given
 
     def make_ready(self, texts: Texts) -> Self:
-        """Look for our statements in it, and begin nothing; `SessionLost` where the pool kept a dead session."""
+        """Prepare our statements in it, but begin nothing; `SessionLost` if the pooled session was dead."""
         try:
             if self.gone:
                 raise SessionLost("the server has closed it")
-            if self.state == TransactionStatus.IDLE:  # else the pool's own listener has begun something
+            if self.state == TransactionStatus.IDLE:  # else a listener of the pool has begun something
                 self._know(texts)
         except SessionLost:
             self._discard()
@@ -204,7 +204,7 @@ class DriverSession(PostgresSession):
         return self
 
     def literal(self, text: str, values: Mapping[str, object]) -> str:
-        """Write values into a statement, as this session reads them."""
+        """Render values into a statement, as this session reads them."""
         driver = self._driver
         if isinstance(driver, psycopg.Connection):
             return psycopg.ClientCursor(driver).mogrify(text, values)
@@ -212,26 +212,26 @@ class DriverSession(PostgresSession):
 
     @property
     def lost(self) -> bool:
-        """Whether the connection no longer stands for the session that it was opened with."""
+        """Whether the connection no longer has the session that it was opened with."""
         return self._given_back or self._driver.closed
 
     @property
     def in_first_transaction(self) -> bool:
-        """Whether the client knows of no end of the transaction; what began another one the mark tells."""
+        """Whether the client has not seen the transaction end; the mark detects that another one began."""
         return self.state == TransactionStatus.INTRANS
 
     def forget_transaction(self) -> None:
-        """There is nobody who counts its transactions."""
+        """Do nothing: SQLAlchemy does not track its transactions."""
 
     def give_back(self) -> None:
-        """Give it back to its pool, rolled back; in the middle of something it is closed."""
+        """Give it back to its pool, rolled back; close it if something is under way."""
         if self._given_back:
             return
         self._given_back = True
         driver: Any = self._driver
         driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
         try:
-            if self.state in _BEGUN:  # a pool need not roll back what it is given
+            if self.state in _BEGUN:  # a pool may not roll back by itself
                 with suppress(SessionLost):
                     self.send("ROLLBACK")
                     self.receive(UNASKED)
@@ -242,8 +242,8 @@ class DriverSession(PostgresSession):
                 give_back_idle(self._pooled)
 
     def _discard(self) -> None:
-        """Close it as stale, and with it whatever the pool has kept as long."""
+        """Close it as stale, with every session that the pool has kept as long."""
         self._given_back = True
         self._pooled.invalidate()
         with suppress(DBAPIError), self._engine.connect() as connection:
-            connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
+            connection.exec_driver_sql("select 1").close()  # the pool notices only what SQLAlchemy sees

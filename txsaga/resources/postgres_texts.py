@@ -1,10 +1,10 @@
 """
 What a branch sends to PostgreSQL besides its user's own statements: the mark, the evidence row, the decision's row.
 
-The mark tells the branch's transaction from one that was opened after a commit of the user's: the statement that writes
-the row fails where it is not there. Both are prepared once in a session, where the database is asked whether it is the
-recorded one; a session that keeps no prepared statements, as behind some poolers, is sent plain text that asks it each
-time. If the mark were left out, a row could speak for work that was committed before it.
+The mark distinguishes the branch's transaction from one that was opened after a commit by the user: without the mark
+the statement that writes the row fails. Both are prepared once per session, when the database is checked to be the
+recorded one; a session that keeps no prepared statements, as with some poolers, is sent plain text that checks it each
+time. Without the mark, a row could vouch for work that was committed before it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from txsaga.flows.branch import BranchId
 
 MARK = "txsaga.branch"
 ELSEWHERE = "not where the branch began: "
-"""What the server says of a session that is in another transaction, or in another database."""
+"""The server's error for a session that is in another transaction, or in another database."""
 COMMITTED = int(Decision.COMMIT)
 
-# The key of the row waits for whoever holds the same name, and so may the constraints that are checked at PREPARE.
+# The row's key waits for another holder of the same name, and so may constraints that are checked at PREPARE.
 _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
   select {store}, {incarnation}, {txid}, {branch}, {outcome}
    where case when current_setting('{mark}', true) = {gid}
               then set_config('lock_timeout', '5s', true) is not null and pg_current_xact_id_if_assigned() is not null
               else ('{elsewhere}' || coalesce(current_setting('{mark}', true), ''))::int > 0 end
   returning {durable}"""
-# First of its transaction: the limit holds for the statements of a journal, too.
+# The first statement of its transaction: its limit also applies to a journal's statements.
 _NOTED = """insert into {table} (store, incarnation, txid, branch, outcome)
   select {store}, {incarnation}, {txid}, {branch}, {outcome} where set_config('lock_timeout', {wait}, true) is not null
   returning {durable}"""
 _MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ('{store}', {incarnation}, {txid}, '', {outcome})"""
 _HERE = "(select count(*) from {places} where uuid = '{uuid}')"
-# Where it is not so, the message of the error says it.
+# If the check fails, the error message says so.
 _ONLY_HERE = "{outcome} / (select case {here} when 1 then 1 else ('{elsewhere}' || {here})::int end)"
 _MAIN_HERE = """{outcome} / (select case when {here} = 1 and current_setting('{mark}', true) = '{gid}' then 1
    else ('{elsewhere}' || {here})::int end)"""
@@ -70,11 +70,11 @@ class Texts:
         )
 
     def mark(self, branch: BranchId, *, prepared: bool) -> str:
-        """Write what marks a transaction as a branch's."""
+        """Build the statement that marks a transaction as a branch's."""
         return f"execute {self._mark}('{branch.gid}')" if prepared else f"set local {MARK} = '{branch.gid}'"
 
     def row(self, branch: BranchId, *, prepared: bool) -> str:
-        """Write what leaves a branch's row: none where nothing was written, so that it is read only."""
+        """Build the statement for a branch's row: it inserts none if nothing was written, so that is read only."""
         store, incarnation, txid = EvidenceKey.parse(branch.transaction)
         gid, evidence = branch.gid, branch.evidence
         if prepared:
@@ -83,7 +83,7 @@ class Texts:
         return _ROW.format(**self._named, **given, incarnation=incarnation, txid=txid)
 
     def first_row(self, branch: BranchId, wait: str, *, prepared: bool) -> str:
-        """Write what leaves a branch's row before its work, which then waits for nobody's lock longer than that."""
+        """Build the statement for a branch's row before its work, which then waits no longer than `wait` for a lock."""
         store, incarnation, txid = EvidenceKey.parse(branch.transaction)
         if prepared:
             return f"execute {self._noted}('{store}', {incarnation}, {txid}, '{branch.evidence}', '{wait}')"
@@ -91,7 +91,7 @@ class Texts:
         return _NOTED.format(**self._named, **given, incarnation=incarnation, txid=txid, outcome=self._only_here)
 
     def main(self, branch: BranchId) -> str:
-        """Write what leaves the row of the transaction itself."""
+        """Build the statement for the transaction's own row."""
         key = EvidenceKey.parse(branch.transaction)
         outcome = _MAIN_HERE.format(**self._named, outcome=COMMITTED, gid=branch.gid)
         return _MAIN.format(**self._named, **key._asdict(), outcome=outcome)

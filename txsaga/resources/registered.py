@@ -1,8 +1,8 @@
 """
-Every participant by its name: registered databases, and what is registered that is none.
+Every participant by its name: registered databases, and registered participants other than databases.
 
-A name means one thing in a process. If it means another thing in the next one, the uuid that is recorded with each
-branch tells, and nothing is finished there.
+A name means one thing in a process. If it means another thing in the next process, the uuid recorded with each branch
+reveals it, and nothing is finished there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Participants:
     def __init__(
         self, database: Callable[[str], Participant], enlisted: Mapping[str, Enlistable | Participant]
     ) -> None:
-        self.store: Store  # whoever opens it says so
+        self.store: Store  # set when the broker opens it
         self._database = database
         self._given: dict[str, Enlistable] = {}
         self._made: dict[str, Participant] = {}
@@ -29,10 +29,10 @@ class Participants:
             self.enlist(name, given)
 
     def enlist(self, name: str, given: Enlistable | Participant) -> None:
-        """Register a participant that is no database; one of the user's own may take the place of another."""
+        """Register a participant that is no database; a user's own participant may replace another."""
         if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
             raise ConfigError(f"participant {name!r} must be named in lower case, as databases are")
-        if callable(getattr(given, "enlist", None)):  # nothing more is looked at: that would connect
+        if callable(getattr(given, "enlist", None)):  # no other attribute is read: that would connect
             self._made[name] = cast(Participant, given)
             return
         if not callable(getattr(given, "participant", None)):
@@ -46,12 +46,12 @@ class Participants:
         self._given[name] = given
 
     def require_free(self, name: str) -> None:
-        """Refuse a name for a database that a participant has."""
+        """Refuse a name for a database if a participant has it."""
         if name in self._given or name in self._made:
             raise ConfigError(f"resource {name!r} is registered already, as no database; choose another name")
 
     def find(self, name: str) -> Participant:
-        """Return a participant; a name that is not registered here is looked for among the databases."""
+        """Return a participant; a name that is not registered here is looked up among the databases."""
         if name not in self._given and name not in self._made:
             return self._database(name)
         if name not in self._made:
@@ -59,6 +59,6 @@ class Participants:
         return self._made[name]
 
     def close(self) -> None:
-        """Give back what participants opened."""
+        """Close the participants."""
         for participant in self._made.values():
             participant.close()

@@ -1,8 +1,8 @@
 """
-A reservation: what a try did under the name of a branch, and how far its confirm or cancel is.
+A reservation: what a try did under a branch's name, and how far its confirm or cancel has got.
 
-Its arguments are durable before the try runs, so that any process can confirm or cancel it. Once it is closed no late
-try counts.
+Its arguments are durable before the try runs, so that any process can confirm or cancel it. Once it is closed, a late
+try has no effect.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from txsaga.flows.branch import BranchId
 
 
 class ReservationState(StrEnum):
-    """Where a reservation stands."""
+    """The state of a reservation."""
 
-    OPEN = "open"  # the try may be under way, or was left
+    OPEN = "open"  # the try may be under way, or was abandoned
     HELD = "held"  # the try is done: a yes
     CANCELLING = "cancelling"  # closed; the cancel has not answered yet
     CONFIRMED = "confirmed"
@@ -37,25 +37,25 @@ class Reservations(Protocol):
     """Reservations by the names of their branches."""
 
     def begin(self, branch: BranchId, resource: str, arguments: Mapping[str, object]) -> bool:
-        """Keep the arguments of a try before it runs; False when the branch is known: tried before, or closed."""
+        """Store the arguments of a try before it runs; False if the branch is known: tried before, or closed."""
 
     def hold(self, branch: BranchId) -> bool:
-        """Note that the try is done; again is no error. False when it is closed, or was never begun."""
+        """Record that the try is done; repeating this is no error. False if it is closed, or was never begun."""
 
     def find(self, branch: BranchId) -> Reservation | None:
         """Return the reservation of a branch."""
 
     def shut(self, branch: BranchId, resource: str) -> Reservation:
-        """Let no try and no yes count from here on, unless it is confirmed; return how it stands now.
+        """Close a reservation to later tries and yes votes, unless it is confirmed; return it as it is now.
 
-        What was never begun is cancelled at once, and stays so: a try that comes late is refused.
+        One that was never begun is cancelled at once, and stays so: a late try is refused.
         """
 
     def settle(self, branch: BranchId, decision: Decision) -> None:
-        """Note that what was held is confirmed, or what was closed is cancelled; again is no error."""
+        """Record that a held one is confirmed, or a closed one is cancelled; repeating this is no error."""
 
     def held(self, resource: str, store: str) -> Sequence[BranchId]:
-        """Return, in order, what a resource holds, or still has to cancel, for a store of this uuid."""
+        """Return, in order, what a resource holds, or still has to cancel, for the store with this uuid."""
 
     def drop(self, branch: BranchId) -> None:
-        """Forget a reservation."""
+        """Delete a reservation."""

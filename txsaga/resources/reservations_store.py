@@ -1,7 +1,7 @@
 """
-Reservations on PostgreSQL: each step is one row in a commit of its own.
+Reservations on PostgreSQL: each step changes one row in a commit of its own.
 
-Every step may be done twice: an answer that was lost is asked for again.
+Every step may run twice: it is retried after a lost answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txsaga.store.connection import transaction
 
 reservation = schema.reservation
 PATIENCE = 5.0
-"""Seconds for an answer that was lost; recovery has more."""
+"""Seconds to retry after a lost answer; recovery has more."""
 OPEN = [ReservationState.OPEN, ReservationState.HELD]
 WAITING = [ReservationState.HELD, ReservationState.CANCELLING]
 SETTLED = {
@@ -40,14 +40,14 @@ class PostgresReservations:
         self._engine = engine
 
     def begin(self, branch: BranchId, resource: str, arguments: Mapping[str, object]) -> bool:
-        """Keep the arguments of a try before it runs."""
+        """Store the arguments of a try before it runs."""
         row = _row(branch, resource, ReservationState.OPEN, arguments)
         fresh = insert(reservation).values(**row).on_conflict_do_nothing().returning(reservation.c.gid)
-        with transaction(self._engine) as connection:  # never twice: a try that may have run is not run again
+        with transaction(self._engine) as connection:  # never retried: a try that may have run is not run again
             return connection.execute(fresh).scalar() is not None
 
     def hold(self, branch: BranchId) -> bool:
-        """Note that the try is done."""
+        """Record that the try is done."""
         held = update(reservation).where(_is(branch), reservation.c.state.in_(OPEN))
         held = held.values(state=ReservationState.HELD, tried=True)
         return self._done(lambda connection: connection.execute(held).rowcount == 1)
@@ -58,7 +58,7 @@ class PostgresReservations:
             return _found(connection, branch)
 
     def shut(self, branch: BranchId, resource: str) -> Reservation:
-        """Let no try and no yes count from here on."""
+        """Close a reservation to later tries and yes votes."""
         fresh = insert(reservation).values(**_row(branch, resource, ReservationState.CANCELLED, {}))
         shut = update(reservation).where(_is(branch), reservation.c.state.in_(OPEN))
 
@@ -72,7 +72,7 @@ class PostgresReservations:
         return self._done(step)
 
     def settle(self, branch: BranchId, decision: Decision) -> None:
-        """Note that what was held is confirmed, or what was closed is cancelled."""
+        """Record that a held one is confirmed, or a closed one is cancelled."""
         source, target = SETTLED[decision]
         settled = update(reservation).where(_is(branch), reservation.c.state == source).values(state=target)
         self._done(lambda connection: connection.execute(settled).close())
@@ -85,7 +85,7 @@ class PostgresReservations:
         return sorted(branch for branch in found if branch.store == store)
 
     def drop(self, branch: BranchId) -> None:
-        """Forget a reservation."""
+        """Delete a reservation."""
         gone = delete(reservation).where(_is(branch))
         self._done(lambda connection: connection.execute(gone).close())
 

@@ -1,4 +1,4 @@
-"""Services over HTTP, as steps of sagas call them."""
+"""Calls of HTTP services, as steps of sagas make them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 SAID = 200
-"""Characters of an answer that an error repeats."""
+"""Characters of an answer that an error quotes."""
 
 
 class HttpReply(NamedTuple):
-    """What a service answered."""
+    """The answer of a service."""
 
     status: int
     body: bytes
     cut: str = ""
-    """Where the body is not all of the answer: how much it was."""
+    """If the body is not the whole answer: what is wrong with its size."""
 
     @property
     def is_yes(self) -> bool:
-        """Tell whether the service says that it did it."""
+        """Whether the status reports success."""
         return 200 <= self.status < 300
 
     def __str__(self) -> str:
@@ -51,21 +51,21 @@ class Services(Protocol):
     """Calls services."""
 
     def __call__(self, method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
-        """Send one request and read its answer, all of it within the time-out.
+        """Send one request and read its answer, all within the time-out.
 
-        `ConfigError` for an address that can't be called. An error of the connection comes out as `OSError`;
-        `ConnectionRefusedError` says that nothing was sent.
+        `ConfigError` for an address that can't be called. Connection errors are raised as `OSError`;
+        `ConnectionRefusedError` means that nothing was sent.
         """
 
 
 class Deadline:
-    """The moment at which a call is over."""
+    """The time at which a call must be over."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left; `TimeoutError` when there are none."""
+        """Return the seconds that are left; `TimeoutError` if there are none."""
         left = self._ends - monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
@@ -73,20 +73,20 @@ class Deadline:
 
 
 class TimedSocket:
-    """What `http.client` needs of a socket: it sends, gives a file to read from, and closes."""
+    """The part of a socket that `http.client` needs: sending, a file to read from, closing."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = opened, deadline
 
     def sendall(self, data: ReadableBuffer) -> None:
-        """Send all of it."""
+        """Send all of the data."""
         rest = memoryview(data)
         while rest:
             self._socket.settimeout(self._deadline.left())
             rest = rest[self._socket.send(rest) :]
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a file that reads; the socket stays open for it."""
+        """Return a file to read from; the socket stays open for it."""
         return io.BufferedReader(_Reader(self._socket, self._deadline))
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class _Reader(io.RawIOBase):
 
 
 def connected(host: str, port: int, deadline: Deadline, tls: ssl.SSLContext | None) -> TimedSocket:
-    """Connect to the first address of a host that answers; each has its share of the time."""
+    """Connect to the first address of a host that answers; each gets its share of the time."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for left, place in zip(range(len(found), 0, -1), found, strict=True):
         try:
@@ -143,7 +143,7 @@ def _reached(place: tuple[Any, ...], seconds: float) -> socket.socket:
 
 
 LONGEST = 1_000_000
-"""Bytes of an answer that are taken."""
+"""Bytes of an answer that are accepted."""
 
 
 def call_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
@@ -159,7 +159,7 @@ def call_service(method: str, url: str, body: bytes, headers: Mapping[str, str],
 
 
 def path_of(address: SplitResult) -> str:
-    """Return what is asked for at a host."""
+    """Return the path and query of an address."""
     return (address.path or "/") + (f"?{address.query}" if address.query else "")
 
 
@@ -171,7 +171,7 @@ def replied(
     timeout: float,
     tls: ssl.SSLContext | None = None,
 ) -> HttpReply:
-    """Send one request to a checked address; whatever goes wrong on the way is an `OSError`."""
+    """Send one request to a checked address; any failure on the way is an `OSError`."""
     context = None if address.scheme == "http" else tls or ssl.create_default_context()
     connection = _connection(address, context)
     try:
@@ -197,7 +197,7 @@ def _read(answer: HTTPResponse) -> HttpReply:
         body, ended = answer.read(LONGEST + 1), True
     except IncompleteRead as early:
         body, ended = early.partial, False
-    except ConnectionError:  # what it said of itself is here already
+    except ConnectionError:  # status and headers are here already
         body, ended = b"", False
     if len(body) > LONGEST:
         return HttpReply(answer.status, body[:LONGEST], f"more than {LONGEST:,} bytes; answer with less")

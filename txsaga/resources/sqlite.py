@@ -1,11 +1,11 @@
 """
 SQLite as a participant: it can't vote, so its own commit comes last and is the decision (R12).
 
-The branch's row and the transaction's own row are written by that commit. Until then nothing of the branch outlives
-its session; behind it everybody finds both rows. Whoever rolls back while nobody knows writes the barrier first.
+That commit writes the branch's row and the transaction's own row. Before it nothing of the branch outlives its session;
+after it every process finds both rows. A rollback while the outcome is unknown writes the barrier first.
 
-Some errors roll the whole transaction back, and the driver begins another one by itself: a savepoint around the work
-tells them apart. Without it half of the work would be committed.
+Some errors roll the whole transaction back, and the driver silently begins another one: a savepoint around the work
+detects that. Without it half of the work would be committed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class SqliteParticipant:
 
     @property
     def database(self) -> UUID:
-        """The uuid that this very database carries."""
+        """The uuid of this database."""
         return self._rows.place.database
 
     def probe(self) -> None:
-        """Raise unless a commit is on disk with its answer, and the tables of evidence are there or may be created."""
+        """Raise unless a commit is on disk when it is answered, and the evidence tables exist or may be created."""
         with reached(self.name, self._engine) as connection:
             if _is_read_only(connection):
                 raise ConfigError(f"resource {self.name!r} is read only; leave it out, or open it for writing")
@@ -82,7 +82,7 @@ class SqliteParticipant:
         return self._enlisted(branch, self._engine)
 
     def in_loop(self) -> SqliteInLoop:
-        """Return what opens them on a stack that waits as a task does."""
+        """Return the opener of branches whose sessions suspend only their task."""
         return SqliteInLoop(loops_of(self.name, self.loops, "aiosqlite"), self._enlisted)
 
     def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> SqliteBranch:
@@ -101,7 +101,7 @@ class SqliteParticipant:
         return SqliteBranch(connection, opened, branch, self._rows, shown(connection))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Find out what became of it: nothing of it is held for anybody."""
+        """Find out the outcome: a branch holds nothing after its session."""
         with self._reached() as connection:
             committed = self._rows.is_committed(connection, branch)
         if committed == (decision is Decision.COMMIT):
@@ -109,7 +109,7 @@ class SqliteParticipant:
         return Finish.COMMITTED if committed else Finish.ROLLED_BACK
 
     def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of it is under way, or late."""
+        """Make sure that no commit of a branch is under way, or comes late."""
         with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
@@ -124,21 +124,21 @@ class SqliteParticipant:
             self._rows.drop(connection, branch)
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Do journalled statements in an open branch."""
+        """Execute journalled statements in an open branch."""
         assert isinstance(session, SqliteBranch)
         with edge(self.name):
             journal.do(session.connection, statements, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of branches that are over."""
+        """Delete old rows of finished branches."""
         with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
-        """Nothing was opened here: the engine is the user's."""
+        """Do nothing: the engine is the user's."""
 
     def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        """Connect, after the evidence tables were located: the pool may have no second session for that."""
         assert self._rows.place
         return reached(self.name, self._engine)
 
@@ -153,7 +153,7 @@ class SqliteBranch:
         self._opened, self._branch, self._rows = opened, branch, rows
 
     def prepare(self) -> Callable[[], Vote]:
-        """Refuse: a file that is left alone rolls back whatever it was asked to hold."""
+        """Refuse: a file without a session rolls back everything it was asked to hold."""
         raise ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
@@ -207,14 +207,14 @@ def _mark(branch: BranchId) -> str:
 
 
 def _is_read_only(connection: Connection) -> bool:
-    """Write what is there already: a file, and the way it is opened, tell only then."""
+    """Rewrite an existing value: only that shows whether the file, or its connection, is read only."""
     with short_waits(connection, locks=0):
         try:
             begin_now(connection)
             version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
             connection.exec_driver_sql(f"PRAGMA user_version = {version:d}").close()
         except DBAPIError as error:
-            if not is_blocked(error):  # whoever is in the way writes
+            if not is_blocked(error):  # another session writes
                 return is_forbidden(error)
         finally:
             connection.rollback()

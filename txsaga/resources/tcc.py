@@ -1,8 +1,8 @@
 """
 A participant that reserves: its try is its vote, its confirm or cancel is its second phase.
 
-What is confirmed or cancelled is read from the reservation, so that any process does it that knows the name. Both are
-called until they answer, and again when their answer was lost: they must do nothing the second time.
+The data to confirm or cancel is read from the reservation, so any process that knows its name can do it. Both are
+called until they answer, and again if their answer was lost: the second call must have no effect.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Calls(Protocol):
     """Try, confirm and cancel of one participant."""
 
     def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
-        """Reserve; any error is a no. What is returned is the user's."""
+        """Reserve; any error is a no. The return value goes to the user."""
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
-        """Do what was reserved: DONE, or HAZARD when it is not known there. After an `XaError` it is asked again."""
+        """Do what was reserved: DONE, or HAZARD if it is not known there. After an `XaError` it is called again."""
 
     def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
-        """Give back what was reserved, also where the try never came through."""
+        """Undo what was reserved, even if the try never arrived."""
 
 
 class TccWork:
-    """What a user works with: calling it is the try, once in a transaction."""
+    """What a user works with: calling it is the try, once per transaction."""
 
     def __init__(self, participant: TccParticipant, calls: Calls, reservations: Reservations, branch: BranchId) -> None:
         self._name, self._calls, self._reservations, self._branch = participant.name, calls, reservations, branch
@@ -61,7 +61,7 @@ class TccWork:
 
     @property
     def id(self) -> str:
-        """The name of the branch, as try, confirm and cancel get it."""
+        """The name of the branch, as passed to try, confirm and cancel."""
         return self._branch.gid
 
     def __call__(self, **arguments: object) -> object:
@@ -94,7 +94,7 @@ class TccBranch:
         self._prepared = self._over = False
 
     def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that tried nothing leaves."""
+        """Ask for the vote; a branch that tried nothing is read only."""
         if self._vote is not None:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self.handle.closed = True
@@ -114,11 +114,11 @@ class TccBranch:
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: what only reserves decides for nobody."""
+        """Refuse: a participant that reserves can't decide."""
         raise ProtocolError(f"branch {self._branch.gid} of {transaction} reserves, so it can't decide; it votes")
 
     def leave(self) -> None:
-        """Let it go; what did not vote is cancelled."""
+        """Release the branch; cancel it unless it has voted yes."""
         self.handle.closed = True
         if self.handle.begun and not self._prepared and not self._over:
             with suppress(TxSagaError):  # recovery cancels it once the transaction is decided
@@ -160,20 +160,20 @@ class TccParticipant:
 
     @property
     def database(self) -> UUID:
-        """A uuid of store and place: it has none of its own."""
+        """A uuid derived from the store and the place: it has none of its own."""
         return uuid5(self._store.registry.identity.uuid, f"{self._kind}:{self._place}")
 
     def probe(self) -> None:
-        """Raise `ConfigError` unless its reservations can be written."""
+        """Raise `ConfigError` unless this login can write its reservations."""
         if Right.PRODUCER not in self._store.rights:
             raise ConfigError(f"participant {self.name!r} can't vote: this login has no producer right; grant it")
 
     def enlist(self, branch: BranchId) -> TccBranch:
-        """Open a branch; nothing is called before the user does."""
+        """Open a branch; nothing is called before the user's own call."""
         return TccBranch(self, self._calls, self._store.reservations, branch)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Confirm or cancel, from any process; what is over by now is told by its reservation."""
+        """Confirm or cancel, from any process; if that is done already, the reservation shows the outcome."""
         return self._confirmed(branch) if decision is Decision.COMMIT else self._cancelled(branch)
 
     def fence(self, branch: BranchId) -> Finish:
@@ -185,15 +185,15 @@ class TccParticipant:
         return self._store.reservations.held(self.name, store)
 
     def forget(self, branch: BranchId) -> None:
-        """Drop the reservation."""
+        """Delete the reservation."""
         self._store.reservations.drop(branch)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Do nothing: a reservation goes with the partition of its transaction."""
+        """Do nothing: a reservation is dropped with the partition of its transaction."""
         return 0
 
     def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: nothing was opened here."""
 
     def _confirmed(self, branch: BranchId) -> Finish:
         found = self._store.reservations.find(branch)
@@ -230,10 +230,10 @@ FIRST = "give a function that takes the branch's id and the arguments"
 
 class Callables:
     """
-    Three functions to be registered, each called as `function(id, **arguments)`.
+    Three functions to register, each called as `function(id, **arguments)`.
 
-    The try reserves and raises to say no. Confirm and cancel must do nothing the second time, and a cancel nothing
-    where the try did nothing. None of them may wait for the transaction itself.
+    The try reserves, and raises to vote no. A second confirm or cancel must have no effect, nor may a cancel if the try
+    did nothing. None of them may wait for the transaction itself.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Callables:
         self._try, self._confirm, self._cancel = try_, confirm, cancel
 
     def participant(self, name: str, store: HomeStore) -> TccParticipant:
-        """Return them as a participant."""
+        """Return the functions as a participant."""
         return TccParticipant(self, name=name, kind=ResourceKind.CALLABLE, place=name, store=store)
 
     def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
@@ -266,7 +266,7 @@ class Callables:
 def _done(what: str, function: Callable[..., object], branch: BranchId, reserved: Reservation) -> Finish:
     try:
         answer = function(branch.gid, **reserved.arguments)
-    except Exception as error:  # whatever it is: the user's function is asked again
+    except Exception as error:  # any error: the user's function is called again
         raise ResourceManagerError(f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}") from error
     if isawaitable(answer):
         raise ResourceManagerError(_never_run(what, branch, answer))

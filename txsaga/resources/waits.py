@@ -1,8 +1,8 @@
 """
-A session to look with, beside the pool of the resource.
+A session for inspecting waits, outside the resource's pool.
 
-Whoever has to find out what two sessions wait for must not wait for a third: the pool may have no other. It is opened
-by the first question, with the pool's own way to connect, and closed with the look.
+To find out what two sessions wait for, one must not wait for a third: the pool may have no other. It is opened by the
+first question, connecting as the pool does, and closed with the view.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txsaga.resources.participant import EnlistedBranch
 
 
 class InspectionSession:
-    """One session of its own."""
+    """A session of its own."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine, self.name = engine, name
@@ -30,7 +30,7 @@ class InspectionSession:
 
     @property
     def connection(self) -> Connection:
-        """The session, opened by its first use and after it was lost."""
+        """The session, opened on first use and after it was lost."""
         if self._own is None:
             with edge(self.name):
                 self._beside = Engine(self._engine.pool.recreate(), self._engine.dialect, self._engine.url)
@@ -48,7 +48,7 @@ class InspectionSession:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an error is that of a statement that was cancelled, SQLAlchemy's or its driver's."""
+    """Return whether an error is that of a cancelled statement, from SQLAlchemy or its driver."""
     return code_of(error) in codes.CANCELLED
 
 
@@ -61,14 +61,14 @@ _MYSQL = """select requesting_engine_transaction_id, blocking_engine_transaction
 
 
 class MysqlLook:
-    """A look at sessions."""
+    """A view of the lock waits of sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._looking = InspectionSession(engine, name)
         self._question = _MARIADB if getattr(engine.dialect, "is_mariadb", False) else _MYSQL
 
     def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return who waits for whom of these."""
+        """Return which of these sessions waits for which."""
         try:
             transactions, waits = self.transactions(numbers), self.waits()
         except DBAPIError as error:
@@ -82,23 +82,23 @@ class MysqlLook:
         return None
 
     def interrupt(self, waiter: int, holder: int) -> bool:
-        """Cancel the statement that waits, if it still does."""
+        """Cancel the waiting statement, if it still waits."""
         pair = self.blocked([waiter, holder])
         return pair is not None and pair[0] == waiter and self.cancel(waiter)
 
     def cancel(self, number: int) -> bool:
-        """Cancel what a session does; False where that is not allowed."""
+        """Cancel a session's statement; False if that is not allowed."""
         with suppress(DBAPIError):
             self._looking.connection.exec_driver_sql(f"kill query {number}").close()
             return True
         return False
 
     def close(self) -> None:
-        """Close the own session."""
+        """Close its own session."""
         self._looking.close()
 
     def transactions(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the numbers of the transactions that these sessions are in."""
+        """Return the transaction numbers of these sessions."""
         found = self._looking.connection.execute(_OF, {"threads": list(numbers)})
         return {thread: str(transaction) for thread, transaction in found}
 
@@ -108,7 +108,7 @@ class MysqlLook:
 
 
 def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) -> str | None:
-    """Return the first of some transactions that another waits for, directly or behind others."""
+    """Return the first of some transactions that another waits for, directly or through others."""
     waiting, seen = {waiter}, set[str]()
     while waiting - seen:
         seen |= waiting
@@ -119,7 +119,7 @@ def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) 
 
 
 class MysqlWaits:
-    """An eye on one session."""
+    """Watches one session."""
 
     def __init__(self, engine: Engine, name: str, connection: Connection, marks: Sequence[str]) -> None:
         driver: Any = connection.connection.driver_connection
@@ -135,16 +135,16 @@ class MysqlWaits:
         return None
 
     def interrupt(self) -> None:
-        """Cancel the statement that waits."""
+        """Cancel the waiting statement."""
         self._look.cancel(self._thread)
 
     def close(self) -> None:
-        """Give the own session back."""
+        """Close its own session."""
         self._look.close()
 
 
 def transaction_number(connection: Connection) -> str:
-    """Return the number of the transaction that a session is in, or nothing where nobody may look."""
+    """Return the number of a session's transaction; nothing without the right to look."""
     with suppress(DBAPIError):
         return str(connection.exec_driver_sql(_NUMBER).scalar() or "")
     return ""
@@ -177,26 +177,26 @@ _CANCEL = text("select pg_cancel_backend(:pid)")
 
 
 class PostgresLook:
-    """A look at sessions."""
+    """A view of the lock waits of sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._looking = InspectionSession(engine, name)
 
     def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return who waits for whom of these."""
+        """Return which of these sessions waits for which."""
         found = self.ask(_PAIR, {"pids": list(numbers)}).first()
         return None if found is None else (found.waiter, found.pid)
 
     def interrupt(self, waiter: int, holder: int) -> bool:
-        """Cancel the statement that waits, if it still does: the server looks once more."""
+        """Cancel the waiting statement, if it still waits: the server checks once more."""
         return self.ask(_CANCEL_WAITER, {"waiter": waiter, "pids": [waiter, holder]}).scalar() is True
 
     def cancel(self, number: int) -> None:
-        """Cancel what a session does."""
+        """Cancel a session's statement."""
         self.ask(_CANCEL, {"pid": number}).close()
 
     def close(self) -> None:
-        """Close the own session."""
+        """Close its own session."""
         self._looking.close()
 
     def ask(self, question: TextClause, values: Mapping[str, object]) -> CursorResult[Any]:
@@ -206,7 +206,7 @@ class PostgresLook:
 
 
 class PostgresWaits:
-    """An eye on one session."""
+    """Watches one session."""
 
     def __init__(self, engine: Engine, name: str, connection: Connection, branch: BranchId) -> None:
         driver: Any = connection.connection.driver_connection
@@ -214,16 +214,16 @@ class PostgresWaits:
         self._prefix = f"{PREFIX}:{branch.transaction}:"
 
     def own_blocker(self) -> str | None:
-        """Return the branch that the session waits for."""
+        """Return the flow's branch that the session waits for."""
         found = self._look.ask(_BLOCKER, {"pid": self._pid, "prefix": self._prefix}).scalar()
         return None if found is None else str(found)
 
     def interrupt(self) -> None:
-        """Cancel the statement that waits."""
+        """Cancel the waiting statement."""
         self._look.cancel(self._pid)
 
     def close(self) -> None:
-        """Give the own session back."""
+        """Close its own session."""
         self._look.close()
 
 

@@ -1,8 +1,8 @@
 """
-Spark beside the decision: sessions, and DataFrames that are staged as files of tables.
+Spark with transactions: sessions, and DataFrames that are staged as files of tables.
 
-Spark never commits: what it writes lies where nobody looks, until a decision publishes it. Importing this loads no
-PySpark; the functions do.
+Spark never commits: what it writes is invisible until a decision publishes it. Importing this loads no PySpark; the
+functions do.
 """
 
 import typing as _typing
@@ -16,7 +16,7 @@ __all__ = ["Messages", "each_batch", "read", "read_stream", "send", "session"]
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for."""
+    """Import a name on first use."""
     if name == "session":
         from txsaga.spark.sessions import session
 

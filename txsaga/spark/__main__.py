@@ -4,8 +4,8 @@ Running a program for Spark: `python -m txsaga.spark PROGRAM [NAME=VALUE …]`, 
     python -m txsaga.spark spark_jobs/ledger.py --key night-2025-03-03 topic=transfers
     python -m txsaga.spark spark_jobs/ledger.py --flow 17 --step ledger topic=transfers
 
-The store is that of the environment (TXSAGA_URL). The session is this process's own, and its JVM ends with it. If it
-dies, nothing is visible; whoever tries again takes its place, and what a forgotten one still writes counts no more.
+The store is set by the environment (TXSAGA_URL). The session belongs to this process, and its JVM ends with it. If it
+dies, nothing is visible; the next try takes its place, and what an abandoned one still writes no longer counts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from txsaga.spark.progress import StageProgress
 from txsaga.spark.sessions import application_id, quiet, session
 
 REFUSED = 3
-"""The exit of a program that txsaga refused for good: its last line says why."""
+"""The exit status if txsaga refused the program for good: its last line gives the reason."""
 TRY_AGAIN = 75
-"""The exit where another try may succeed: a store or a warehouse that is away."""
+"""The exit status if another try may succeed: a store or a warehouse is unavailable."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the parent, and end with everything that was started here."""
+    """Wait for the end of the parent, then kill this process and all that it started."""
     while os.read(0, 4096):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,8 +1,8 @@
 """
-A Spark application as its step records it: what Spark calls it, and the driver's process, told apart from any other.
+A Spark application as its step records it: Spark's id, and an unambiguous identity of the driver's process.
 
-A task that was tried again asks here whether a driver of this machine still lives, and ends it where a person wants
-that. Of a driver elsewhere only the store tells. If this errs, a lease of half a minute decides.
+A retried task checks here whether a driver on this machine is still alive, and kills it if an operator wants that. The
+state of a driver elsewhere is only in the store. If this is wrong, a lease of half a minute decides.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 BORN = 18
-"""Where /proc/PID/stat says when a process was started, counted behind its state."""
+"""The index of the start time in /proc/PID/stat, counted after the state."""
 
 NUMBERS = ("pid", "group")
 
 
 class SparkDriver(NamedTuple):
-    """The process of a driver, and of all that it started."""
+    """The process of a driver, and its process group."""
 
     id: str  # of the application
-    machine: str  # with its boot, and the process numbers that are seen from there
+    machine: str  # with its boot id and PID namespace
     pid: int
     born: str
     group: int
-    lines: str  # the file of what it says
+    lines: str  # the driver's log file
 
     @classmethod
     def here(cls, id: str, lines: str) -> Self:
@@ -42,30 +42,30 @@ class SparkDriver(NamedTuple):
 
     @classmethod
     def of(cls, about: Mapping[str, object]) -> Self | None:
-        """Read what a step recorded; None where that is no driver."""
+        """Read what a step recorded; return None if that is no driver."""
         if any(not isinstance(about.get(name), int if name in NUMBERS else str) for name in cls._fields):
             return None
         return cls(*(about[name] for name in cls._fields))  # type: ignore[arg-type]
 
     @property
     def is_near(self) -> bool:
-        """Tell whether it runs on this machine, if it does."""
+        """Return whether it belongs to this machine."""
         return self.machine == machine()
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether it is known to be over; of another machine that is not known."""
+        """Return whether it is known to have ended; that is never known of another machine."""
         return self.is_near and bool(self.born) and born(self.pid) != self.born
 
     def end(self) -> None:
-        """Kill it with all that it started, where that is this machine."""
+        """Kill it and all that it started, if it is on this machine."""
         if self.is_near and not self.is_gone:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.group, signal.SIGKILL)
 
 
 def driver_at_work(found: Attempted | None) -> SparkDriver | None:
-    """Return the driver that is at work in a step, as far as is known."""
+    """Return the driver that works on a step, as far as is known."""
     if found is None or not found.alive or found.application is None:
         return None
     driver = SparkDriver.of(found.application.about)
@@ -73,14 +73,14 @@ def driver_at_work(found: Attempted | None) -> SparkDriver | None:
 
 
 def machine() -> str:
-    """Name this machine as processes see it: since its boot, in this container."""
+    """Identify this machine as processes see it: its boot and this container's PID namespace."""
     with suppress(OSError):
         return f"{socket.gethostname()}/{BOOT.read_text('ascii').strip()}/{Path('/proc/self/ns/pid').readlink()}"
     return socket.gethostname()
 
 
 def born(pid: int) -> str | None:
-    """Tell when a process was started; None of one that is over."""
+    """Return when a process was started; None if it has ended."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

@@ -1,8 +1,8 @@
 """
-A Spark session as it writes to a branch of a table: it has the home catalog open, and writes where it is told.
+A Spark session that writes to a branch of a table: it must have the home catalog open, and not redirect writes.
 
-What would make it write to the table itself without a word is refused before the branch is begun, and what it writes
-is marked, so that a write past the branch is found. If this session dies, a branch is left that nobody publishes.
+Settings that would make it silently write to the table itself are refused before the branch is begun, and its writes
+are marked, so that one outside the branch is detected. If the session dies, its branch is never published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS = "IcebergSparkSessionExtensions"
 WAP = ("spark.wap.branch", "spark.wap.id")
-"""With one of these Spark writes somewhere else than it is told, or to main where the table does not know of them."""
+"""With one of these Spark writes elsewhere, or to main if the table does not support them."""
 MARKED = f"spark.sql.iceberg.snapshot-property.{MARK}"
 NO_CLASS = ("plugin class", "ClassNotFoundException")
 BRING = (
@@ -41,7 +41,7 @@ class BranchSession:
         return self._said(APPLICATION) or ""
 
     def require_able(self, name: TableName) -> None:
-        """Refuse a session that would not write where it is told."""
+        """Refuse a session that would write elsewhere than to the branch."""
         said = self._said(f"spark.sql.catalog.{name.catalog}")
         if said is None:
             raise LakeMissing(f"this Spark session does not have catalog {name.catalog!r} open; {BRING}")
@@ -61,7 +61,7 @@ class BranchSession:
             raise self._other(name) from error
 
     def open(self, start: BranchStart) -> None:
-        """Make sure that the session sees a branch of ours, and mark what it writes."""
+        """Make sure that the session sees a branch of ours, and mark its writes."""
         refs = self._spark.sql(f"SELECT snapshot_id FROM {quoted(start.table)}.refs WHERE name = '{start.branch}'")
         if [row[0] for row in refs.collect()] != [start.first]:
             raise self._other(start.table)
@@ -69,15 +69,15 @@ class BranchSession:
         self._spark.conf.set(MARKED, mark_of(start.branch))
 
     def close(self) -> None:
-        """Leave the session as it was."""
-        with suppress(Exception):  # it may be stopped by now
+        """Restore the session."""
+        with suppress(Exception):  # the session may have stopped
             if self._before is None:
                 self._spark.conf.unset(MARKED)
             else:
                 self._spark.conf.set(MARKED, self._before)
 
     def identifier(self, start: BranchStart) -> str:
-        """Return what Spark calls a branch."""
+        """Return Spark's name of a branch."""
         return f"{quoted(start.table)}.`branch_{start.branch}`"
 
     def sql(self, statement: str, args: Any) -> object:
@@ -95,7 +95,7 @@ class BranchSession:
 
 
 def quoted(name: TableName) -> str:
-    """Write a name so that Spark takes it as it is."""
+    """Quote a name for Spark."""
     parts = (name.catalog, *name.namespace.split("."), name.table)
     return ".".join(f"`{part}`" for part in parts)
 

@@ -1,7 +1,7 @@
 """
-Arrow batches as chunks: rows are spread over the queues of a topic and copied as they lie, not one by one.
+Arrow batches as chunks: rows are distributed over the queues of a topic and copied in bulk, not one by one.
 
-It lays out what `Outbox.add_many` lays out from lists. If it differed, a consumer would read other messages than the
+The layout is that of `Outbox.add_many` for lists. If it differed, a consumer would read other messages than the
 DataFrame has, or find one key in two queues.
 """
 
@@ -24,7 +24,7 @@ from txsaga.errors import ChunkDamaged, InvalidMessage
 FLUSH = 8 * 1024 * 1024
 """Bytes that are laid out and stored in one step."""
 KNOWN = 1 << 16
-"""Keys whose queue is kept in mind."""
+"""The number of keys whose queue is cached."""
 COLUMNS = {"body": chunk.BODY, "key": chunk.KEY, "tag": chunk.TAG}
 
 
@@ -47,21 +47,21 @@ class Laying:
         return Row(qid, number, piece.num_rows, chunk.encode_raw(piece.num_rows, columns))
 
     def _spread(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield which rows go to which queue: by key, or a chunk each by turns."""
+        """Assign rows to queues: by key, or each chunk in turn."""
         if "key" not in batch.schema.names:
             yield from ((self._topic.queue_for(None, self._turn()), piece) for piece in _cut(batch))
             return
         keys = batch.column("key").dictionary_encode()
         queues = pa.array(map(self._queue_of, keys.dictionary.to_pylist()), pa.int64())
         found = queues.take(keys.indices)
-        ordered, at = batch.take(pc.array_sort_indices(found)), 0  # it keeps the order of what is equal
+        ordered, at = batch.take(pc.array_sort_indices(found)), 0  # stable: it keeps the order of equal values
         for each in sorted(pc.value_counts(found).to_pylist(), key=lambda count: count["values"]):
             yield from ((each["values"], piece) for piece in _cut(ordered.slice(at, each["counts"])))
             at += each["counts"]
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a size that is stored in one step: small ones put together, big ones cut."""
+    """Yield batches of a size to store in one step: small ones joined, big ones cut."""
     held, size = list[pa.RecordBatch](), 0
     for batch in batches:
         rows = max(1, min(batch.num_rows, FLUSH * batch.num_rows // max(1, batch.nbytes)))
@@ -76,7 +76,7 @@ def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Refuse what is no message; return its columns as bytes."""
+    """Refuse invalid messages; return the columns as bytes."""
     longest = dict.fromkeys(COLUMNS, 0)
     found = {}
     for name in batch.schema.names:
@@ -91,7 +91,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows of one queue into what one chunk each may hold."""
+    """Cut rows of one queue into pieces that fit into a chunk."""
     sizes = [0] * batch.num_rows
     if batch.nbytes > chunk.MAX_BYTES:
         lengths = [pc.binary_length(column).to_pylist() for column in batch.columns]
@@ -100,7 +100,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _raw(column: pa.Array) -> tuple[bytes, bytes]:
-    """Return offsets from 0 and the joined bytes."""
+    """Return offsets from 0, and the concatenated bytes."""
     count = len(column) + 1
     _, offsets, data = column.buffers()
     found = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=column.offset)
@@ -110,14 +110,14 @@ def _raw(column: pa.Array) -> tuple[bytes, bytes]:
 
 
 MOST = 8 * 1024 * 1024
-"""Bytes of stored chunks that are put together."""
+"""Bytes of stored chunks that are joined."""
 ARROW_COLUMNS = (("key", chunk.KEY, pa.string()), ("tag", chunk.TAG, pa.string()), ("body", chunk.BODY, pa.binary()))
 OFFSETS = [("queue", pa.int32()), ("offset", pa.int64())]
 SCHEMA = pa.schema([*OFFSETS, *((name, kind) for name, _, kind in ARROW_COLUMNS)])
 
 
 def batches(entries: Sequence[LogEntry], queue: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of chunks of one queue, from one offset up to another."""
+    """Yield the messages in chunks of one queue, from one offset up to another."""
     held, together = 0, list[pa.RecordBatch]()
     for entry in entries:
         together.append(_batch(entry, queue, max(start, entry.base), min(end, entry.behind)))

@@ -1,9 +1,9 @@
 """
-What a local Spark forks its Python workers from: `spark.python.daemon.module`.
+The module from which a local Spark forks its Python workers: `spark.python.daemon.module`.
 
-Spark puts PySpark's zip ahead of the installed package, and each task has Python read that archive again, once for each
-package that was imported from it: a quarter of a second of every task. Here the installed package is taken, and what
-tasks of the data source import is imported once. Without this module everything works, and messages take twice as long.
+Spark puts PySpark's zip ahead of the installed package, and each task makes Python read that archive again, once for
+each package imported from it: a quarter of a second per task. This daemon uses the installed package, and imports the
+modules of data source tasks once. Without it everything works, but messages take twice as long.
 """
 
 import gc
@@ -16,7 +16,7 @@ ZIP = "pyspark.zip"
 
 
 def without_zip(path: list[str]) -> list[str]:
-    """Return where to look for modules, without the archive if the package that it is part of is installed."""
+    """Return the module path without the archive, if the package that contains the archive is installed."""
     archives = [place for place in path if Path(place).name == ZIP]
     left = [place for place in path if place not in archives]
     found = PathFinder.find_spec("pyspark", left)
@@ -33,5 +33,5 @@ if __name__ == "__main__":
     with suppress(ImportError):
         from txsaga.spark import stored  # noqa: F401  # for the tasks
 
-    gc.freeze()  # each task ends with a collection: what is here for good is left out of it
-    daemon.manager()  # type: ignore[no-untyped-call]  # PySpark gives it no types
+    gc.freeze()  # each task ends with a collection: exclude permanent objects from it
+    daemon.manager()  # type: ignore[no-untyped-call]  # PySpark has no types for it

@@ -1,9 +1,9 @@
 """
-A driver that outlives the task that started it: it records its application, does the step, and keeps what it returns.
+A driver that outlives the task that started it: it records its application, does the step, and stores the result.
 
-It asks by itself whether its attempt still counts, and ends where it does not: its flow may be decided, or another
-driver may have taken its place while it was stopped. Nothing of it is published either way (R4). If that never runs, it
-works to its end for nobody, and is refused there.
+It checks whether its attempt still counts, and ends if not: its flow may be decided, or another driver may have
+replaced it while it was stopped. Nothing it wrote is published either way (R4). If the check never runs, it works to
+the end in vain, and is refused there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from txsaga.spark.application import SparkDriver, driver_at_work
 
 
 class Beside(ABC):
-    """Looks as long as the block lasts."""
+    """Calls `look` periodically in a thread while the block runs."""
 
     def __init__(self, every: float) -> None:
         self._every, self._over = every, Event()
@@ -33,17 +33,17 @@ class Beside(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Look once."""
+        """Check once."""
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start checking."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._over.set()
         self._thread.join()
 
@@ -53,13 +53,13 @@ class Beside(ABC):
 
 
 EVERY = 5.0
-"""Seconds between two questions."""
+"""Seconds between two checks."""
 
 Tell = Callable[[str], None]
 
 
 class StepTaken(Exception):
-    """Another driver is at work in the step: whoever waits for this one waits for that one."""
+    """Another driver is working on the step: a task that waits for this one waits for that one."""
 
 
 def detached(flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Tell) -> object:
@@ -86,21 +86,21 @@ def _require_small(result: object, most: int) -> None:
 
 
 class Superseding(Beside):
-    """Asks as long as the block lasts, and ends this process and its JVM where its attempt counts no more."""
+    """Checks while the block runs, and kills this process and its JVM if its attempt no longer counts."""
 
     def __init__(self, flow: Flow, step: str, driver: SparkDriver, tell: Tell) -> None:
         super().__init__(EVERY)
         self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
 
     def look(self) -> None:
-        """End where another one has its place, unless the block is over."""
+        """Kill this process if another driver has replaced it, unless the block is over."""
         why = self.why()
         if why is not None and not self._over.is_set():
             self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def why(self) -> str | None:
-        """Say why this attempt counts no more; None while it does, and while the store says nothing."""
+        """Return why this attempt no longer counts; None if it does, or if the store does not answer."""
         try:
             found = self._flow.attempt(self._step)
         except DecidedOtherwise as decided:

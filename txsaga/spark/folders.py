@@ -1,8 +1,8 @@
 """
-A DataFrame as part files of a directory of Parquet: written by Spark's executors where nobody looks.
+A DataFrame as part files of a Parquet directory, written by Spark's executors out of readers' sight.
 
-They are counted on their way. Executors that don't share the folder write to disks of their own without a word, and
-whoever appends finds fewer files, or none.
+The executors count the rows. Executors that don't share the folder silently write to their own disks, and the append
+then finds fewer files, or none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
-from pyspark.sql import functions as F  # as everybody calls them
+from pyspark.sql import functions as F  # the conventional name
 
 from txsaga.errors import FormatRefused
 from txsaga.resources.files.parquet import CODEC, require_columns
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write(rows: Any, place: Path, partitions: Sequence[str]) -> int:
-    """Write a DataFrame; return how many rows the executors say they wrote."""
+    """Write a DataFrame; return how many rows the executors report."""
     frame: DataFrame = rows
     if frame.isStreaming:
         raise FormatRefused("the rows are a stream; append each batch of it, with foreachBatch")

@@ -1,8 +1,8 @@
 """
 A DataFrame as rows of a staging table, by Spark's own JDBC writer.
 
-That writer commits every task by itself, so it never sees the table that is meant. Each row carries a number that a
-second run of its task gives out again: rows of a task that committed twice are found, and not taken for more.
+That writer commits each task separately, so it never writes to the target itself. Each row carries a number that a
+rerun of its task assigns again: rows of a task that committed twice are detected, not taken for additional ones.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def columns(frame: Any) -> list[str]:
 
 
 def write(frame: Any, staging: str, number: str, access: Access) -> None:
-    """Write a frame, and a number for each row, into a table that is there."""
-    from pyspark.sql import functions as F  # as everybody calls them
+    """Write a frame, with a number for each row, into an existing table."""
+    from pyspark.sql import functions as F  # the conventional name
 
     numbered = frame.withColumn(number, F.monotonically_increasing_id())
     writer = numbered.write.format("jdbc").mode("append")

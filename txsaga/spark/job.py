@@ -1,11 +1,11 @@
 """
-A job: what a program for Spark works with, in a transaction of its own or in a step of a flow.
+The job that a program for Spark works with, in a transaction of its own or in a step of a flow.
 
     def run(job: Job) -> dict[str, int]:
         rows = transform(job.messages("transfers"))
         return {"rows": job.append("bank.posting", rows, gate=expect("postings"))}
 
-A job reads one moment, and writes what nobody sees before the decision. It decides nothing.
+A job reads data as of one moment, and its writes are invisible before the decision. It decides nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StagedWrite(Protocol):
         """Return a table to write to."""
 
     def join_life(self) -> TxRecord:
-        """Return its row."""
+        """Return the transaction's record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +64,20 @@ class Job:
         return value
 
     def messages(self, topic: str) -> DataFrame:
-        """Return what is visible of a topic."""
+        """Return the visible messages of a topic."""
         from txsaga.spark.messages import read
 
         return read(self.broker, self.spark, topic)
 
     @contextmanager
     def tables(self, *names: str) -> Iterator[Mapping[str, DataFrame]]:
-        """Return tables as they are at one moment."""
+        """Return tables as of one moment."""
         with self.broker.cut(tables=names, topics=()) as cut:
             frames = cut.spark(self.spark)
             yield {name: frames.table(name) for name in names}
 
     def is_there(self, name: str) -> bool:
-        """Tell whether there is such a table."""
+        """Return whether a table exists."""
         try:
             with self.broker.cut(tables=[name], topics=()):
                 return True
@@ -90,7 +90,7 @@ class Job:
         return 0 if write is None else write.rows
 
     def overwrite(self, name: str, rows: DataFrame, *, gate: Gate | None = None) -> int:
-        """Replace all rows of a table; return how many there are now."""
+        """Replace all rows of a table; return how many it has now."""
         write = self.transaction.table(name).overwrite(rows, gate=gate)
         return 0 if write is None else write.rows
 
@@ -133,14 +133,14 @@ def _loaded(place: str) -> ModuleType:
 
 
 PATIENCE = 60.0
-"""Seconds in which a task keeps a result."""
+"""Seconds that a result waits to be stored by its task."""
 HANDED_OVER = "txsaga: the result is handed over"
-"""The line that says so."""
+"""The line that announces a result."""
 PAUSE = 0.02
 
 
 def hand_over(result: object, place: Path, *, waits: bool) -> None:
-    """Write a result; where a task waits for it, go on when it is kept."""
+    """Write a result; if a task waits for it, wait until the task has stored it."""
     fresh = place.with_name(f"{place.name}.{os.getpid()}")
     fresh.write_text(json.dumps(result, default=str), "utf-8")
     fresh.replace(place)
@@ -156,5 +156,5 @@ def hand_over(result: object, place: Path, *, waits: bool) -> None:
 
 
 def kept_place(place: Path) -> Path:
-    """Return the file by which a task says that it has kept a result."""
+    """Return the file by which a task confirms that it has stored a result."""
     return place.with_name(f"{place.name}.kept")

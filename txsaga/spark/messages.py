@@ -1,7 +1,7 @@
 """
-Messages and DataFrames, in the words of a transaction.
+Messages to and from DataFrames, within transactions.
 
-What is sent is half until the transaction is decided: its rows are one more contribution, under a part of its own.
+What is sent stays hidden until the transaction is decided: its rows are one more contribution, with its own part.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class OpenTransaction(Protocol):
     """An open transaction."""
 
     def join_life(self) -> TxRecord:
-        """Return its row."""
+        """Return the transaction's record."""
 
 
 def send(broker: Broker, transaction: OpenTransaction, topic: str, frame: DataFrame) -> None:
-    """Send the rows of a frame (body, and key and tag if need be) as messages of an open transaction, or flow."""
+    """Send the rows of a frame (body, optionally key and tag) as messages of an open transaction or flow."""
     life = transaction.join_life()
     broker.kernel.topics.admit_many(topic, SendKind.HALF)
     frame.sparkSession.dataSource.register(Messages)
@@ -61,10 +61,10 @@ def send(broker: Broker, transaction: OpenTransaction, topic: str, frame: DataFr
             )
         step = transaction.frames()
         for part, attempt in _stored(frame, {**options, "part": step.next_frame()}):
-            step.frame_won(part, attempt)  # they count when its step is done
+            step.frame_won(part, attempt)  # they count once the step is done
         return
     options["part"] = next(_sent.setdefault(transaction, count(1))) * FRAMES
-    if _is_elsewhere(frame):  # its driver can tell us nothing
+    if _is_elsewhere(frame):  # its driver can't report back to us
         frame.write.format(FORMAT).mode("append").options(**options).save()
         return
     from txsaga.spark.stored import Contribution
@@ -75,7 +75,7 @@ def send(broker: Broker, transaction: OpenTransaction, topic: str, frame: DataFr
 
 
 def _stored(frame: DataFrame, options: Mapping[str, str | int]) -> Sequence[tuple[int, int]]:
-    """Store a frame; return the attempts of parts that won."""
+    """Store a frame; return the winning attempts of its parts."""
     with TemporaryDirectory(prefix="txsaga-frame-") as folder:
         won = Path(folder) / "won.json"
         frame.write.format(FORMAT).mode("append").options(**options, won=str(won)).save()
@@ -83,12 +83,12 @@ def _stored(frame: DataFrame, options: Mapping[str, str | int]) -> Sequence[tupl
 
 
 def _is_elsewhere(frame: DataFrame) -> bool:
-    """Tell whether the driver may be on another machine, as behind Connect."""
+    """Return whether the driver may be on another machine, as with Connect."""
     return type(frame).__module__.startswith("pyspark.sql.connect.")
 
 
 def read(broker: Broker, spark: SparkSession, topic: str, *, tag: str | None = None) -> DataFrame:
-    """Return what is visible of a topic: queue, offset, key, tag and body."""
+    """Return the visible messages of a topic: queue, offset, key, tag and body."""
     spark.dataSource.register(Messages)
     return spark.read.format(FORMAT).options(**_options(broker, topic, tag)).load()
 
@@ -110,7 +110,7 @@ logger = logging.getLogger("txsaga")
 def each_batch(
     producer: Producer, query: str, write: Callable[[Transaction, DataFrame], object]
 ) -> Callable[[DataFrame, int], None]:
-    """Return what `foreachBatch` takes: it writes each batch in a transaction with the key `query/number`, once."""
+    """Return a function for `foreachBatch` that writes each batch once, in a transaction with key `query/number`."""
     validate_key(query)
 
     def batch(frame: DataFrame, number: int) -> None:

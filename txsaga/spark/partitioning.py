@@ -1,7 +1,7 @@
 """
-Partition values in Spark: a text column for each field of a table's partitions, and back from the name of a folder.
+Partition values in Spark: a text column for each partition field of a table, and parsed from the name of a folder.
 
-Time is counted in UTC whatever the session says, and buckets are Iceberg's: Spark's own hash is another one.
+Time is in UTC regardless of the session's time zone, and buckets are Iceberg's: Spark's own hash is a different one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 HOUR = 3_600_000_000
 TEXT = "="
-"""Stands before every text, so that none is empty or looks like no value."""
+"""The prefix of every text, so that none is empty or looks like a missing value."""
 
 
 def copied(schema: Schema, field: PartitionField, name: TableName) -> Column:
-    """Return the text of a partition field's values."""
-    from pyspark.sql import functions as F  # as everybody calls them
+    """Return a partition field's values as text."""
+    from pyspark.sql import functions as F  # the conventional name
 
     column = str(schema.find_column_name(field.source_id))
     if "." in column:
@@ -79,14 +79,14 @@ def copied(schema: Schema, field: PartitionField, name: TableName) -> Column:
 
 
 def read_value(text: str | None, kind: IcebergType) -> Any:
-    """Read a value of a partition field of this type."""
+    """Parse the value of a partition field of this type."""
     if text is None:
         return None
     return READ[type(kind)](text)
 
 
 def _text(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # as everybody calls them
+    from pyspark.sql import functions as F  # the conventional name
 
     if isinstance(kind, StringType):
         return F.concat(F.lit(TEXT), value)
@@ -100,7 +100,7 @@ def _text(value: Column, kind: IcebergType) -> Column:
 
 
 def _micros(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # as everybody calls them
+    from pyspark.sql import functions as F  # the conventional name
 
     if isinstance(kind, TimestamptzType):
         return F.unix_micros(value)
@@ -109,7 +109,7 @@ def _micros(value: Column, kind: IcebergType) -> Column:
 
 
 def _days(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # as everybody calls them
+    from pyspark.sql import functions as F  # the conventional name
 
     if isinstance(kind, DateType):
         return F.unix_date(value)
@@ -117,13 +117,13 @@ def _days(value: Column, kind: IcebergType) -> Column:
 
 
 def _date(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # as everybody calls them
+    from pyspark.sql import functions as F  # the conventional name
 
     return value if isinstance(kind, DateType) else F.date_from_unix_date(_days(value, kind).cast("int"))
 
 
 def _by_python(value: Column, field: PartitionField, source: IcebergType) -> Column:
-    """Let Python workers reckon what only they can: they need PyIceberg too."""
+    """Compute in Python workers what only they can: they need PyIceberg too."""
     import pandas as pd
     from pyspark.sql.pandas import functions
 
@@ -136,11 +136,11 @@ def _by_python(value: Column, field: PartitionField, source: IcebergType) -> Col
         said = [each if each is None else f"={each.hex().upper()}" if writes_bytes else str(each) for each in done]
         return pd.Series(said, dtype=object)
 
-    reckon.__annotations__ = {"values": pd.Series, "return": pd.Series}  # Spark reads them, and not as text
+    reckon.__annotations__ = {"values": pd.Series, "return": pd.Series}  # Spark reads them, and not as strings
     given = value
     if whole:
         given = _micros(value, source) if not isinstance(source, DateType) else _days(value, source)
-    make: Any = functions.pandas_udf  # its overloads know no plain function
+    make: Any = functions.pandas_udf  # its overloads accept no plain function
     reckoned: Column = make(reckon, "string")(given)
     return reckoned
 

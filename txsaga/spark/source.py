@@ -6,9 +6,9 @@ The data source `txsaga`: DataFrames into half messages of a transaction, topics
     txsaga.spark.read(broker, spark, "orders")                     # what is visible now
     txsaga.spark.read_stream(broker, spark, "orders")              # partitions are queues, offsets are exact
 
-Every task attempt stores a contribution of its own; whoever sent the frame names those that won (R4), or, where Spark
-runs elsewhere, its driver does. A task that dies, or whose answer is lost, leaves half messages that no decision
-delivers. Spark plans and commits in a worker each and imports this anew: the store is imported only where it is asked.
+Every task attempt stores a contribution of its own; the sender of the frame names the winners (R4), or the driver does
+if Spark runs elsewhere. A task that dies, or whose answer is lost, leaves half messages that no decision delivers.
+Spark plans and commits in separate workers and imports this again: the store is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ FORMAT = "txsaga"
 READ = "queue int, offset long, key string, tag string, body binary"
 WRITTEN = {"body": ("binary", "string"), "key": ("string",), "tag": ("string",)}
 ATTEMPTS = 1 << 20
-"""An attempt of a task is this owner's, and has a number drawn among so many: rivals of one part differ."""
+"""Task attempts are numbered owner × this + a random number below it: competing attempts of a part differ."""
 
 
 @dataclass
 class Won(WriterCommitMessage):
-    """The attempt of a part that came to its end."""
+    """The attempt of a part that completed."""
 
     part: int
     attempt: int
@@ -62,35 +62,35 @@ class Queue(InputPartition):
 
 
 class Messages(DataSource):
-    """Messages of a store, as Spark reads and writes them."""
+    """Messages of a store, for Spark to read and write."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the word for `format`."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> str:
-        """Return what is read."""
+        """Return the columns that are read."""
         return READ
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes rows of this schema."""
+        """Return a writer for rows of this schema."""
         if overwrite:
             raise ModeRefused('messages are only added; write with mode("append")')
         require_written(schema)
         return Sink(dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads what is visible."""
+        """Return a reader of the visible messages."""
         return Reader(dict(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
-        """Return what reads on and on."""
+        """Return a continuous reader."""
         return StreamReader(dict(self.options))
 
 
 def require_written(schema: StructType) -> None:
-    """Refuse rows that are no messages: Spark itself does not look."""
+    """Refuse rows that are not messages: Spark itself does not check."""
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "body" not in given or (other := sorted(given.keys() - WRITTEN.keys())):
         said = f"has {', '.join(map(repr, other))} too" if "body" in given else "lacks 'body'"
@@ -109,7 +109,7 @@ class Sink(DataSourceArrowWriter):
         self._won = options.get("won")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Won:
-        """Store the rows of one task attempt, half."""
+        """Store the rows of one task attempt as half messages."""
         from pyspark import TaskContext
 
         from txsaga.spark.stored import Contribution
@@ -121,7 +121,7 @@ class Sink(DataSourceArrowWriter):
         return Won(part, attempt, count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell the sender of the attempts that won, or name them here if he can't be told."""
+        """Report the winning attempts to the sender, or name them here if it can't be reached."""
         won = [(each.part, each.attempt) for each in messages if isinstance(each, Won) and each.count]
         if self._won is not None:
             Path(self._won).write_text(json.dumps(won), "utf-8")
@@ -132,17 +132,17 @@ class Sink(DataSourceArrowWriter):
             Contribution(self._txid, self._owner).win(store.ledgers, won)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave it: an attempt that nobody named does not count."""
+        """Do nothing: an attempt that is not named does not count."""
 
 
 class Reader(DataSourceReader):
-    """Reads what is visible of a topic when it begins."""
+    """Reads the messages of a topic that are visible at the start."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url, self._topic, self._tag = options["url"], options["topic"], options.get("tag")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the queues, each as far as it goes now."""
+        """Return the queues, each up to its present end."""
         from txsaga.spark.stored import bounds
 
         found = bounds(self._url, self._topic).items()
@@ -154,7 +154,7 @@ class Reader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads a topic on and on: its offsets are those of the queues, so nothing comes twice and nothing is missed."""
+    """Reads a topic continuously: its offsets are those of the queues, so nothing is repeated or missed."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url, self._topic, self._tag = options["url"], options["topic"], options.get("tag")
@@ -162,15 +162,15 @@ class StreamReader(DataSourceStreamReader):
         self._qids: tuple[int, ...] = ()
 
     def initialOffset(self) -> dict[str, int]:  # Spark's name
-        """Return where the queues begin."""
+        """Return the first offsets of the queues."""
         return {qid: tail for qid, (tail, _) in self._bounds().items()}
 
     def latestOffset(self) -> dict[str, int]:  # Spark's name
-        """Return how far the queues go."""
+        """Return the ends of the queues."""
         return {qid: head for qid, (_, head) in self._bounds().items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return what came in each queue."""
+        """Return the new messages of each queue."""
         found = [Queue(int(qid), at, start.get(qid, 0), end[qid]) for at, qid in enumerate(end)]
         return [each for each in found if each.start < each.end]
 

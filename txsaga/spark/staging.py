@@ -1,9 +1,9 @@
 """
-A DataFrame as files of a table: written by Spark's executors where nobody looks, committed by nobody here.
+A DataFrame as files of a table: written by Spark's executors out of readers' sight, and not committed here.
 
-Field ids go with the columns, without them no engine could read the files. Files are parted by *copies* of the
-partition columns: Spark takes what it parts by out of the files, and the table would lose it without a word. The copies
-are text that says every value, so that NULL, '' and a value that looks like NULL stay three things.
+The columns carry field ids; without them no engine could read the files. Files are partitioned by *copies* of the
+partition columns: Spark removes the columns it partitions by from the files, and the table would silently lose them.
+The copies are unambiguous text, so that NULL, '' and a value that looks like NULL stay distinct.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WIDER = {
     "double": {"float"},
 }
 AS_ICEBERG_READS = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which nobody else reads right
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which no other engine reads right
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
@@ -71,7 +71,7 @@ NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def write(name: TableName, metadata: TableMetadata, rows: Any, folder: str) -> list[Staged]:
-    """Write a DataFrame as files of a table's current schema and partitions."""
+    """Write a DataFrame as files with a table's current schema and partitions."""
     frame: DataFrame = rows
     if frame.isStreaming:
         raise FormatRefused(f"the rows for {name} are a stream; write each batch of it, with foreachBatch")
@@ -91,8 +91,8 @@ def write(name: TableName, metadata: TableMetadata, rows: Any, folder: str) -> l
 
 
 def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
-    """Name, type and number the columns as the table does."""
-    from pyspark.sql import functions as F  # as everybody calls them
+    """Give the columns the names, types and field ids of the table."""
+    from pyspark.sql import functions as F  # the conventional name
 
     columns = []
     given = {field.name: field.dataType for field in frame.schema.fields}
@@ -159,7 +159,7 @@ def _has_structs(schema: Schema) -> bool:
 
 
 def with_ids(name: TableName, schema: Schema | StructType) -> spark_types.StructType:
-    """Return the schema in Spark's types, with the ids of fields, also of those inside of fields."""
+    """Return the schema in Spark's types with field ids, including those of nested fields."""
     from pyspark.sql import types as spark
 
     def kind(each: Any) -> spark_types.DataType:
@@ -175,7 +175,7 @@ def with_ids(name: TableName, schema: Schema | StructType) -> spark_types.Struct
 
 
 def _staged(folder: str, schema: Schema, fields: list[PartitionField]) -> Iterator[Staged]:
-    """Yield the files of a folder with the values that their names say."""
+    """Yield the files of a folder with the partition values in their paths."""
     kinds = [field.transform.result_type(schema.find_field(field.source_id).field_type) for field in fields]
     for location in files_below(folder):
         names = location.removeprefix(f"{folder}/").split("/")[:-1]
@@ -186,7 +186,7 @@ def _staged(folder: str, schema: Schema, fields: list[PartitionField]) -> Iterat
 
 @contextmanager
 def _settings(spark: SparkSession) -> Iterator[None]:
-    """Let Spark write as Iceberg reads, and set back what the caller had."""
+    """Make Spark write as Iceberg reads, and restore the caller's settings."""
     before = {key: spark.conf.get(key, None) for key in AS_ICEBERG_READS}
     try:
         for key, value in AS_ICEBERG_READS.items():

@@ -1,7 +1,7 @@
 """
-What the data source has in the store: rows of a task attempt, the attempts that won, the messages of a queue.
+The data source's access to the store: rows of a task attempt, winning attempts, the messages of a queue.
 
-Each task of Spark opens the store for itself. If nobody named the winners, all that was stored would stay half and be
+Each Spark task opens the store by itself. If the winners were never named, everything stored would stay hidden and be
 rolled back with its transaction.
 """
 
@@ -26,18 +26,18 @@ from txsaga.spark.chunks import Laying, together
 from txsaga.store.store import PostgresStore
 
 ENTRIES = 64
-"""Chunks that are read at a time."""
+"""The number of chunks that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Messages of a frame in an open transaction: its number, and the owner that it had when the frame was sent."""
+    """Messages of a frame in an open transaction: its number, and its owner when the frame was sent."""
 
     txid: int
     owner: int
 
     def store(self, url: str, topic: str, part: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> int:
-        """Store the rows of one task attempt, half; return how many."""
+        """Store the rows of one task attempt as half messages; return how many."""
         count = 0
         with opened(url) as store:
             topics = Topics(store.registry, Announcer())
@@ -48,7 +48,7 @@ class Contribution:
         return count
 
     def win(self, ledgers: Ledgers, won: Iterable[tuple[int, int]]) -> None:
-        """Name the attempts that won; the transaction is still to be decided."""
+        """Name the winning attempts; the transaction is still undecided."""
         with ledgers.open() as ledger:
             self._hold(ledger)
             for part, attempt in won:
@@ -71,7 +71,7 @@ class Contribution:
 
 @contextmanager
 def opened(url: str) -> Iterator[PostgresStore]:
-    """Open the store for a while."""
+    """Open the store within a block."""
     store = PostgresStore.open(url)
     try:
         yield store
@@ -80,7 +80,7 @@ def opened(url: str) -> Iterator[PostgresStore]:
 
 
 def bounds(url: str, topic: str) -> Mapping[int, tuple[int, int]]:
-    """Return the queues of a topic, each with its first offset and the one behind its last."""
+    """Return the queues of a topic, each with its first offset and the one after its last."""
     with opened(url) as store:
         qids = store.registry.topic(topic).qids
         found = store.log.bounds(qids)

@@ -1,7 +1,7 @@
 """
-Named parameters as numbered ones: what a session sends with names becomes the body of a function.
+Convert named parameters to numbered ones: a statement that a session sends becomes the body of a function.
 
-It reads no SQL: both ways to name a parameter are looked for, and a cast is none of them.
+The SQL is not parsed: both styles of named parameters are matched, and casts are skipped.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ NAMED = re.compile(r"%\((\w+)\)s|(?<!:):(\w+)")
 
 
 def numbered(sql: str, names: Sequence[str]) -> str:
-    """Write each parameter as its place among the names."""
+    """Replace each named parameter with its position in `names`."""
     return NAMED.sub(lambda found: f"${names.index(found[1] or found[2]) + 1}", sql).strip()

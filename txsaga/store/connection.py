@@ -1,9 +1,9 @@
 """
-Connections to the home database: the pool, transactions on it, and what errors mean.
+Connections to the home database: the pool, transactions on it, and the meaning of errors.
 
-Every connection sets `synchronous_commit = on`, whatever the role or the database says: an answer is given
-only for what is on disk. The driver's errors become ours here and nowhere else. If a lost connection were
-taken for a "no", an acknowledged message could be stored twice or a decision told wrong.
+Every connection sets `synchronous_commit = on`, overriding role and database: only what is on disk is acknowledged.
+The driver's errors become ours here and nowhere else. If a lost connection were taken for a "no", an acknowledged
+message could be stored twice or a decision reported wrongly.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from txsaga.errors import (
 )
 
 FRESH = 1.5
-"""Seconds after its last use in which a connection is not asked while its server is silent."""
+"""Seconds since its last use within which a connection is not pinged, while its server is silent."""
 USED = "txsaga_used"
 
 
 def ping_idle(engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
-    """Have idle connections of a pool asked when they are handed out; a dead one makes the pool begin anew."""
+    """Ping idle connections of a pool on checkout; a dead one makes the pool replace all of them."""
 
     def returned(connection: object, record: Any) -> None:
         record.info[USED] = clock()
@@ -62,7 +62,7 @@ def ping_idle(engine: Engine, clock: Callable[[], float] = time.monotonic) -> No
 
 
 def _was_told(connection: Any) -> bool:
-    """Tell whether the server said something unasked."""
+    """Return whether the server sent something unasked."""
     if not hasattr(connection, "fileno"):
         return False
     heard = select.poll()
@@ -74,7 +74,7 @@ SESSION = {
     "synchronous_commit": "on",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "10min",
-    "tcp_keepalives_idle": "10",  # the server's side: where our host is gone, what it has open is in others' way
+    "tcp_keepalives_idle": "10",  # on the server: if our host dies, its open transactions would block others
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "timezone": "UTC",
@@ -86,9 +86,9 @@ NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,  # milliseconds
 }
-"""A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
+"""A silent connection is dropped before its callers stop retrying: else they would wait for hours."""
 UNCOMPILED = "SET LOCAL jit = off"
-"""For plans that cost little and look dear: compiling one takes longer than running it."""
+"""For cheap plans with a high estimate: compiling one takes longer than running it."""
 STOPPED = "SET LOCAL idle_in_transaction_session_timeout = '8s'"
 SEVERAL = ("host", "port")
 """Options that a URL may have more than once."""
@@ -104,7 +104,7 @@ _NAMESPACE = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}")
 
 
 def parse_url(text: str) -> tuple[URL, str]:
-    """Split a URL into what the driver gets and the namespace."""
+    """Split a URL into the driver's URL and the namespace."""
     check_kind(text, (str, URL), "the URL", "write postgresql://user:password@host:port/database")
     try:
         url = make_url(text)
@@ -129,18 +129,18 @@ def parse_url(text: str) -> tuple[URL, str]:
 
 
 def require_readable(url: URL, what: str) -> None:
-    """Raise `ConfigError` where part of a password was taken for the host: errors of the driver would show it."""
+    """Raise `ConfigError` if part of a password was parsed as the host: errors of the driver would show it."""
     if "@" in f"{url.host}{url.database}":
         raise ConfigError(f"{what} has an @ in its password; write it as %40, and / as %2F")
 
 
 def session_name(namespace: str) -> str:
-    """Return the name under which the server lists our sessions on a namespace."""
+    """Return the application name of our sessions on a namespace."""
     return f"txsaga {namespace}"
 
 
 def make_engine(url: URL, namespace: str) -> Engine:
-    """Make the pool; nothing is opened yet. What the URL says of the network counts more than what is said here."""
+    """Create the pool without opening a connection. Network options in the URL override `NETWORK`."""
     options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
     network = {name: value for name, value in NETWORK.items() if name not in url.query}
     try:
@@ -148,7 +148,7 @@ def make_engine(url: URL, namespace: str) -> Engine:
             url,
             pool_size=10,
             max_overflow=40,
-            use_native_hstore=False,  # of no use here, and a question on each first connection
+            use_native_hstore=False,  # not needed, and costs a query on each first connection
             connect_args={**network, "options": options, "application_name": session_name(namespace)},
         )
     except ArgumentError:
@@ -158,7 +158,7 @@ def make_engine(url: URL, namespace: str) -> Engine:
 
 
 def follow(engine: Engine, address: Callable[[], str]) -> None:
-    """Ask for the address again when a connection is refused: the server may have to be started, or have moved."""
+    """Ask for the address again when a connection is refused: the server may need a start, or have moved."""
 
     def connect(dialect: Dialect, record: object, words: tuple[Any, ...], options: dict[str, Any]) -> Any:
         try:
@@ -171,14 +171,14 @@ def follow(engine: Engine, address: Callable[[], str]) -> None:
                 raise StoreUnavailable(str(reason)) from refused
             except psycopg.OperationalError:
                 raise refused from None
-            options.update(found)  # for the next ones too
+            options.update(found)  # for later connections too
             return connected
 
     event.listen(engine, "do_connect", connect)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Tell whether an error says nothing about what the server did."""
+    """Return whether an error leaves open what the server did."""
     if isinstance(error, DBAPIError):
         return error.connection_invalidated or (error.orig is not None and is_lost(error.orig))
     state = getattr(error, "sqlstate", None)
@@ -186,7 +186,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def translated(error: BaseException) -> TxSagaError:
-    """Say in our words what the driver says in its own."""
+    """Return our error for one of the driver."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     state = getattr(origin, "sqlstate", None) or ""
     detail = " ".join(str(origin).split())
@@ -220,7 +220,7 @@ def translated(error: BaseException) -> TxSagaError:
 
 
 def _turned_away(detail: str) -> TxSagaError | None:
-    """Read why a connection was refused, where that has no SQLSTATE; a retry would not help there."""
+    """Return our error for a connection refused without an SQLSTATE, where a retry would not help."""
     if _NOT_LET_IN.search(detail):
         return RightsMissing(f"{detail}; correct the user or the password in the URL")
     if _NO_DATABASE.search(detail):
@@ -235,13 +235,13 @@ def _turned_away(detail: str) -> TxSagaError | None:
 
 
 class translating:  # a class: it is entered once per statement
-    """Turn the errors of driver and pool into ours."""
+    """Replace the errors of driver and pool by ours."""
 
     def __enter__(self) -> None:
-        """Enter it."""
+        """Enter the block."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Say in our words what was raised."""
+        """Raise our error instead."""
         if isinstance(error, PoolTimeout):
             raise StoreBusy(
                 "every connection to the home database is in use; leave a cut or a block before the next, or retry"
@@ -253,7 +253,7 @@ class translating:  # a class: it is entered once per statement
 
 
 def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that came in the middle of a ping: the driver's tidying up raises over it."""
+    """Return the interrupt that came during a ping: an error of the driver's clean-up hides it."""
     covered: BaseException | None = error
     while covered is not None and not isinstance(covered, KeyboardInterrupt):
         covered = covered.__context__
@@ -262,7 +262,7 @@ def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction; an unanswered COMMIT is `OutcomeUnknown`, never "no"."""
+    """Open a transaction; an unanswered COMMIT raises `OutcomeUnknown`: it is no "no"."""
     with translating():
         connection = engine.connect()
     try:
@@ -278,10 +278,10 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def by_index(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction whose statements go by index, whatever the tables held when they were planned.
+    """Open a transaction whose statements use indexes, even if they were planned on empty tables.
 
-    A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
-    Whoever is stopped in here loses its locks before the lease that it leads under is over: nobody else could take it.
+    A plan is kept per session: one made while a table was empty would scan all of it once it is full. A process
+    that stalls in here loses its locks before its lease as leader is over: otherwise no other could take over.
     """
     with transaction(engine) as connection:
         connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}; {STOPPED}").close()
@@ -293,7 +293,7 @@ def _roll_back(connection: Connection) -> None:
         try:
             connection.rollback()
         except DBAPIError as lost:
-            connection.invalidate(lost)  # the server rolls back what lost its session
+            connection.invalidate(lost)  # the server rolls back what a lost session left open
 
 
 def _commit(connection: Connection) -> None:

@@ -1,8 +1,8 @@
 """
-The examination of a home database: server, session settings, pooler, rights, schema, identity, state of the store.
+Examine a home database: server, session settings, pooler, rights, schema, identity, state of the store.
 
-It changes nothing, and each question stands alone: one that can't be answered is a finding, and the next is asked
-all the same. So it also tells why a store can't be opened.
+This changes nothing, and the checks are independent: one that can't be done is a finding, and the next one runs
+all the same. So the findings also explain why a store can't be opened.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from txsaga.store.finding import Finding, Severity, error, ok, warning
 from txsaga.store.store import PostgresStore
 
 NEEDED = ("connection", "pooler", "schema", "identity", "store")
-"""Without an answer to these no program can open the store."""
+"""If one of these fails, no program can open the store."""
 Question = Callable[[Connection], Finding]
 
 
 def examine(url: str) -> list[Finding]:
-    """Look at everything that can be looked at, in the order in which it should be mended."""
+    """Run all checks that can run; return findings in the order in which they should be fixed."""
     address, namespace = parse_url(url)
     network = {name: value for name, value in NETWORK.items() if name not in address.query}
-    # As a program's own connection has them: without what we set ourselves.
+    # With the settings of the user's own connections, without those that we set.
     plain = create_engine(address, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=network)
     ours = make_engine(address, namespace)
     try:
@@ -98,7 +98,7 @@ def _told(what: str, ask: Callable[[], Finding]) -> Finding:
 
 
 def _failed(what: str, failure: TxSagaError) -> Finding:
-    """Say it as the error does: what is wrong stands before its semicolon, what helps behind it."""
+    """Turn an error into a finding: what is wrong is before its semicolon, the remedy after it."""
     found, _, remedy = str(failure).partition("; ")
     if isinstance(failure, RightsMissing) and what not in NEEDED:
         return ok(what, "not for this login to know")

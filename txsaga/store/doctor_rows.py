@@ -1,8 +1,8 @@
 """
-Rows of a store that contradict each other: somebody wrote or deleted them by hand, or restored a part of a backup.
+Find rows of a store that contradict each other: they were changed by hand, or part of a backup was restored.
 
-The newest rows are compared, so that a look at a store with a long history costs little. What retention dropped is gone
-from all tables at once, so nothing is missed there. Each finding names the first row, and the statement that mends it.
+Only the newest rows are compared, so that checking a store with a long history is cheap. Retention drops rows from all
+tables at once, so it causes no finding. Each finding names the first row, and the statement that fixes it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from txsaga.store.finding import Finding, error, ok
 from txsaga.store.store import PostgresStore
 
 RECENT = 200_000
-"""Messages, and numbers of transactions, that are looked at: a second for all of them."""
+"""Messages, and transaction numbers, that are checked: a second for all of them."""
 
-# Row security hides rows of other groups from a producer: nothing is missing there.
+# Row security hides rows of other groups from a producer: they are not missing.
 SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"
 
-# Readers see it, so it was committed. What has no half either never was a message, or its body is gone.
+# Readers see the message, so it was committed. Without a half row it never was a message, or its body is gone.
 UNDECIDED = f"""
 SELECT l.txid, l.qid, l.base, (SELECT keyed FROM {{s}}.half h WHERE h.txid = l.txid LIMIT 1), o.decision
   FROM (SELECT qid, head, (SELECT count(*) FROM {{s}}.queue) AS queues FROM {{s}}.queue) q
@@ -42,7 +42,7 @@ SELECT o.txid, o.decision, (SELECT pgroup FROM {{s}}.half h WHERE h.txid = o.txi
 
 
 def blocked(store: PostgresStore) -> Finding:
-    """Compare the log with the head of each queue: a row from there on keeps ticks from writing to the queue."""
+    """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
     found, s = _rows(store, ticks.BLOCKED)
     if not found:
         return ok("log", "every queue ends where its log ends")
@@ -51,7 +51,7 @@ def blocked(store: PostgresStore) -> Finding:
 
 
 def undecided(store: PostgresStore) -> Finding:
-    """Look for messages that have offsets and were not committed."""
+    """Find messages that have offsets but were not committed."""
     found, s = _rows(store, UNDECIDED)
     if not found:
         return ok("decisions", "every message with an offset was committed")
@@ -61,12 +61,12 @@ def undecided(store: PostgresStore) -> Finding:
         remedy = f"`DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}`, or restore its rows of half and op"
     elif decision is None:
         told = f"transaction {txid} was dispatched, and its decision is gone"
-        # With an old number it counts as dispatched; with a new one it would be dispatched again.
+        # With an old xid it counts as dispatched; with a new one it would be dispatched again.
         sql = f"INSERT INTO {s}.op (txid, xid, decision, keyed) VALUES ({txid}, '3', 1, {str(keyed).lower()})"
         remedy = f"`{sql}{_moved(s, txid, keyed)}`"
     else:
         told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
-        sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its number stays: ticks have seen it
+        sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its xid stays: ticks have seen it
         remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
     return error("decisions", told + _more(found), f"as the owner: {remedy}")
 
@@ -76,7 +76,7 @@ def _moved(s: str, txid: object, keyed: object) -> str:
 
 
 def unowned(store: PostgresStore) -> Finding:
-    """Look for decisions about keyed transactions whose own row is gone: their key is free again."""
+    """Find decisions of keyed transactions whose row of tx is gone: their key is free again."""
     found, s = _rows(store, UNOWNED)
     if not found:
         return ok("keys", "every decision under a key has its row of tx")

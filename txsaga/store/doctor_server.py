@@ -1,4 +1,4 @@
-"""What the server and the way to it must be like: version, clock, durability, settings of role and database, pooler."""
+"""Check the server and the path to it: version, clock, durability, settings of role and database, pooler."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from txsaga.store.migrate import OLDEST
 SKEW = 1.0
 """Seconds by which the clocks may differ."""
 LONG = 600.0
-"""Seconds behind which a transaction that holds back the clean-up is named."""
+"""Seconds after which a transaction that holds back vacuum is reported."""
 LITTLE = 2**30
-"""Bytes of disk below which it is time to make room."""
+"""Bytes of free disk below which a warning is given."""
 SHORT = 10_000
-"""Milliseconds: a statement that may take less will be cut off in ordinary work."""
+"""Milliseconds: a shorter idle-in-transaction timeout cuts off ordinary work."""
 
 SETTINGS = "SELECT name, setting, source FROM pg_settings WHERE name = ANY (:names)"
 FOLDER_HERE = """
@@ -39,7 +39,7 @@ SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - pr
 
 
 def reached(connection: Connection) -> Finding:
-    """Name the server, or say that it is no place to write."""
+    """Report user and database, or that the server is a standby."""
     user, database, standby = connection.execute(
         text("SELECT current_user, current_database(), pg_is_in_recovery()")
     ).one()
@@ -49,7 +49,7 @@ def reached(connection: Connection) -> Finding:
 
 
 def version(connection: Connection) -> Finding:
-    """Look at the server's version."""
+    """Check the server's version."""
     number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
     if number < OLDEST:
         return error("version", f"PostgreSQL {number // 10_000} is too old", f"upgrade to {OLDEST // 10_000} or later")
@@ -57,7 +57,7 @@ def version(connection: Connection) -> Finding:
 
 
 def clock(connection: Connection) -> Finding:
-    """Compare the clocks; what the question took counts for nobody."""
+    """Compare the clocks; the duration of the query is not counted as skew."""
     before = wall_clock()
     there = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     after = wall_clock()
@@ -70,14 +70,14 @@ def clock(connection: Connection) -> Finding:
 
 
 def two_phase(connection: Connection) -> Finding:
-    """Tell whether branches could be prepared here."""
+    """Report whether branches can be prepared here."""
     most = int(connection.execute(text("SHOW max_prepared_transactions")).scalar_one())
     hint = "for two-phase commit set max_prepared_transactions and restart the server" if not most else None
     return ok("two-phase", f"max_prepared_transactions is {most}", hint)
 
 
 def durability(connection: Connection) -> Finding:
-    """Look for settings with which a crash loses what was acknowledged."""
+    """Check for settings with which a crash loses acknowledged data."""
     found = _settings(connection, ("fsync", "full_page_writes", "synchronous_commit"))
     off = [name for name in ("fsync", "full_page_writes") if found[name][0] == "off"]
     if off:
@@ -97,7 +97,7 @@ def durability(connection: Connection) -> Finding:
 
 
 def settings(connection: Connection) -> Finding:
-    """Look for settings of the role, the database or the server that break ours."""
+    """Check for settings of the role, the database or the server that break ours."""
     found = _settings(connection, tuple(BREAKING))
     for name, (breaks, severity) in BREAKING.items():
         value, source = found[name]
@@ -107,7 +107,7 @@ def settings(connection: Connection) -> Finding:
 
 
 def pooler(plain: Engine, ours: Engine) -> Finding:
-    """Find out whether a session stays one session: its backend, and the settings that it began with."""
+    """Check that a session keeps its backend, and the settings it started with."""
     if _shares_backends(plain):
         return error(
             "pooler",
@@ -128,14 +128,14 @@ def pooler(plain: Engine, ours: Engine) -> Finding:
 def _shares_backends(plain: Engine) -> bool:
     with translating(), plain.connect() as one, plain.connect() as other:
         before = _pid(one)
-        other.exec_driver_sql("BEGIN")  # takes the backend that came free, where backends are shared
+        other.exec_driver_sql("BEGIN")  # takes the freed backend if backends are shared
         taken, after = _pid(other), _pid(one)
         other.exec_driver_sql("ROLLBACK")
     return before != after or taken in (before, after)
 
 
 def disk(connection: Connection) -> Finding:
-    """Look at the disk where the server is on this machine; else say how big the database is."""
+    """Report free disk space if the server is on this machine, else the size of the database."""
     size = connection.execute(text("SELECT pg_size_pretty(pg_database_size(current_database()))")).scalar_one()
     folder = _data_folder(connection)
     if folder is None:
@@ -146,7 +146,7 @@ def disk(connection: Connection) -> Finding:
 
 
 def old_transactions(connection: Connection) -> Finding:
-    """Name transactions that hold back the server's clean-up."""
+    """Report transactions that hold back vacuum."""
     held = connection.execute(text(HOLDERS), {"long": LONG}).all()
     if not held:
         return ok("old transactions", "none holds back the clean-up")

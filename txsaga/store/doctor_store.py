@@ -1,4 +1,4 @@
-"""What a store must be like: rights, room for numbers, and whether somebody does what has to be done."""
+"""Check a store: rights, room for transaction numbers, and whether its background work is done."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from txsaga.store.rights import SIGN, needed
 from txsaga.store.store import PostgresStore
 
 STALE = timedelta(seconds=10)
-"""Behind which something that waits for a tick says that nobody ticks."""
+"""If transactions wait and the last tick is older than this, no dispatcher runs."""
 UNLED = timedelta(minutes=1)
-"""Behind which something to do says that nobody leads a round, or answers."""
+"""If work is pending for longer, no process leads a round, or no member answers."""
 CHECK_BACK = "check-back"
-"""The role whose rounds are looked at."""
+"""The role whose rounds are checked."""
 UNTOLD = timedelta(minutes=2)
-"""Behind which a resource that was not told is away, or nobody recovers."""
+"""If a decided branch waits for longer, its resource is unavailable, or no process recovers."""
 OLD = timedelta(hours=1)
-"""Behind which a transaction that nobody decided is worth a look."""
+"""Age from which an undecided transaction is reported."""
 
-# Who gets a role of that name later gets the group with it.
+# A role created later under that name gets the group as well.
 NOBODYS = """
 SELECT name || ' of ' || role FROM {s}.producer_group
  WHERE role <> ALL (ARRAY(SELECT rolname::text FROM pg_roles)) ORDER BY name"""
-# No right is given so: somebody granted all tables at once.
+# No right is a grant on the table: all tables were granted at once.
 BLANKET = """
 SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') AS role
   FROM pg_class c, aclexplode(c.relacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
@@ -49,7 +49,7 @@ SELECT name, word FROM unnest(CAST(:names AS text[]), CAST(:words AS text[])) AS
 
 
 def rights(connection: Connection, namespace: str) -> Finding:
-    """Tell which rights this login has, and look whether they are whole."""
+    """Report the rights of this login, and privileges that they lack."""
     login, user = granting.login(connection, namespace), _user(connection)
     if login.owner:
         return _odd(connection, namespace) or ok("rights", f"{user} owns namespace {namespace} and may do everything")
@@ -70,7 +70,7 @@ def rights(connection: Connection, namespace: str) -> Finding:
 
 
 def _odd(connection: Connection, namespace: str) -> Finding | None:
-    """Look for what an owner should know of the rights of others."""
+    """Report what the owner should know about the rights of other roles."""
     s = f'"{namespace}"'
     if groups := connection.execute(text(NOBODYS.format(s=s))).scalars().all():
         told = f"producer groups of roles that are gone: {', '.join(groups)}"
@@ -88,7 +88,7 @@ def _user(connection: Connection) -> str:
 
 
 def room(connection: Connection, namespace: str) -> Finding:
-    """Look how many numbers are left before the last partition ends."""
+    """Report how many transaction numbers are left in the last partition."""
     last = connection.execute(text(f'SELECT last_value FROM "{namespace}".tx_seq')).scalar_one()
     left = (
         min((have[-1][1] if (have := bounds(connection, namespace, table)) else 0) for table in ("half", "op")) - last
@@ -100,7 +100,7 @@ def room(connection: Connection, namespace: str) -> Finding:
 
 
 def dispatcher(store: PostgresStore) -> Finding:
-    """Find out whether somebody gives offsets."""
+    """Check whether a dispatcher assigns offsets."""
     found = store.overview.dispatch()
     told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
     if found.waiting and found.age > STALE:
@@ -112,7 +112,7 @@ def dispatcher(store: PostgresStore) -> Finding:
 
 
 def undecided(store: PostgresStore) -> Finding:
-    """Look at what nobody decided, or could decide."""
+    """Report parked transactions, and old undecided ones."""
     found = store.overview.undecided()
     if found.parked:
         told = f"{found.parked} transactions are parked: out of checks"
@@ -124,7 +124,7 @@ def undecided(store: PostgresStore) -> Finding:
 
 
 def lakeless(store: PostgresStore) -> Finding:
-    """Name transactions that check-back could not decide because it can't publish tables."""
+    """Report transactions that check-back could not decide because it can't publish tables."""
     remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
     if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
         told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
@@ -133,12 +133,12 @@ def lakeless(store: PostgresStore) -> Finding:
 
 
 def rounds(store: PostgresStore) -> Finding:
-    """Find out whether somebody leads rounds of check-back."""
+    """Check whether a process leads rounds of check-back."""
     last = store.overview.last_round(CHECK_BACK)
     told = "there was no round of check-back yet"
     if last is not None:
         told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
-    found = store.overview.undecided()  # a round also looks whether there is anything: without it nothing waits for one
+    found = store.overview.undecided()  # a re-scan may be due as well: without undecided ones nothing waits for it
     late = found.count > found.parked and (last is None or last.ago > UNLED)
     if late and store.doubts.waiting(PROFILES["classic"].min_age):
         return warning("check-back", f"{told}, and there is something to do", "run `txsaga engine`")
@@ -146,7 +146,7 @@ def rounds(store: PostgresStore) -> Finding:
 
 
 def unanswered(store: PostgresStore) -> Finding:
-    """Name producer groups with questions, or old transactions, that no member answers."""
+    """Report producer groups with questions, or old transactions, but no member to answer."""
     alone = [
         each.group
         for each in store.overview.backlogs()
@@ -160,7 +160,7 @@ def unanswered(store: PostgresStore) -> Finding:
 
 
 def guessing_groups(store: PostgresStore) -> Finding:
-    """Name producer groups whose transactions are rolled back when nobody knows."""
+    """Report producer groups whose transactions are rolled back when checks find no answer."""
     guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
     if guessing:
         told = f"out of checks is rolled back, though the work may be done, in {', '.join(guessing)}"
@@ -169,7 +169,7 @@ def guessing_groups(store: PostgresStore) -> Finding:
 
 
 def careless_groups(store: PostgresStore) -> Finding:
-    """Name groups that lose what fails."""
+    """Report groups that lose messages after the last attempt."""
     careless = [group.name for group in store.groups.all() if group.policy.loses]
     if careless:
         told = f"what fails to the end is lost in {', '.join(careless)}"
@@ -178,7 +178,7 @@ def careless_groups(store: PostgresStore) -> Finding:
 
 
 def dead_letters(store: PostgresStore) -> Finding:
-    """Count what groups gave up."""
+    """Count the dead letters of each group."""
     dead = store.overview.dead_letters()
     if dead:
         told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
@@ -187,7 +187,7 @@ def dead_letters(store: PostgresStore) -> Finding:
 
 
 def heuristics(store: PostgresStore) -> Finding:
-    """Count what somebody decided over our head."""
+    """Count branches settled manually against their decision."""
     if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
         told = f"branches stand against their decision: {', '.join(against)}"
         return error("heuristics", told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
@@ -195,7 +195,7 @@ def heuristics(store: PostgresStore) -> Finding:
 
 
 def untold(store: PostgresStore) -> Finding:
-    """Name resources that were not told what is decided for longer than a moment."""
+    """Report resources with branches that stay unfinished after their decision."""
     late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
     if late:
         told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
@@ -206,7 +206,7 @@ def untold(store: PostgresStore) -> Finding:
 
 
 def holding(store: PostgresStore) -> Finding:
-    """Name resources in which flows hold locks for longer than their budget."""
+    """Report resources in which flows hold locks for longer than their budget."""
     if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
         told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
         return warning("flows", told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')

@@ -1,8 +1,8 @@
 """
-Entering a store: who lives there, whether its schema is this program's, and what the login may do, in one question.
+Open a store with one query: its identity, whether its schema is this program's, and the rights of the login.
 
-Where anything is not as it should be, the same is asked piece by piece, and whoever finds the mistake says what to do.
-If this file were not there every process would ask five times before its first work.
+If anything is wrong, the same is queried piece by piece, and the failing check gives the remedy.
+Without this module every process would send five queries before its first work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SELECT v.version_num, s.uuid, s.incarnation, s.births, pg_has_role(t.relowner, '
 
 
 def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
-    """Return the store's identity and the rights of the login, or raise what is wrong with schema, place or server."""
+    """Return the store's identity and the login's rights, or raise what is wrong with schema, place or server."""
     return _at_once(connection, namespace) or _one_by_one(connection, namespace)
 
 

@@ -1,4 +1,4 @@
-"""What an examination of a store finds: one line each, how bad it is, and what helps."""
+"""Findings of an examination of a store: one line each, how bad it is, and what helps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     severity: Severity
@@ -25,15 +25,15 @@ class Finding:
 
 
 def ok(what: str, found: str, remedy: str | None = None) -> Finding:
-    """Say that something is as it should be; a remedy is a hint there."""
+    """Report that all is as it should be; a remedy is only a hint."""
     return Finding(what=what, severity=Severity.OK, found=found, remedy=remedy)
 
 
 def warning(what: str, found: str, remedy: str) -> Finding:
-    """Say that somebody should look."""
+    """Report what an operator should examine."""
     return Finding(what=what, severity=Severity.WARNING, found=found, remedy=remedy)
 
 
 def error(what: str, found: str, remedy: str | None) -> Finding:
-    """Say that something does not work, or loses what was acknowledged."""
+    """Report what does not work, or loses acknowledged data."""
     return Finding(what=what, severity=Severity.ERROR, found=found, remedy=remedy)

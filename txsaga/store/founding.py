@@ -1,9 +1,9 @@
 """
-Founding, recognising and adopting a store: its identity is bound to one place on one server and timeline.
+Found, recognise and adopt a store: its identity is bound to one place on one server and timeline.
 
-After a restore, a copy or a failover the numbers of old and new life can't be told apart; roles and producers
-then refuse to work until somebody adopts the store, which raises its incarnation. Without this check, presumed
-abort would kill another life's branches and restored decisions would never be dispatched.
+After a restore, a copy or a failover old and new numbers can't be told apart; roles and producers
+then refuse to work until an operator adopts the store, which raises its incarnation. Without this check, presumed
+abort would roll back another incarnation's branches, and restored decisions would never be dispatched.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ SELECT (SELECT system_identifier FROM pg_control_system()),
          WHERE d.datname = current_database() AND n.nspname = '{namespace}')"""
 
 KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswith("token_")]
-"""Of a store: the keys of its tokens are its owner's."""
+"""Columns of `store` that all may read: token keys are the owner's."""
 
 HOME = """s.system_identifier = here.system AND s.place = here.place
        AND s.timeline = coalesce(here.timeline, s.timeline)"""
-"""A standby has no timeline to look at."""
+"""A standby has no timeline to compare."""
 
-# Who lives behind a connection, and whether it is at home there.
+# The store of a connection, and whether it is in its own place.
 AT_HOME = """
 SELECT s.uuid, s.incarnation, {home}
   FROM "{namespace}".store s, ({server}) AS here (system, timeline, place)"""
 
-# Sessions of the life before would go on under its name: its evidence could not be told from ours.
+# Sessions of the previous incarnation would continue under its id: their evidence would look like ours.
 END_OTHERS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = '{name}' AND pid <> pg_backend_pid()"""
 
 NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
-# After a restore the stored xids mean nothing. All decisions count as seen, but those the log lacks.
+# After a restore the stored xids mean nothing. All decisions count as seen, except those missing in the log.
 RESET_XIDS = "UPDATE {s}.op SET xid = '3'"
 MISSED = """
 WITH b AS (
@@ -63,14 +63,14 @@ WITH b AS (
      WHERE t.qid = queue.qid RETURNING queue.qid, queue.head - t.total AS base)
 INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
 SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)"""
-UNBLOCK = "UPDATE {s}.queue SET reached = NULL WHERE reached IS NOT NULL"  # what they lack is among the missed
+UNBLOCK = "UPDATE {s}.queue SET reached = NULL WHERE reached IS NOT NULL"  # MISSED adds what these queues lack
 REBASE = """
 INSERT INTO {s}.tick (id, snap, last_txid)
 SELECT max(id) + 1, pg_current_snapshot(), max(last_txid) FROM {s}.tick"""
 
 
 def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
-    """Make a fresh schema a store: identity, first tick, first partitions; no-op on one that is."""
+    """Make a fresh schema a store: identity, first tick, partitions; an existing store gets partitions."""
     extend(connection, namespace, span_ahead)
     if connection.execute(select(schema.store.c.uuid)).one_or_none() is not None:
         return
@@ -109,9 +109,9 @@ def recognise(connection: Connection) -> StoreId:
 
 
 def adopt(connection: Connection, namespace: str) -> StoreId:
-    """Raise the incarnation on this server and start the ticks anew; return the new identity."""
+    """Raise the incarnation on this server and restart the ticks; return the new identity."""
     s = f'"{namespace}"'
-    # Whoever connects from here on waits, and finds the new incarnation.
+    # A process that connects from here on waits, and finds the new incarnation.
     connection.execute(text(f"LOCK TABLE {s}.store IN ACCESS EXCLUSIVE MODE"))
     connection.execute(text(END_OTHERS.format(name=session_name(namespace))))
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
@@ -138,12 +138,12 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
 
 
 def at_home(namespace: str) -> str:
-    """Write the question who lives behind a connection, and whether it is at home there."""
+    """Return SQL that asks for a connection's store, and whether it is in its own place."""
     return AT_HOME.format(home=HOME, namespace=namespace, server=SERVER.format(namespace=namespace))
 
 
 def _pads(key: bytes, uuid: UUID, incarnation: int) -> dict[str, bytes]:
-    """The two halves of an HMAC; identity in the inner one, so that a token dies with its incarnation."""
+    """Return the two pads of an HMAC; the inner one holds the identity, so a token dies with its incarnation."""
     block = key.ljust(64, b"\0")
     return {
         "token_key": key,

@@ -1,12 +1,12 @@
 """
-The functions of a namespace: what others than its owner may have done there.
+The SQL functions of a namespace: what logins other than its owner may do there.
 
-Each runs with the owner's rights and first looks whether the login may ask for it. They run the very statements that
-the owner's programs run, so the two can't drift apart, and every `db migrate` writes them anew. Without them a login
-that sends would have to be let into the tables: there it could add a message to somebody else's transaction and
-decide that one, or hand out offsets that stop the dispatcher.
+Each runs with the owner's rights and first checks whether the login may call it. They run the very statements that
+the owner's programs run, so the two can't drift apart, and every `db migrate` rewrites them. Without them a login
+that sends would need access to the tables: there it could add a message to another login's transaction and
+decide it, or assign offsets that stop the dispatcher.
 
-They name no object without its schema, and their search path holds nothing that a caller could put in the way.
+They qualify every object with its schema, and their search path holds nothing that a caller could replace.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from txsaga.store.arguments_of_sql import numbered
 
 
 def _number(at: str) -> str:
-    """Write what reads four bytes of a chunk."""
+    """Return SQL that reads an int4 of a chunk."""
     rest = " + ".join(f"(get_byte($2, {at} + {n})::int8 << {8 * n})" for n in (1, 2, 3))
     return f"get_byte($2, {at}) + {rest}"
 
 
-# A count that is not the chunk's gives out offsets with no message at them, and columns that do not fill it stop its
-# readers. What this does not see, the checksum and the texts, its readers see.
+# A wrong message count would assign offsets without messages, and columns that do not fill the chunk would stop its
+# readers. The checksum and the texts are not checked here, but by the readers.
 IS_CHUNK = f"""
 DECLARE
     n int8 := $1;
@@ -82,7 +82,7 @@ SELECT oid::regprocedure::text FROM pg_proc
 
 
 class Function(NamedTuple):
-    """One function: its name with the types it takes, what it answers, what it does."""
+    """One SQL function: its name with argument types, its return type, its body."""
 
     name: str
     answers: str
@@ -91,12 +91,12 @@ class Function(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What the server keeps of it."""
+        """The source that the server stores."""
         return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
 
 
 def write(connection: Connection, namespace: str) -> bool:
-    """Bring the functions of a namespace to this program's; tell whether one was another."""
+    """Bring the functions of a namespace to this program's; return whether any was changed."""
     wanted = functions(f'"{namespace}"')
     names = {"names": [function.name for function in wanted]}
     named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
@@ -111,7 +111,7 @@ def write(connection: Connection, namespace: str) -> bool:
 
 
 def _creation(function: Function) -> Iterator[str]:
-    if function.answers != "boolean":  # those that are need policies; the others may answer otherwise than before
+    if function.answers != "boolean":  # policies depend on the boolean ones; the return type of others may have changed
         yield f"DROP FUNCTION IF EXISTS {function.name}"
     yield CREATE.format(**function._asdict(), source=function.source)
     yield DENY.format(name=function.name)
@@ -123,10 +123,10 @@ def functions(s: str) -> list[Function]:
 
 
 def _questions(s: str) -> Iterator[Function]:
-    """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner.
+    """Yield the functions that identify the caller: by its login, as the current role here is always the owner.
 
-    `mine` and `ours` are the producer's groups alone: what a login may do as engine or operator is asked beside them,
-    by each function and policy that is theirs too, or two rights on one login would be more than both.
+    `mine` and `ours` cover the producer's groups alone. Each function and policy that engine or operator may use as
+    well checks those rights in addition; otherwise two rights on one login would be more than both.
     """
     own = f"""SELECT FROM {s}.producer_group g WHERE g.id = $1
         AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
@@ -167,7 +167,7 @@ def _writers(s: str) -> Iterator[Function]:
 def _guard(
     s: str, group: int | None, row: tuple[int, int, int, int | None] | None, *, many: bool, others: str = "false"
 ) -> str:
-    """Refuse groups that are not the login's, and rows with which no tick, reader or check would get on."""
+    """Return SQL that refuses groups of other logins, and rows on which a tick, reader or check would fail."""
     checks = []
     if group is not None:
         checks.append(
@@ -185,7 +185,7 @@ def _guard(
 
 def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str:
     names = "xy"[: len(places)]
-    once = "DISTINCT " if len(places) == 1 else ""  # of bodies, comparing them costs more than looking at each
+    once = "DISTINCT " if len(places) == 1 else ""  # not for bodies: comparing them costs more than checking each
     values = ", ".join(
         f"unnest(${at}) AS {name}" if many else f"${at} AS {name}" for at, name in zip(places, names, strict=True)
     )
@@ -203,7 +203,7 @@ def _others(s: str) -> Iterator[Function]:
         f"BEGIN RETURN QUERY\n{fetch};\nEND",
         "STABLE",
     )
-    # Bodies that nobody decided about yet, for whoever is asked about them.
+    # Bodies of an undecided transaction, for a login that has a question about it.
     asked = f"{s}.mine(h.pgroup) AND EXISTS (SELECT FROM {s}.question a WHERE a.txid = h.txid)"
     contents = hot.written(hot.CONTENTS, s, "", "") % {"txid": "$1"}
     yield Function(
@@ -238,7 +238,7 @@ END"""
 
 
 def _of_checks(s: str) -> Iterator[Function]:
-    """Write what a producer does about its own doubts and questions; in the tables it could stop others' checks."""
+    """Yield the functions for a producer's own doubts and questions; in the tables it could stop others' checks."""
     theirs = _has(s, "engine")
     held, taken = doubts.holding(s, theirs), questions.taking(s, theirs)
     yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {held};\nEND")
@@ -258,7 +258,7 @@ END""",
 
 
 def _of_branches(s: str) -> Iterator[Function]:
-    """Write what an owner does with its coordinated transactions."""
+    """Yield an owner's functions for its coordinated transactions."""
     sql = branch_statements
     begin = hot.written(sql.BEGIN, s, "x.pgroup", "x.txid")
     numbers = hot.written(sql.NUMBERS, s, "x.pgroup", "x.txid")

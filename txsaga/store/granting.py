@@ -1,9 +1,9 @@
 """
-Granting and revoking rights, and who has which: the catalog knows, no table of ours does.
+Grant and revoke rights, and list who has which: the catalog records that, no table of ours does.
 
-Where a group role can be made, the rights are the group's, and logins are its members; else the login gets them
-itself. A group role of that name that means nothing in this namespace is somebody else's, and left alone. What a login
-has is granted anew by every `db migrate`, so that what a new schema brings has its rights too.
+Where a group role can be created, it gets the rights and logins are its members; otherwise the login gets them
+directly. A role of that name without a right in this namespace is not ours and left alone. Every
+`db migrate` grants the rights of each login again, so that they cover what a new schema adds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SELECT pg_has_role(relowner, 'USAGE'), ARRAY(
          SELECT r FROM unnest(CAST(:rights AS text[])) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
   FROM pg_class t WHERE oid = to_regclass(:sign)"""
 
-# Of a sign: who has it himself, and who is a member of such a one.
+# The roles that hold a right directly, and the members of such a role.
 HOLDERS = """
 WITH RECURSIVE held AS (
     SELECT a.attname::text AS right, r.oid, r.rolname::text AS role, NULL::text COLLATE "C" AS through
@@ -36,7 +36,7 @@ SELECT role, "right", through FROM held ORDER BY role, "right", through"""
 GROUPS = "SELECT role, name FROM {s}.producer_group WHERE role IS NOT NULL ORDER BY name"
 NAMED = "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = :role"
 MAKES_ROLES = "SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user"
-# May this user let others into a role that is there already?
+# May this user add members to an existing role?
 LETS_IN = """
 SELECT r.rolsuper OR pg_has_role(c.oid, 'MEMBER WITH ADMIN OPTION')
        OR r.rolcreaterole AND current_setting('server_version_num')::int < 160000
@@ -51,14 +51,14 @@ TAKE_ALL = (
 
 
 class Login(NamedTuple):
-    """What the login of a connection may do."""
+    """The rights of a connection's login."""
 
     owner: bool
     rights: frozenset[Right]
 
 
 class Holder(NamedTuple):
-    """One right of a role, and the group that it comes from."""
+    """One right of a role, the group role it comes through, the role's producer groups."""
 
     role: str
     right: Right
@@ -67,14 +67,14 @@ class Holder(NamedTuple):
 
 
 def login(connection: Connection, namespace: str) -> Login:
-    """Look what the login of a connection may do; the owner may do everything."""
+    """Return the rights of a connection's login; the owner has every right."""
     named = {"sign": f'"{namespace}".{SIGN}', "rights": [*Right]}
     owner, rights = connection.execute(text(HERE), named).one()
     return Login(owner, EVERY_RIGHT if owner else frozenset(map(Right, rights)))
 
 
 def holders(connection: Connection, namespace: str) -> Sequence[Holder]:
-    """Tell who has which right, and which producer groups are that role's own."""
+    """Return which role has which right, and which producer groups are its own."""
     owned: dict[str, list[str]] = {}
     for role, group in connection.execute(text(GROUPS.format(s=f'"{namespace}"'))):
         owned.setdefault(role, []).append(group)
@@ -83,12 +83,12 @@ def holders(connection: Connection, namespace: str) -> Sequence[Holder]:
 
 
 def one_by_one(connection: Connection, namespace: str) -> None:
-    """Wait for whoever migrates the namespace or changes rights there, until this transaction ends."""
+    """Wait for migrations and changes of rights in the namespace; exclude them until this transaction ends."""
     connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
 
 
 def grant(connection: Connection, namespace: str, right: Right, role: str, groups: Sequence[str]) -> list[str]:
-    """Write what gives a role a right, and makes producer groups its own."""
+    """Return statements that give a role a right, and make producer groups its own."""
     one_by_one(connection, namespace)
     named, s = _named(connection, role), f'"{namespace}"'
     common = f"{namespace}_{right}"
@@ -102,7 +102,7 @@ def grant(connection: Connection, namespace: str, right: Right, role: str, group
 
 
 def revoke(connection: Connection, namespace: str, right: Right, role: str) -> list[str]:
-    """Write what takes a right from a role; whatever else was granted to it here is kept where it is a right."""
+    """Return statements that take a right from a role; of its other grants here, those of rights are kept."""
     one_by_one(connection, namespace)
     named, held = _named(connection, role), [h for h in holders(connection, namespace) if h.role == role]
     common = f"{namespace}_{right}"
@@ -123,7 +123,7 @@ def revoke(connection: Connection, namespace: str, right: Right, role: str) -> l
 
 
 def renew(connection: Connection, namespace: str) -> None:
-    """Grant anew what each role has, as this program's table of rights says it."""
+    """Grant each role its rights again, following this program's table of rights."""
     direct: dict[str, set[Right]] = {}
     for holder in holders(connection, namespace):
         if holder.through is None:
@@ -133,7 +133,7 @@ def renew(connection: Connection, namespace: str) -> None:
 
 
 def run(connection: Connection, statements: Sequence[str]) -> None:
-    """Execute statements as they were written."""
+    """Execute statements without parameters."""
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 

@@ -1,8 +1,8 @@
 """
-A dedicated connection of the hot path: autocommit, everything prepared, generic plans.
+A dedicated connection of the hot path: autocommit, all statements prepared, generic plans.
 
-If a lost connection were taken for a "no", an acknowledged message could be stored twice or a decision told
-wrong.
+If a lost connection were taken for a "no", an acknowledged message could be stored twice or a decision
+reported wrongly.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.store.connection import is_lost, translated, translating
 from txsaga.store.wire import Call, LibpqSession, Rows
 
-STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
-NO_HURRY = "10min"  # for a statement whose work can't be divided: stopped halfway it would be begun again for ever
+STATEMENT_TIMEOUT = "5s"  # of the hot path; well below the minimum age of a check
+NO_HURRY = "10min"  # for a statement that can't be split: cut off halfway, it would start again for ever
 BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
 
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound="Closes")
 
 _open_lines: weakref.WeakSet[PipelineConnection] = weakref.WeakSet()
-_parents: list[object] = []  # kept, since closing one would end the parent's session
+_parents: list[object] = []  # kept alive: closing one would end the parent's session
 
 
 def _leave_lines_to_parent() -> None:
@@ -46,13 +46,13 @@ os.register_at_fork(after_in_child=_leave_lines_to_parent)
 
 
 class ConnectionLost(Exception):
-    """The connection broke during a statement: whether it was done is not known."""
+    """The connection broke during a statement, whose outcome is unknown."""
 
 
 class PipelineConnection:
     """One connection, for one caller at a time.
 
-    A forked child leaves it to the parent and opens its own: two processes on one connection would read
+    A forked child leaves it to its parent and opens its own: two processes on one connection would read
     each other's answers.
     """
 
@@ -61,19 +61,19 @@ class PipelineConnection:
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
         self.wire: LibpqSession
-        self._begun = False  # something is under way that nobody has committed
+        self._begun = False  # statements were sent that are not committed yet
         self.lock = threading.Lock()
         _open_lines.add(self)
 
     def leave_to_parent(self) -> None:
-        """Forget the connection without a word to the server."""
+        """Drop the connection without sending anything to the server."""
         _parents.append(self._connection)
         self._connection = self._backend = None
         self.lock = threading.Lock()
         self._engine.dispose(close=False)
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
-        """Run one statement in its own transaction; `ConnectionLost` when its fate is not known."""
+        """Run one statement in its own transaction; raise `ConnectionLost` if its outcome is unknown."""
         self._leave_begun()
         connection = self.connection()
         try:
@@ -82,11 +82,11 @@ class PipelineConnection:
         except psycopg.Error as error:
             raise self._understood(error) from error
         except BaseException:
-            self.close()  # as below
+            self.close()  # as in `_guarded`
             raise
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
-        """Run prepared statements in one transaction; return the rows of each. Who is alone has nobody wait beside."""
+        """Run prepared statements in one transaction; return the rows of each. `alone`: no other caller waits."""
         self.make_ready()
         return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
 
@@ -96,11 +96,11 @@ class PipelineConnection:
         except psycopg.Error as error:
             raise self._understood(error) from error
         except BaseException:
-            self.close()  # interrupted in the middle: what comes next on this connection belongs to nobody
+            self.close()  # interrupted: the next caller would read answers that are not its own
             raise
 
     def begin(self, calls: Sequence[Call]) -> None:
-        """Send prepared statements of one transaction, which `end` commits: the server begins with them."""
+        """Send the prepared statements of one transaction; the server starts on them, `end` commits."""
         self.make_ready()
 
         def begun() -> None:
@@ -111,12 +111,12 @@ class PipelineConnection:
         self._guarded(begun)
 
     def end(self) -> list[Rows]:
-        """Commit what was begun; return the rows of each statement."""
+        """Commit the begun transaction; return the rows of each statement."""
         self.conclude()
         return self.hear()
 
     def conclude(self, *more: Call) -> None:
-        """Send the end of what was begun, behind some of its statements again with other values."""
+        """Send the commit of the begun transaction, after some of its statements again with other values."""
         self._require_kept()
 
         def concluded() -> None:
@@ -127,7 +127,7 @@ class PipelineConnection:
         self._guarded(concluded)
 
     def hear(self) -> list[Rows]:
-        """Wait for the answers to what was concluded; return the rows of each statement."""
+        """Wait for the answers of the concluded transaction; return the rows of each statement."""
         self._require_kept()
 
         def heard() -> list[Rows]:
@@ -142,7 +142,7 @@ class PipelineConnection:
             raise ConnectionLost("it was lost before")
 
     def make_ready(self, calls: Sequence[Call] = ()) -> None:
-        """Have an open session in which nothing is under way, and these statements prepared."""
+        """Ensure an open session without a begun transaction, and prepare these statements."""
         self._leave_begun()
         if self._connection is None:
             self.connection()
@@ -150,12 +150,12 @@ class PipelineConnection:
             self._guarded(lambda: [self.wire.prepared(call) for call in calls])
 
     def _leave_begun(self) -> None:
-        """Drop what somebody began and was interrupted in: the next statement would commit it."""
+        """Drop an interrupted transaction: the next statement would commit it."""
         if self._begun:
             self.close()
 
     def connection(self) -> psycopg.Connection[Any]:
-        """Return the open connection, opening one when there is none."""
+        """Return the open connection, opening one if there is none."""
         if self._connection is None:
             with translating():
                 opened = run_blocking(self._open)
@@ -164,9 +164,9 @@ class PipelineConnection:
         return self._connection
 
     def session(self) -> object:
-        """Return what stands for the session, a new one where the server left while nothing was under way.
+        """Return an object that identifies the session, a new one if the server closed it while idle.
 
-        Nothing was sent then: whatever this raises is a clear no.
+        Nothing is sent then: an error raised here is a clear "no".
         """
         self._leave_begun()
         if self._connection is None:
@@ -205,7 +205,7 @@ class PipelineConnection:
         return connection
 
     def _end_lost_backend(self, connection: psycopg.Connection[Any]) -> None:
-        """Make sure that the backend of a lost connection does not work on, then remember the new one."""
+        """Ensure that the backend of a lost connection has stopped, then remember the new one."""
         if self._backend is not None:
             lost = dict(zip(("pid", "started"), self._backend, strict=True))
             connection.execute(f"SELECT pg_terminate_backend(pid, 5000) {THIS_BACKEND}", lost)
@@ -218,23 +218,23 @@ class Closes(Protocol):
     """What can be closed."""
 
     def close(self) -> None:
-        """Let it go."""
+        """Close it."""
 
 
 class LentConnection(Generic[Kept]):
-    """As many of a kind as there are callers at the same time; the one that came back last is lent first."""
+    """A pool with one object per concurrent caller; the one returned last is lent first."""
 
     def __init__(self, make: Callable[[], Kept]) -> None:
         self._make, self._closed = make, False
         self._free: list[Kept] = []
-        self._out: dict[int, tuple[AbstractEventLoop, Kept]] = {}  # within loops
+        self._out: dict[int, tuple[AbstractEventLoop, Kept]] = {}  # lent within event loops
 
     @contextmanager
     def taken(self) -> Iterator[Kept]:
-        """Lend one."""
+        """Lend one to the block."""
         try:
             one = self._free.pop()
-        except IndexError:  # asking first would not do: another thread may take the last one between
+        except IndexError:  # not checked first: another thread may take the last one in between
             self._take_back()
             one = self._make()
         loop = None if current_fiber() is None else asyncio.get_running_loop()
@@ -249,7 +249,7 @@ class LentConnection(Generic[Kept]):
                 self.close()
 
     def close(self) -> None:
-        """Close those that nobody has; the others when they come back."""
+        """Close the free ones now, the others when they are returned."""
         self._closed = True
         self._take_back()
         with suppress(IndexError):
@@ -257,26 +257,26 @@ class LentConnection(Generic[Kept]):
                 self._free.pop().close()
 
     def _take_back(self) -> None:
-        """Close what was lent to a loop that is closed: it never comes back."""
+        """Close those lent to an event loop that is closed: they are never returned."""
         for key, (loop, one) in list(self._out.items()):
             if loop.is_closed() and self._out.pop(key, None) is not None:
                 one.close()
 
 
 class ConnectionPool(LentConnection[PipelineConnection]):
-    """As many lines as there are callers at the same time."""
+    """A pool with one connection per concurrent caller."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(lambda: PipelineConnection(engine))
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
-        """Run prepared statements in one transaction, on a line of its own."""
+        """Run prepared statements in one transaction, on a free connection."""
         with self.taken() as line:
             return line.exchange(calls)
 
 
 def until_answered(line: PipelineConnection, patience: float, ask: Callable[[], Answer]) -> Answer:
-    """Ask what may be asked twice, again when the connection broke."""
+    """Run `ask`, which may be repeated; repeat it if the connection broke."""
     try:
         return ask()
     except ConnectionLost:
@@ -290,6 +290,6 @@ def until_answered(line: PipelineConnection, patience: float, ask: Callable[[], 
 def _settle_plans(connection: psycopg.Connection[Any], timeout: str) -> None:
     connection.prepare_threshold = 0
     connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute("SET enable_seqscan = off")  # plans made on a young, empty table must fit a full one
+    connection.execute("SET enable_seqscan = off")  # plans made while a table is empty must fit a full one
     connection.execute("SET max_parallel_workers_per_gather = 0")
     connection.execute(f"SET statement_timeout = '{timeout}'")

@@ -2,8 +2,8 @@
 Schema changes: Alembic, configured here, run in one transaction under an advisory lock.
 
 Any number of processes may migrate at once; one does it, the others find it done. A schema that is newer
-than the program is left alone: an old program must not write rows that a new one reads otherwise. Alembic is imported
-by what migrates, and by nobody else: each process that opens a store would wait for it.
+than the program is left alone: an old program must not write rows that a new one reads differently. Alembic is
+imported only to migrate: otherwise each process that opens a store would wait for the import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txsaga.store.connection import transaction
 
 OLDEST = 150_000
 MIGRATIONS = Path(__file__).parent / "migrations"
-# A superuser who migrates somebody's namespace must leave nothing there that is his own.
+# A superuser who migrates another role's namespace must not own anything in it afterwards.
 OWNER = """
 SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
  WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user
@@ -28,7 +28,7 @@ SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
 
 
 def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
-    """Bring a namespace to this program's schema; return the one it had. Rights are renewed if asked to, or needed."""
+    """Bring a namespace to this program's schema; return its old one. Renew rights if `renew`, or if needed."""
     with transaction(engine) as connection:
         check_server(connection)
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
@@ -57,7 +57,7 @@ def check(connection: Connection, namespace: str) -> None:
 
 
 def current(connection: Connection, namespace: str) -> str | None:
-    """Return the revision that the namespace has."""
+    """Return the namespace's revision."""
     table = f'"{namespace}".alembic_version'
     if connection.execute(text("SELECT to_regclass(:table)"), {"table": table}).scalar() is None:
         return None
@@ -72,7 +72,7 @@ def newest() -> str:
 
 @cache
 def revisions() -> Sequence[str]:
-    """Return the revisions that this program knows, newest first: each file is named by its own."""
+    """Return the revisions that this program knows, newest first, from their file names."""
     names = [file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*_*.py")]
     return tuple(sorted(names, reverse=True))
 
@@ -87,7 +87,7 @@ def check_server(connection: Connection) -> None:
 
 
 def _refuse_newer(connection: Connection, namespace: str) -> str | None:
-    """Return the revision that the namespace has, unless it is newer than this program."""
+    """Return the namespace's revision; raise if it is newer than this program."""
     have = current(connection, namespace)
     if have is not None and have not in revisions():
         raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")

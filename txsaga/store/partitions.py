@@ -1,11 +1,11 @@
 """
-Partitions of `half` and `op`: added ahead of the numbers, dropped when nothing in them is needed.
+Partitions of `half` and `op`: added ahead of the transaction numbers, dropped when nothing in them is needed.
 
-A partition is built beside the table and attached under a short lock time-out: `CREATE … PARTITION OF`
-would queue behind one long reader and stall every producer behind itself (R13). Before one is dropped it is
-shut to writers and looked at again: a half whose number was taken long ago may have been committed while the
-drop waited for its lock. What it spares is copied then, and takes its place. If nobody adds partitions, inserts
-fail with a clear error once the numbers leave the last one.
+A partition is built as a separate table and attached under a short lock timeout: `CREATE … PARTITION OF`
+would wait for one long reader and stall every producer meanwhile (R13). Before a drop it is locked against
+writers and checked again: a half message with an old number may have been committed while the drop waited for
+its lock. Spared rows are then copied to a partition that replaces it. If no process adds partitions, inserts
+fail with a clear error once the numbers pass the last one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from txsaga.store.retention import COPY, NOBODYS, SPARES, left, needed, some, we
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
 LOCKED_TIMEOUT = "200ms"
-"""Once a drop keeps others waiting: long before the server would end one of two that wait for each other."""
+"""Lock timeout once a drop keeps others waiting: far below the server's `deadlock_timeout`."""
 TICKS = 20_000
-"""Old ticks that one round drops: it has a bound."""
+"""Upper bound of old ticks that one round drops."""
 _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
 
 ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
@@ -35,7 +35,7 @@ LIST = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
 
-# A look of the sweep goes from its checkpoint to a tick that is old enough: none before both checkpoints is asked for
+# A scan of the sweep goes from its checkpoint to a tick that is old enough: no tick before both checkpoints is read
 # again. The newest one stays, since the next tick begins there.
 OLD_TICKS = """
 BEGIN
@@ -50,10 +50,10 @@ END"""
 FLOWS = ("flow_resource", "flow_step", "flow_unit", "flow_statement")
 COORDINATED = ("branch", "ballot", "vote", "reservation", *FLOWS, "step", "saga")
 OF_TRANSACTIONS = ("part", "effect", "table_intent", *COORDINATED, "tx", "doubt", "event", "scheduled")
-"""Tables whose rows go with the partition of their transaction."""
+"""Tables whose rows are deleted with the partition of their transaction."""
 
-# A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,
-# since every tick writes to them.
+# This may delete a million rows: meanwhile only writers to this partition wait. The queues are updated last, since
+# every tick writes to them.
 FORGET = """
     DELETE FROM {s}.weight WHERE low = $1;
     WITH gone AS (DELETE FROM {s}.log WHERE txid >= $1 AND txid < high RETURNING qid, base + n AS up_to),
@@ -67,7 +67,7 @@ MOVE_TAILS = """
     UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to) FROM unnest(qids, tails) g (qid, up_to)
      WHERE q.qid = g.qid;"""
 
-# With its indexes, and a check that spares the scan while it is attached.
+# With its indexes, and a check that saves the scan when it is attached.
 BUILD = """
     EXECUTE format('CREATE TABLE {s}.%I (LIKE {s}.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE'
                    ' INCLUDING INDEXES, CONSTRAINT bounds CHECK (txid >= %s AND txid < %s))', {built}, {parent}, {low},
@@ -78,7 +78,7 @@ JOIN = """
     EXECUTE format('ALTER TABLE {s}.%I DROP CONSTRAINT bounds', {built});
     EXECUTE format('ALTER TABLE {s}.%I ENABLE ROW LEVEL SECURITY', {built});  -- of who names it past its table"""
 
-# Both need the owner of the tables; whoever runs the roles need not be that.
+# Both need the owner of the tables; the login that runs the roles need not be that.
 ATTACH = """
 DECLARE
     high int8 := $2 + {span};
@@ -142,12 +142,12 @@ class Partitions:
         self._engine, self._namespace = engine, namespace
 
     def extend(self, ahead: int) -> int:
-        """Add partitions until the numbers have this much room; return how many were added."""
+        """Add partitions until `ahead` more transaction numbers fit; return how many were added."""
         with transaction(self._engine) as connection:
             return extend(connection, self._namespace, ahead)
 
     def drop(self) -> int:
-        """Drop the oldest partitions while only what is spared is needed in them, and old ticks; return how many."""
+        """Drop old ticks, and the oldest partitions while only spared rows are needed in them; return how many."""
         self._drop_ticks()
         there = self._bounds()
         weigh(self._engine, self._namespace, there)
@@ -182,7 +182,7 @@ class Partitions:
                 there = (low, high) in bounds(connection, self._namespace, "half")
                 if not there or self._needed(connection, high):
                     return False
-                # Shut to writers it is looked at again, then it goes.
+                # This locks it against writers, checks it again, and drops it.
                 return bool(connection.execute(text(f"SELECT {s}.drop_partition(:low)"), {"low": low}).scalar_one())
         except StoreUnavailable:
             return False  # a long reader or writer holds it; the next round tries again
@@ -194,13 +194,13 @@ class Partitions:
 
 
 def attaching(s: str) -> str:
-    """Write what adds a partition to a table."""
+    """Return the function body that adds a partition to a table."""
     build, join = (part.format(s=s, built="added", parent="$1", low="$2") for part in (BUILD, JOIN))
     return ATTACH.format(s=s, span=schema.SPAN, lock_timeout=LOCK_TIMEOUT, build=build, join=join)
 
 
 def dropping(s: str) -> str:
-    """Write what drops the partitions from a number on, and keeps what is spared, unless something is needed."""
+    """Return the function body that drops a partition but for spared rows, unless other rows are needed."""
     built = f"place || '_' || $1 / {schema.SPAN} || '_spared'"
     places = ", ".join(f"'{table}'" for table in OF_TRANSACTIONS)
     holding = [*needed(s), left(s)]
@@ -221,7 +221,7 @@ def dropping(s: str) -> str:
 
 
 def dropping_ticks(s: str) -> str:
-    """Write what drops old ticks, never the newest one."""
+    """Return the function body that drops old ticks, never the newest one."""
     names = ", ".join(f"'{name}'" for name in LOOKS)
     return OLD_TICKS.format(s=s, looks=len(LOOKS), names=names)
 
@@ -242,7 +242,7 @@ def extend(connection: Connection, namespace: str, ahead: int) -> int:
 
 
 def is_dropped(connection: Connection, namespace: str, txid: int) -> bool:
-    """Tell whether the partition of a number was there and is dropped; one that is just exchanged is waited for."""
+    """Return whether the partition of a number existed and is dropped; wait while one is being replaced."""
     connection.execute(text(ONE_BY_ONE), {"name": f'"{namespace}".partitions'})
     there = bounds(connection, namespace, "op")
     return bool(there) and txid < there[-1][1] and not any(low <= txid < high for low, high in there)
@@ -253,5 +253,5 @@ def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int
     rows: Sequence[tuple[str, str | None]] = [
         (row[0], row[1]) for row in connection.execute(text(LIST), {"parent": f'"{namespace}".{table}'})
     ]
-    found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # none of one that a rival just dropped
+    found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # None if another process just dropped it
     return sorted((int(match[1]), int(match[2])) for match in found if match)

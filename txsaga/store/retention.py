@@ -1,8 +1,8 @@
 """
-What is still needed below a number: as long as one of these questions is answered yes, no partition below it goes.
+What is still needed below a transaction number: while one of these queries is true, no partition below it is dropped.
 
-What a drop spares (see `spared.py`) is not asked for. If a question were missing, a drop would take what somebody
-has not read or settled.
+Rows that a drop spares (see `NOT_SPARED`) do not count as needed. If a query were missing, a drop would delete what
+has not been read or settled.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from txsaga.store import schema
 from txsaga.store.connection import transaction
 
 SHARE = 10
-"""Of the rows of a partition, one in so many at most is copied; no more rows than of all its numbers."""
+"""At most one row in this many of a partition is copied, and at most one row per this many of its numbers."""
 BYTES = 256 * 1024 * 1024
-"""Bodies that are copied at most: who decides one of them waits for the copy."""
+"""Bytes of bodies copied at most: a decision about one of them waits for the copy."""
 FAR = "interval '1 hour'"
-"""What is due sooner is waited for."""
+"""What is due sooner keeps its partition."""
 
 NOT_SPARED = f"""NOT EXISTS (SELECT FROM {{s}}.doubt d WHERE d.txid = {{txid}} AND d.parked IS NOT NULL)
       AND NOT EXISTS (SELECT FROM {{s}}.scheduled w WHERE w.txid = {{txid}} AND w.at > clock_timestamp() + {FAR})"""
 
-# Is anything spared between :low and :bound? Where nothing is, no half and no decision is looked at.
+# Is anything spared between :low and :bound? If not, no half and no decision is read.
 SOME = f"""
 SELECT EXISTS (SELECT FROM {{s}}.doubt d WHERE d.txid >= :low AND d.txid < :bound AND d.parked IS NOT NULL)
     OR EXISTS (SELECT FROM {{s}}.scheduled w
                 WHERE w.txid >= :low AND w.txid < :bound AND w.at > clock_timestamp() + {FAR})"""
 
-# Is anything spared in this partition that is not to be copied? There may be nothing beside it, or too much of it.
+# Is anything spared in this partition that is not to be copied? It may be all there is, or too much.
 LEFT = f"""
 WITH k AS MATERIALIZED (
     SELECT txid FROM (
@@ -52,8 +52,8 @@ SELECT EXISTS (SELECT FROM k) AND NOT (
              LIMIT {SHARE} * (SELECT count(*) FROM r)) a)
         >= {SHARE} * (SELECT count(*) FROM r))"""
 
-# Asked when nobody may write to the partition and nothing in it is needed: all that is undecided is spared then. So
-# that is what is copied, and one that was resumed since the last look goes along.
+# Asked when the partition is locked against writers and nothing in it is needed: all that is undecided is spared then.
+# So that is what is copied, including a transaction that was resumed since the last check.
 SPARES = """
 SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid >= :low AND h.txid < :bound
                   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))
@@ -63,19 +63,19 @@ COPY = """
 INSERT INTO {s}.%I SELECT h.* FROM {s}.half h
  WHERE h.txid >= %s AND h.txid < %s AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid)"""
 
-# Rows of a transaction in other tables go where no half of it was copied, and it is not open.
+# Rows of a transaction in other tables are deleted if no half of it was copied, and it is not open.
 NOBODYS = """NOT EXISTS (SELECT FROM {s}.%I h WHERE h.txid = x.txid)
  AND NOT EXISTS (SELECT FROM {s}.tx t WHERE t.txid = x.txid
                     AND t.state IN (''active'', ''ended'', ''prepared'', ''parked''))"""
 
 
 def some(s: str) -> str:
-    """Write the question whether anything from :low to :bound is spared."""
+    """Return SQL that asks whether anything from :low to :bound is spared."""
     return SOME.format(s=s).strip()
 
 
 def left(s: str) -> str:
-    """Write the question whether the partition from :low to :bound is left as it is."""
+    """Return SQL that asks whether the partition from :low to :bound is left as it is."""
     return LEFT.format(s=s, most=schema.SPAN // SHARE, bytes=BYTES).strip()
 
 
@@ -84,7 +84,7 @@ SELECT last_txid + 1 FROM {s}.tick WHERE EXISTS (SELECT FROM {s}.topic WHERE ret
  ORDER BY id DESC LIMIT 1"""
 WEIGHED = "SELECT DISTINCT low FROM {s}.weight"
 
-# Every topic gets a row, so that a partition in which nobody was given an offset counts as weighed too.
+# Every topic gets a row, so that a partition without an assigned offset counts as weighed too.
 WEIGH = """
 INSERT INTO {s}.weight (low, topic, bytes, first)
 SELECT :low, t.id, coalesce(sum(octet_length(h.body)), 0), min(l.at) FROM {s}.topic t
@@ -95,13 +95,13 @@ SELECT :low, t.id, coalesce(sum(octet_length(h.body)), 0), min(l.at) FROM {s}.to
                             AND h.txid >= :low AND h.txid < :high) ON q.topic = t.id
  GROUP BY t.id ON CONFLICT DO NOTHING"""
 
-# Behind a message lies what got its offset later: an old number that was decided late has new ones before it.
+# What got its offset later counts as newer: an old transaction that was decided late comes after new ones.
 BEHIND = """(SELECT coalesce(sum(w.bytes), 0) FROM {s}.weight w
               WHERE w.topic = t.id AND w.low >= :bound AND w.first >= l.at)"""
 
 
 def weigh(engine: Engine, namespace: str, bounds: Sequence[tuple[int, int]]) -> None:
-    """Weigh the partitions that became full, if a topic is kept by size."""
+    """Store the sizes of partitions that became full, if a topic is kept by size."""
     s = f'"{namespace}"'
     with transaction(engine) as connection:
         full_below = connection.execute(text(FULL_BELOW.format(s=s))).scalar_one_or_none() or 0
@@ -112,11 +112,11 @@ def weigh(engine: Engine, namespace: str, bounds: Sequence[tuple[int, int]]) -> 
                 connection.execute(text(WEIGH.format(s=s)), {"low": low, "high": high})
 
 
-# Is a message within what its topic keeps? Without limits it is; of two limits, either one lets it go.
+# Is a message within its topic's limits? Without limits it is; of two, either one releases it.
 KEPT = """(l.at <= clock_timestamp() - t.retention_seconds * interval '1 second') IS NOT TRUE
       AND (t.retention_bytes <= {behind}) IS NOT TRUE"""
 
-# Is anything below :bound still needed? The cheapest question first: where a topic is kept, it is the last one.
+# Is anything below :bound still needed? The cheapest query first: if it finds one, no other runs.
 NEEDED = (
     # the oldest message of a queue is kept
     """
@@ -127,16 +127,16 @@ SELECT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
     """
 SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
                   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid) AND {unspared_half})""",
-    # bound to an open transaction
+    # a transaction is open
     """
 SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked')
                   AND {unspared_tx})""",
-    # a resource has not acknowledged, or stands against the decision
+    # a branch is not finished, or was settled against the decision
     """
 SELECT EXISTS (SELECT FROM {s}.branch b
                 WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten')
                   AND {unspared_branch})""",
-    # a saga is not undone to its end, or not done
+    # a saga is not completely done or undone
     """
 SELECT EXISTS (SELECT FROM {s}.saga g WHERE g.txid < :bound AND {unspared_saga})""",
     # the newest message of a topic is kept
@@ -145,14 +145,14 @@ SELECT EXISTS (SELECT FROM {s}.topic t
                  JOIN LATERAL (SELECT max(l.at) AS at FROM {s}.log l JOIN {s}.queue q USING (qid)
                                 WHERE l.txid < :bound AND q.topic = t.id) l ON l.at IS NOT NULL
                 WHERE {kept})""",
-    # a group has not read it; where no group reads, there is nobody to wait for
+    # a consumer group has not read it; without any group there is nothing to wait for
     """
 SELECT EXISTS (SELECT FROM {s}.log l
                 WHERE l.txid < :bound
                   AND l.base + l.n > (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
                                               WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
                                         FROM {s}.cursor c WHERE c.qid = l.qid))""",
-    # not given out
+    # committed, without an offset
     """
 SELECT EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1
                   AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
@@ -162,7 +162,7 @@ SELECT EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < 
 
 
 def needed(s: str) -> list[str]:
-    """Write the questions whether anything below :bound is still needed."""
+    """Return the queries that ask whether anything below :bound is still needed."""
     parts = {
         "kept": KEPT.format(behind=BEHIND.format(s=s)),
         "unspared_half": NOT_SPARED.format(s=s, txid="h.txid"),

@@ -1,7 +1,7 @@
 """
-What a database login may do in a namespace: four rights, which one login may hold together.
+The four rights of a database login in a namespace; one login may hold several.
 
-They are granted in the database and checked there; a program only asks which it has. If that answer were wrong, the
+They are granted and checked in the database; a program only asks which ones it has. If that answer were wrong, the
 database would still refuse what was not granted.
 """
 
@@ -9,12 +9,12 @@ from enum import StrEnum
 
 
 class Right(StrEnum):
-    """What somebody may do."""
+    """One right of a login."""
 
     PRODUCER = "producer"  # send, and decide what its own groups sent
-    CONSUMER = "consumer"  # read what is decided
-    OPERATOR = "operator"  # topics, groups, dead letters, decisions by hand; no bodies of what is undecided
-    ENGINE = "engine"  # dispatch, check back, commit what is due, make room
+    CONSUMER = "consumer"  # read committed messages
+    OPERATOR = "operator"  # topics, groups, dead letters, manual decisions; no bodies of undecided messages
+    ENGINE = "engine"  # dispatch, check back, commit what is due, add and drop partitions
 
 
 EVERY_RIGHT = frozenset(Right)

@@ -1,12 +1,12 @@
 """
 The table of rights: which privileges each right needs on each object of a namespace.
 
-It names every table for every right, also where that is nothing, so that a new table can't be forgotten; a test holds
-it. Rows that a right must not reach in a table that it may touch are kept from it by policies (see the migrations),
-and what can't be said by either is done by functions.
+It names every table for every right, even if the right needs nothing there, so that a new table can't be forgotten; a
+test checks that. Policies hide rows that a right must not reach in a table that it may use (see the migrations), and
+functions do what neither can express.
 
-What `may` grants is the sign of a right. Whatever else somebody was granted by hand, without it no policy lets him in.
-It is REFERENCES, which means nothing by itself: whoever may read everything there is does not get every right by it.
+A grant on `may` is the mark of a right. Without it no policy admits a role, even with other grants made by hand.
+The mark is REFERENCES, which has no effect of its own: a role that may read everything does not get every right by it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = re.compile(r"[A-Z]+")
 
 
 class Needs(NamedTuple):
-    """What each right needs on one object, as a GRANT says it."""
+    """What each right needs on one object, in GRANT syntax."""
 
     producer: str = ""
     consumer: str = ""
@@ -51,7 +51,7 @@ DECLARED = "UPDATE (name, attempt, kind, resource, input, compensation)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
-# What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
+# Not message, born, body: with these copies for a replay a login could forge messages to a group.
 CLAIMED = (
     "SELECT, INSERT (grp, qid, base, size, open, attempts, until, receipt, member, key, history), "
     "UPDATE (open, attempts, until, receipt, member, txid, retry, history), DELETE"
@@ -179,7 +179,7 @@ FUNCTIONS = {
 
 
 def privileges(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a right needs in a (quoted) namespace: privileges, and on what; functions by their full names."""
+    """Yield the privileges of a right in a (quoted) namespace, each with its object; `functions` are full names."""
     yield "USAGE", f"SCHEMA {s}"
     for kind, objects in (("TABLE", TABLES), ("SEQUENCE", SEQUENCES)):
         for name, needs in objects.items():
@@ -191,7 +191,7 @@ def privileges(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str
 
 
 def needed(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the objects that a right needs, each with each word of its privileges."""
+    """Yield the objects that a right needs, once for each privilege."""
     for wanted, on in privileges(right, s, functions):
         kind, _, name = on.partition(" ")
         if kind != "SCHEMA":

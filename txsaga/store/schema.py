@@ -1,7 +1,7 @@
 """
-The tables of a namespace, as they are now.
+The tables of a namespace in the current schema.
 
-Columns and constraints are named here once; `statements.py` and `hot.py` use them, the migrations lead to
+Columns and constraints are named here once; the `*_store.py` modules use them, the migrations lead to
 them, and a test compares the two. Tables carry no schema name: the engine translates it to the namespace.
 """
 
@@ -65,7 +65,7 @@ from txsaga.store.types import metadata as metadata
 SPAN = 1_000_000
 """Transaction numbers per partition."""
 
-tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on rising numbers
+tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on ascending numbers
 
 store = Table(
     "store",
@@ -76,15 +76,15 @@ store = Table(
     Column("births", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),  # see StoreId
     Column("system_identifier", BigInteger, nullable=False),
     Column("timeline", String, nullable=False),
-    Column("place", String, nullable=False),  # database and namespace by their oids: a copy has others
-    Column("token_inner", LargeBinary, nullable=False),  # HMAC pads of a random key, identity mixed in
+    Column("place", String, nullable=False),  # oids of database and namespace: a copy has other ones
+    Column("token_inner", LargeBinary, nullable=False),  # HMAC pads of a random key, with the identity
     Column("token_outer", LargeBinary, nullable=False),
     Column("token_key", LargeBinary, nullable=False),
     Column("rejecting", Boolean, nullable=False, server_default=FALSE),
-    Column("cluster", String),  # the one that it belongs to
+    Column("cluster", String),  # the cluster it belongs to
 )
 
-may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
+may = Table(  # has no rows: REFERENCES on a column is the right of that name, so only the catalog records rights
     "may",
     metadata,
     *(Column(right.value, Boolean) for right in Right),
@@ -103,10 +103,10 @@ topic = Table(
 weight = Table(
     "weight",
     metadata,
-    Column("low", BigInteger, nullable=False),  # of a full partition
+    Column("low", BigInteger, nullable=False),  # lower bound of a full partition
     Column("topic", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("first", Moment),  # when the first of them got its offset
+    Column("first", Moment),  # when the first message got its offset
     PrimaryKeyConstraint("low", "topic"),
 )
 
@@ -118,7 +118,7 @@ queue = Table(
     Column("idx", Integer, nullable=False),
     Column("tail", BigInteger, nullable=False, server_default=ZERO),
     Column("head", BigInteger, nullable=False, server_default=ZERO),
-    Column("reached", Snapshot),  # only while its log is blocked: what it was dispatched up to
+    Column("reached", Snapshot),  # only while its log is blocked: it was dispatched up to here
     UniqueConstraint("topic", "idx"),
     postgresql_with={"fillfactor": 50},
 )
@@ -129,10 +129,10 @@ producer_group = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
-    Column(  # what it says otherwise than the engine; every sweep reads its least age, so that is readable
+    Column(  # overrides of the engine's settings; every sweep reads min_age, so that must be readable
         "checks", JSONB, CheckConstraint(readable("checks", "min_age")), nullable=False, server_default=EMPTY
     ),
-    Column("role", String),  # the database role that may act for it; without one every producer may
+    Column("role", String),  # the database role that may act for it; if NULL, every producer may
 )
 
 resource = Table(
@@ -150,7 +150,7 @@ half = Table(
     metadata,
     Column("txid", BigInteger, nullable=False),
     Column("born", Moment, nullable=False, server_default=NOW),
-    Column("batch", BigInteger, nullable=False, server_default=ZERO),  # finds a batch whose COMMIT was not answered
+    Column("batch", BigInteger, nullable=False, server_default=ZERO),  # finds a batch whose COMMIT went unanswered
     Column("pgroup", Integer, nullable=False),
     Column("qid", Integer, nullable=False),
     Column("part", Integer, nullable=False, server_default=ZERO),
@@ -164,7 +164,7 @@ half = Table(
     PrimaryKeyConstraint("txid", "part", "attempt", "qid", "chunk"),
     postgresql_partition_by="RANGE (txid)",
 )
-# Compressing small bodies costs more than it saves, and substring reads need them plain.
+# Compressing small bodies costs more than it saves, and substring reads need them uncompressed.
 event.listen(
     half,
     "after_create",
@@ -218,10 +218,10 @@ tx = Table(
     Column("evidence", Integer),
     Column("opened", Moment, nullable=False, server_default=NOW),
     Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
-    Column("run", String),  # the flow that it belongs to
-    Column("coordinator", Uuid),  # the store whose branch it is, until that is finished or forgotten
-    Column("lease", Double),  # of a flow: seconds in which somebody must be heard of
-    UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
+    Column("run", String),  # the flow it belongs to
+    Column("coordinator", Uuid),  # the store that has it as a branch, until that is finished or forgotten
+    Column("lease", Double),  # of a flow: seconds within which a process must touch it
+    UniqueConstraint("pgroup", "key", "epoch"),  # one transaction per key and epoch
 )
 Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
 Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
@@ -231,7 +231,7 @@ part = Table(
     metadata,
     Column("txid", BigInteger, nullable=False),
     Column("part", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),  # the one that won
+    Column("attempt", Integer, nullable=False),  # the one that counts
     PrimaryKeyConstraint("txid", "part"),
 )
 
@@ -281,7 +281,7 @@ consumer_group = Table(
     Column("dead_letters", Boolean, nullable=False, server_default=text("true")),
     Column("first_retry", Interval, CheckConstraint(lifelong("first_retry")), nullable=False),
     Column("longest_retry", Interval, CheckConstraint(lifelong("longest_retry")), nullable=False),
-    Column("expires", Interval, CheckConstraint(lifelong("expires"))),  # without it the group stays for ever
+    Column("expires", Interval, CheckConstraint(lifelong("expires"))),  # if NULL, the group never expires
     Column("seen", Moment, CheckConstraint(finite("seen")), nullable=False, server_default=NOW),
 )
 
@@ -292,16 +292,16 @@ claim = Table(
     Column("qid", Integer, nullable=False),
     Column("base", BigInteger, nullable=False),
     Column("size", Integer, nullable=False),
-    Column("open", BigInteger, nullable=False),  # one bit for each message that is to be done
+    Column("open", BigInteger, nullable=False),  # one bit for each message still to be processed
     Column("attempts", Integer, nullable=False),
-    Column("until", Moment, nullable=False),  # from then on anybody may take it
+    Column("until", Moment, nullable=False),  # from then on any member may take it
     Column("receipt", BigInteger),  # of the member that holds it
     Column("member", String),
-    Column("key", BigInteger),  # in a group that keeps order: nothing behind it with this key is handed out
+    Column("key", BigInteger),  # in an ordered group: no later message with this key is delivered
     Column("txid", BigInteger),  # only this transaction's decision ends it
-    Column("retry", Interval, CheckConstraint(lifelong("retry"))),  # how long it rests if that rolls back
-    Column("history", JSONB),  # why it came again, each time
-    Column("message", String),  # of a dead letter that is replayed: id, birth and content
+    Column("retry", Interval, CheckConstraint(lifelong("retry"))),  # delay of the next delivery if that rolls back
+    Column("history", JSONB),  # the reason for each redelivery
+    Column("message", String),  # of a replayed dead letter: id, time of birth and content
     Column("born", Moment),
     Column("body", LargeBinary),
     PrimaryKeyConstraint("grp", "qid", "base", "size"),
@@ -347,10 +347,10 @@ doubt = Table(
     Column("pgroup", Integer, nullable=False),
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
     Column("check_at", Moment, CheckConstraint(finite("check_at")), nullable=False, server_default=NOW),
-    Column("resumed", Moment),  # from then on its total time counts anew
+    Column("resumed", Moment),  # its total time counts from here
     Column("checks", Integer, nullable=False, server_default=ZERO),
-    Column("parked", String),  # why it is out of checks
-    Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
+    Column("parked", String),  # why it is not checked any more
+    Column("remarks", JSONB, nullable=False, server_default=NONE),  # results of the latest checks
 )
 
 Index("doubt_due", doubt.c.check_at, postgresql_where=doubt.c.parked.is_(None))
@@ -363,7 +363,7 @@ question = Table(
     Column("member", String, nullable=False),
     Column("asked", Moment, nullable=False, server_default=NOW),
     Column("patience", Interval, CheckConstraint(lifelong("patience")), nullable=False),
-    Column("until", Moment),  # since its member took it up
+    Column("until", Moment),  # set once its member took it up
 )
 Index("question_member", question.c.member, question.c.asked, postgresql_where=question.c.until.is_(None))
 
@@ -401,5 +401,5 @@ audit = Table(
     Column("what", String, nullable=False),
     Column("who", String, nullable=False),
     Column("why", String, nullable=False),
-    Column("login", String, server_default=text("SESSION_USER")),  # nobody is granted to write it
+    Column("login", String, server_default=text("SESSION_USER")),  # no role may write it
 )

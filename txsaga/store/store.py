@@ -76,7 +76,7 @@ class PostgresStore:
     ) -> PostgresStore:
         """Open the store of a URL, migrating it first when asked to.
 
-        `patience` is for a store that went away; `find` returns its URL then, where another one may be right.
+        `patience` is how long a store may be unavailable; `find` then returns its URL, which may have changed.
         """
         address, namespace = parse_url(url)
         engine = make_engine(address, namespace)
@@ -93,7 +93,7 @@ class PostgresStore:
         return cls(engine, namespace, identity, login, patience)
 
     def close(self) -> None:
-        """Give back every connection; no other is opened."""
+        """Close every connection; no new one can be opened."""
         event.listen(self.engine, "do_connect", _closed)
         self.halves.close()
         self.branches.close()
@@ -105,7 +105,7 @@ class PostgresStore:
         self.engine.dispose()
 
     def _guard(self, engine: Engine) -> None:
-        """Refuse connections that lead to another server than the one the store was opened on (R8)."""
+        """Refuse connections to a server other than the one the store was opened on (R8)."""
         identity = self.registry.identity
         sql = founding.at_home(self.namespace)
 

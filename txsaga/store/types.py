@@ -1,4 +1,4 @@
-"""Types of PostgreSQL that the tables use, and constraints that come from the words of the model."""
+"""PostgreSQL types that the tables use, and constraints, some of them from the model's enums."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ class Xid8(UserDefinedType[int]):
     cache_ok = True
 
     def get_col_spec(self, **_: object) -> str:
-        """Name the type."""
+        """Return the type's name."""
         return "xid8"
 
 
@@ -23,27 +23,27 @@ class Snapshot(UserDefinedType[str]):
     cache_ok = True
 
     def get_col_spec(self, **_: object) -> str:
-        """Name the type."""
+        """Return the type's name."""
         return "pg_snapshot"
 
 
 def one_of(column: str, values: type[StrEnum]) -> str:
-    """Write the constraint that holds a column to the words of an enum."""
+    """Return the constraint that limits a column to the values of an enum."""
     return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
 
 
 def finite(column: str) -> str:
-    """Write the constraint that a moment comes: for what waits for one that never does, nobody would look again."""
+    """Return the constraint that a moment is finite: a row that waits for an infinite one would never be due."""
     return f"isfinite({column})"
 
 
 def lifelong(column: str) -> str:
-    """Write the constraint that a time can be added to a moment: where it can't, a statement for many fails for all."""
+    """Return the constraint that an interval can be added to a moment: one that can't fails a whole statement."""
     return f"{column} BETWEEN interval '0' AND interval '36500 days'"
 
 
 def readable(column: str, name: str) -> str:
-    """Write the constraint that a member of a JSON document is absent, or seconds that can be added to a moment."""
+    """Return the constraint that a JSON member is absent, or a number of seconds that can be added to a moment."""
     return (
         f"CASE WHEN {column} ->> '{name}' IS NULL THEN true WHEN jsonb_typeof({column} -> '{name}') = 'number' "
         f"THEN ({column} ->> '{name}')::float8 BETWEEN 0 AND 3153600000 ELSE false END"
@@ -58,5 +58,5 @@ Moment = DateTime(timezone=True)
 
 metadata = MetaData()
 
-# A domain, since a constraint of a table is read anew by every statement that writes a row.
+# A domain: every statement that writes a row would load a table's constraint again.
 Decided = DOMAIN("tx_decision", SmallInteger(), check="VALUE IN (1, 2)", metadata=metadata)

@@ -1,7 +1,7 @@
 """
-Values of the hot path in PostgreSQL's binary form, an array by one `struct` call.
+Values of the hot path in PostgreSQL's binary format; an array takes one `struct` call.
 
-The driver's own list dumper walks every element in Python; these values carry finished bytes, so a batch of
+The driver's own list dumper handles every element in Python; these values are encoded already, so a batch of
 hundreds of bodies costs one join.
 """
 
@@ -18,7 +18,7 @@ _HEADER = struct.Struct(">iiiii")
 
 
 class Value(bytes):
-    """Finished bytes of a value of some type."""
+    """The encoded bytes of a value of some type."""
 
     oid: ClassVar[int]
 
@@ -101,105 +101,105 @@ class BytesArray(Value):
     oid = 1001
 
 
-@lru_cache(maxsize=1024)  # groups, queues, decisions: the same few again and again
+@lru_cache(maxsize=1024)  # groups, queues, decisions: the same few values recur
 def int4(value: int) -> Int4:
-    """Lay out int4."""
+    """Encode int4."""
     return Int4(value.to_bytes(4, "big", signed=True))
 
 
 def int4_or_null(value: int | None) -> Int4 | None:
-    """Lay out int4 or NULL."""
+    """Encode int4 or NULL."""
     return None if value is None else int4(value)
 
 
 def int8(value: int) -> Int8:
-    """Lay out int8."""
+    """Encode int8."""
     return Int8(value.to_bytes(8, "big", signed=True))
 
 
 def uuid(value: UUID) -> Uuid:
-    """Lay out uuid."""
+    """Encode uuid."""
     return Uuid(value.bytes)
 
 
 def text(value: str) -> Text:
-    """Lay out text."""
+    """Encode text."""
     return Text(value.encode())
 
 
 def float8(value: float) -> Float8:
-    """Lay out float8."""
+    """Encode float8."""
     return Float8(struct.pack(">d", value))
 
 
 def int4_array(values: Sequence[int]) -> Int4Array:
-    """Lay out int4[], whatever its length."""
+    """Encode int4[] of any length."""
     return Int4Array(_fixed(_INT4, "i", 4, values))
 
 
 def int8_array(values: Sequence[int]) -> Int8Array:
-    """Lay out int8[], whatever its length."""
+    """Encode int8[] of any length."""
     return Int8Array(_fixed(_INT8, "q", 8, values))
 
 
 def text_array(values: Sequence[str]) -> TextArray:
-    """Lay out text[], whatever its length."""
+    """Encode text[] of any length."""
     return TextArray(_varying(_TEXT, [value.encode() for value in values]))
 
 
 def bytea_array(values: Sequence[bytes]) -> BytesArray:
-    """Lay out bytea[], whatever its length."""
+    """Encode bytea[] of any length."""
     return BytesArray(_varying(_BYTEA, values))
 
 
 def float8_array(values: Sequence[float]) -> Float8Array:
-    """Lay out float8[], whatever its length."""
+    """Encode float8[] of any length."""
     return Float8Array(_fixed(_FLOAT8, "d", 8, values))
 
 
 def bool_array(values: Sequence[bool]) -> BoolArray:
-    """Lay out bool[], whatever its length."""
+    """Encode bool[] of any length."""
     return BoolArray(_fixed(_BOOL, "?", 1, values))
 
 
 def texts(values: Sequence[str]) -> Text | TextArray:
-    """Lay out a column of text."""
+    """Encode a column of text."""
     if len(values) == 1:
         return text(values[0])
     return text_array(values)
 
 
 def int4s(values: Sequence[int]) -> Int4 | Int4Array:
-    """Lay out a column of int4: a plain value when it has one row."""
+    """Encode a column of int4: a plain value if it has one row."""
     return int4(values[0]) if len(values) == 1 else int4_array(values)
 
 
 def int4s_or_null(values: Sequence[int | None]) -> Int4 | Int4Array | None:
-    """Lay out a column of int4 that may hold NULL."""
+    """Encode a column of int4 that may hold NULL."""
     if len(values) == 1:
         return int4_or_null(values[0])
     return Int4Array(_nullable(_INT4, ">ii", 4, values))
 
 
 def float8s_or_null(values: Sequence[float | None]) -> Float8 | Float8Array | None:
-    """Lay out a column of float8 that may hold NULL."""
+    """Encode a column of float8 that may hold NULL."""
     if len(values) == 1:
         return None if values[0] is None else float8(values[0])
     return Float8Array(_nullable(_FLOAT8, ">id", 8, values))
 
 
 def int8s(values: Sequence[int]) -> Int8 | Int8Array:
-    """Lay out a column of int8."""
+    """Encode a column of int8."""
     return int8(values[0]) if len(values) == 1 else int8_array(values)
 
 
 def bools(values: Sequence[bool]) -> Bool | BoolArray:
-    """Lay out a column of bool."""
+    """Encode a column of bool."""
     return Bool(b"\x01" if values[0] else b"\x00") if len(values) == 1 else BoolArray(_fixed(_BOOL, "?", 1, values))
 
 
 def byteas(values: Sequence[bytes]) -> Bytes | BytesArray:
-    """Lay out a column of bytea."""
+    """Encode a column of bytea."""
     return Bytes(values[0]) if len(values) == 1 else bytea_array(values)
 
 

@@ -1,9 +1,9 @@
 """
-Prepared statements straight on libpq: the driver's cursors cost as much per call as the server's insert.
+Prepared statements directly on libpq: the driver's cursors cost as much per call as the server's insert.
 
-`exchange` sends all its calls in one round trip; outside a transaction they are ONE implicit transaction. Within a loop
-it waits as a task does, whose cancellation comes behind the answer.
-Errors are the driver's own; whoever owns the connection knows what a broken one means.
+`exchange` sends all its calls in one round trip; outside a transaction they are ONE implicit transaction. Within an
+event loop it waits as a task does, and a cancellation takes effect after the answer.
+Errors are the driver's own; the owner of the connection knows what a broken one means.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Call(NamedTuple):
-    """A statement with its values, in the order of their numbers."""
+    """A statement with the values of its numbered parameters."""
 
     sql: str
     values: Sequence[Value | None]
 
 
 class LibpqSession:
-    """One session and what was prepared in it."""
+    """One session and the statements prepared in it."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._pgconn: PGconn = connection.pgconn
@@ -45,7 +45,7 @@ class LibpqSession:
         self._lookout = SpinWait()
 
     def hung_up(self) -> bool:
-        """Tell whether the server left while nothing was under way: what is not sent yet is not in doubt."""
+        """Return whether the server closed the session while idle: nothing unsent is in doubt."""
         try:
             while self._readable.poll(0):
                 self._pgconn.consume_input()
@@ -56,7 +56,7 @@ class LibpqSession:
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run statements, each once the one before it succeeded; return the rows of each.
 
-        One that returns none has a row with the number of those it wrote. Who is alone looks out for the answer.
+        A statement without a result gets a row with its count of affected rows. `alone` polls for the answer.
         """
         if len(calls) == 1:
             return self.read(self._single(*calls, alone=alone))
@@ -65,28 +65,28 @@ class LibpqSession:
         return self.read(self.answers(alone=alone))
 
     def begin(self, calls: Sequence[Call]) -> None:
-        """Send statements; the server works on them, and what they do is nowhere to be seen."""
+        """Send statements; the server works on them, and the effects stay invisible until `conclude`."""
         names = [self.prepared(call) for call in calls]
         self._pgconn.enter_pipeline_mode()
         for name, call in zip(names, calls, strict=True):
             self._pgconn.send_query_prepared(name, call.values, [1] * len(call.values), 1)
 
     def hand_over(self) -> None:
-        """Let the server begin with what was sent."""
+        """Flush, so that the server starts."""
         flush(self._pgconn)
 
     def add(self, call: Call) -> None:
-        """Send one statement more, which is prepared already."""
+        """Send one more statement, which is prepared already."""
         self._pgconn.send_query_prepared(self._prepared[call.sql], call.values, [1] * len(call.values), 1)
 
     def read(self, answers: Sequence[PGresult]) -> list[Rows]:
-        """Return the rows of each statement; raise what was refused."""
+        """Return the rows of each statement; raise if one was refused."""
         for result in answers:
             _require_success(result)
         return [self._rows(result) for result in answers]
 
     def prepared(self, call: Call) -> bytes:
-        """Return the name of a call's statement in this session, which prepares it once."""
+        """Return the name of a call's statement in this session, preparing it once."""
         name = self._prepared.get(call.sql)
         if name is None:
             name = b"txsaga_%d" % len(self._prepared)
@@ -98,14 +98,14 @@ class LibpqSession:
         return name
 
     def _rows(self, result: PGresult) -> Rows:
-        """Read all rows of an answer, by the loaders of the driver."""
+        """Read all rows of an answer with the driver's loaders."""
         if result.status == ExecStatus.COMMAND_OK:
             return [(result.command_tuples,)]
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
     def _single(self, call: Call, *, alone: bool) -> list[PGresult]:
-        """Run one statement without a pipeline; what went wrong at its COMMIT comes behind its own result."""
+        """Run one statement without a pipeline; an error at its COMMIT comes after its own result."""
         self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
         return self._results(alone=alone)
 
@@ -121,12 +121,12 @@ class LibpqSession:
         return results
 
     def conclude(self) -> None:
-        """Commit what was begun, where all of it succeeds."""
+        """Commit the begun transaction, if all of it succeeds."""
         self._pgconn.pipeline_sync()
         flush(self._pgconn)
 
     def answers(self, *, alone: bool = False) -> list[PGresult]:
-        """Wait for the answers to what was concluded."""
+        """Wait for the answers of the concluded transaction."""
         pgconn, results = self._pgconn, list[PGresult]()
         if alone and current_fiber() is None:
             self._lookout.look(self._readable)
@@ -140,7 +140,7 @@ class LibpqSession:
         return results
 
     def _received(self) -> PGresult | None:
-        """Wait for what comes next; None at the end of an answer."""
+        """Wait for the next result; return None at the end of an answer."""
         while self._pgconn.is_busy():
             aside = current_fiber()
             if aside is None:
@@ -160,6 +160,6 @@ def _require_success(result: PGresult) -> None:
         raise psycopg.OperationalError(message)
     try:
         kind = psycopg.errors.lookup(state)
-    except KeyError:  # a state of somebody's own, as a trigger may raise one
+    except KeyError:  # a custom SQLSTATE, as a trigger may raise
         kind = psycopg.DatabaseError
     raise kind(message)

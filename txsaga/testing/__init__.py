@@ -1,12 +1,12 @@
 """
-What tests of your own can use: the kill harness, one round of check-back, and the contract of a participant.
+Helpers for your own tests: the kill harness, one round of check-back, and the contract of a participant.
 
 - `txsaga.testing.kill`: observers that kill their process at a fact, or record every fact
 - `txsaga.testing.checking`: one round of check-back in the calling thread
-- `ParticipantContract`: what a participant of two-phase commit must do; subclass it and give it its fixtures
-- `FakeClock`: a clock that moves only when told to
+- `ParticipantContract`: what a participant of two-phase commit must do; subclass it and provide its fixtures
+- `FakeClock`: a clock that moves only when advanced
 
-Each is loaded when it is first used: a process that is to be killed loads this package without pytest.
+Each is loaded on first use: a process that is to be killed loads this package without pytest.
 """
 
 import sys

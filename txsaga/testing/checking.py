@@ -1,4 +1,4 @@
-"""One round of check-back in the caller's thread: what would run in the background, in its order."""
+"""One round of check-back in the caller's thread: the background work, in its order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from txsaga.core.kernel import Kernel
 
 
 def check_once(kernel: Kernel, profile: CheckProfile | None = None) -> int:
-    """Enlist this process, run a round, answer what it asks here; return how many transactions the round dealt with."""
-    Heartbeat(kernel).enlist()  # it holds nothing: what is open here plays what a dead process left
+    """Enlist this process, run a round, answer its questions here; return how many transactions the round handled."""
+    Heartbeat(kernel).enlist()  # holds no lease: transactions open here act as those of a dead process
     done = CheckBack(kernel, profile).run_once()
     answering = AnswerRole(kernel)
     while answering.run_once():

@@ -1,4 +1,4 @@
-"""A clock that stands until it is moved."""
+"""A clock that moves only when it is advanced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ START = pendulum.datetime(2026, 1, 1, 12, tz="UTC")
 
 
 class FakeClock:
-    """Tells the time it was given; any number of threads may ask and move it."""
+    """Returns the time it was set to; any number of threads may read and advance it."""
 
     def __init__(self, start: datetime = START) -> None:
         if start.tzinfo is None:
@@ -20,10 +20,10 @@ class FakeClock:
         self._lock = Lock()
 
     def __call__(self) -> datetime:
-        """Tell the time."""
+        """Return the time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move the time on."""
+        """Advance the time."""
         with self._lock:
             self._now += timedelta(seconds=seconds)

@@ -1,12 +1,12 @@
 """
-The kill harness: observers of facts that kill their own process, or write down where it could be killed.
+The kill harness: observers of facts that kill their own process, or record where it could be killed.
 
     TXSAGA_OBSERVERS=txsaga.testing.kill:recorder TXSAGA_FACTS=points.txt   every fact, with its count
     TXSAGA_OBSERVERS=txsaga.testing.kill:observer TXSAGA_KILL=Decided:1     SIGKILL at the first Decided
 
-Run a program once with the recorder, then once for each point with the observer, start it again and look
-whether everything still agrees. Both count per process, from its first fact or its fork on. They must not
-do anything else: a killed process runs no handler and flushes nothing, as if the power had failed.
+Run a program once with the recorder, then once for each point with the observer; restart it and check that everything
+is still consistent. Both count per process, from its first fact or its fork on. They must not do anything else: a
+killed process runs no handler and flushes nothing, as in a power failure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KillPoint:
         return cls(fact=fact, occurrence=int(occurrence))
 
     def __str__(self) -> str:
-        """Write it as it is read."""
+        """Return the form that `parse` reads."""
         return f"{self.fact}:{self.occurrence}"
 
 
@@ -58,7 +58,7 @@ class Count:
         self._lock = threading.Lock()
 
     def __call__(self, fact: Fact) -> KillPoint:
-        """Count a fact and return which point it is."""
+        """Count a fact and return its point."""
         with self._lock:
             self._seen[fact.name] += 1
             return KillPoint(fact=fact.name, occurrence=self._seen[fact.name])
@@ -71,13 +71,13 @@ class Killer:
         self._at, self._count = at, Count()
 
     def __call__(self, fact: Fact) -> None:
-        """Count a fact, and die if it is the one."""
+        """Count a fact, and kill the process if it is the one."""
         if self._count(fact) == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Recorder:
-    """Appends the points that its process passes to a file, one per line."""
+    """Appends the points that its process reaches to a file, one per line."""
 
     def __init__(self, path: Path) -> None:
         self._count = Count()
@@ -104,7 +104,7 @@ def recorded(path: Path) -> list[KillPoint]:
 
 
 def sample(points: Sequence[KillPoint], count: int, seed: int) -> list[KillPoint]:
-    """Draw some of the points, the same ones for the same seed, in their order."""
+    """Draw some of the points in order, the same ones for the same seed."""
     chosen = random.Random(seed).sample(range(len(points)), min(count, len(points)))
     return [points[at] for at in sorted(chosen)]
 

@@ -1,7 +1,7 @@
 """
-What every participant promises: it holds what it voted for, and does what was decided, whoever asks and how often.
+The contract of a participant: it keeps what it voted for, and does what is decided, in any process, repeatedly.
 
-Give pytest these fixtures, each of them new for a test, and take the suite in::
+Give pytest these fixtures, each new for a test, and subclass the suite::
 
     @pytest.fixture
     def participant() -> Participant: ...   # the resource, empty
@@ -45,7 +45,7 @@ _PATIENCE, _PAUSE = 20.0, 0.01
 
 
 def new_branch(number: int = 1, attempt: int = 1, *, beside: BranchId | None = None) -> BranchId:
-    """Name a branch of a transaction that nobody has seen, or one of the same transaction."""
+    """Return a branch of a new transaction, or of the transaction of `beside`."""
     return BranchId(beside.transaction if beside else StoreId(uuid4(), 1).transaction(7), number, attempt)
 
 
@@ -57,14 +57,14 @@ def begun(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 
 
 
 def voted(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 1) -> EnlistedBranch:
-    """Enlist a branch, write an item and get a yes."""
+    """Enlist a branch, write an item and get a yes vote."""
     enlisted = begun(participant, shelf, branch, item)
     assert enlisted.prepare()() is Vote.PREPARED
     return enlisted
 
 
 def patiently(call: Callable[[], Answer]) -> Answer:
-    """Ask again while the resource says later: a server takes a moment to see that a session left."""
+    """Retry while the resource raises `RetryLater`: a server takes a moment to notice that a session left."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -76,7 +76,7 @@ def patiently(call: Callable[[], Answer]) -> Answer:
 
 
 class ParticipantContract:
-    """A participant, as the port promises it."""
+    """The contract of the port, as tests."""
 
     keeps = True
     """Whether it keeps something of a committed branch until it is swept."""
@@ -173,7 +173,7 @@ class ParticipantContract:
         if participant.capabilities.sessions:
             with pytest.raises(CommunicationFailed):
                 enlisted.prepare()()
-        else:  # what was done is kept outside of this process: there is nothing to lose
+        else:  # the work is kept outside of this process: there is nothing to lose
             assert enlisted.prepare()() is Vote.PREPARED
         assert enlisted.finish(ROLLBACK)() is Finish.DONE
         enlisted.leave()
@@ -311,7 +311,7 @@ class ParticipantContract:
             heard.extend(found)
             return [branch for branch in found if branch == over]
 
-        time.sleep(_PAUSE)  # so that both lie in the past
+        time.sleep(_PAUSE)  # so that both are in the past
         before = shelf.kept(over)
         for branch in (over, asked):
             assert participant.sweep(branch.store, Ages(long, long), hear) == 0

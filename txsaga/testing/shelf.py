@@ -1,4 +1,4 @@
-"""What a contract test needs to know of one kind of resource: how to write an item, and how things go wrong there."""
+"""What a contract test must know about a kind of resource: how to write an item, and how things fail there."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Shelf(Protocol):
         """Write an item through the handle of a branch."""
 
     def items(self) -> set[int]:
-        """Return the items that are committed, as anybody else sees them; it must not wait for a branch."""
+        """Return the committed items, as other sessions see them; it must not wait for a branch."""
 
     def spoil(self, handle: object) -> None:
-        """Let the resource roll a branch back by itself, and drop the error that says so."""
+        """Make the resource roll a branch back by itself, and ignore the resulting error."""
 
     def cut(self, handle: object) -> None:
-        """Break the session under a handle, as a lost connection does; nothing where the kind has no sessions."""
+        """Break the session of a handle, as a lost connection does; do nothing if the kind has no sessions."""
 
     def overrule(self, branch: BranchId, decision: Decision) -> None:
         """Decide a prepared branch in the resource itself, as its administrator would."""
 
     def kept(self, branch: BranchId) -> bool:
-        """Tell whether the resource still keeps anything of a finished branch."""
+        """Return whether the resource still keeps anything of a finished branch."""
 
     def foreign(self) -> AbstractContextManager[None]:
-        """Hold a prepared transaction of somebody else; at the end it must still be there, and goes."""
+        """Hold a foreign prepared transaction; at the end it must still exist, and is removed."""

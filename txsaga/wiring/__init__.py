@@ -1,1 +1,1 @@
-"""The composition root: settings in, broker out. It alone knows which adapter fills which port."""
+"""The composition root: settings in, broker out. Only this package knows which adapter implements which port."""

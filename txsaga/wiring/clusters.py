@@ -1,7 +1,7 @@
 """
-Brokers bound by a policy: each by its URL or open, and the one that coordinates their transactions.
+Builds a cluster: a policy, its brokers by URL or already open, and the broker that coordinates their transactions.
 
-What can't work together is refused before a broker is opened. One that is away is looked for later.
+An invalid combination is refused before a broker is opened. An unavailable broker is retried later.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def cluster(
     retry: float = RETRY,
     seed: int | None = None,
 ) -> BrokerCluster:
-    """Bind brokers and a policy: the brokers by URL or open, and the one that coordinates their transactions.
+    """Combine a policy, its brokers (by URL or already open) and the broker that coordinates their transactions.
 
-    A broker that is away is looked at again after `retry` seconds. With `tx_log` each step of two-phase commit is
-    written to a file per broker in that folder. `seed` makes the random policy repeatable.
+    An unavailable broker is retried after `retry` seconds. With `tx_log` each step of two-phase commit is written to
+    a file per broker in that folder. `seed` makes the random policy repeatable.
     """
     found = definition if isinstance(definition, ClusterConfig) else read(name, definition)
     check(found)
@@ -75,7 +75,7 @@ def cluster(
 
 
 def check_brokers(definition: ClusterConfig, brokers: Mapping[str, str | Broker], coordinator: object) -> None:
-    """Raise `ConfigError` unless every broker can be reached and there is one coordinator where it takes one."""
+    """Raise `ConfigError` unless every broker has a URL or is open, and XA has a coordinator (and only XA does)."""
     check_kind(brokers, Mapping, "brokers", "give a URL or an open broker by each name")
     for broker in brokers.values():
         check_kind(broker, (str, Broker), "a broker", "give its URL, or open it with txsaga.connect()")

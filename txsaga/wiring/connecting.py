@@ -1,7 +1,7 @@
 """
 Settings in, broker out.
 
-What is wrong with what was passed is told before anything is opened, and what was opened is closed with the broker.
+Wrong arguments are refused before anything is opened; everything opened is closed with the broker.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from txsaga.wiring.loading import load
 from txsaga.wiring.resources import Resources
 
 AWAY = 1.0
-"""Seconds that one broker of many is waited for: another takes its place."""
+"""Seconds to wait for one broker of several; another can take its place."""
 HEARTBEAT = True
-"""Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
+"""Whether brokers renew leases on their work; tests that simulate dead owners in a live process turn it off."""
 
 
 LOWER = "give a text, in lower case"
 
 
 class PostgresHome:
-    """What only the home database can do."""
+    """The features that only the home database has."""
 
     def __init__(self, store: PostgresStore, resources: Resources, participants: Participants) -> None:
         self._store, self._resources, self._participants = store, resources, participants
@@ -80,36 +80,36 @@ class PostgresHome:
         self._resources.register(name, engine)
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:
-        """Register a participant that is no database."""
+        """Register a participant that is not a database."""
         check_kind(name, str, "the name of a participant", LOWER)
         self._resources.require_free(name)
         self._participants.enlist(name, participant)
 
     def new_member(self) -> str:
-        """Make a name that no other member of a group has."""
+        """Return a member name that is unique within its group."""
         return new_member()
 
     def jitter(self) -> float:
-        """Draw a factor around 1."""
+        """Return a random factor around 1."""
         return jitter()
 
 
 def jitter() -> float:
-    """Draw a factor around 1."""
+    """Return a random factor around 1."""
     return random.uniform(0.8, 1.2)
 
 
 def new_member() -> str:
-    """Make a name that no other process has."""
+    """Return a name that no other process has."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitter)
-"""Puts a kernel together with what every program has."""
+"""Builds a kernel with the parts that every program shares."""
 
 
 def open_store(url: str) -> PostgresStore:
-    """Migrate and open the store of a URL."""
+    """Migrate and open the store at a URL."""
     return PostgresStore.open(url, create=True)
 
 
@@ -128,13 +128,13 @@ def connect(
     warehouse: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
+    """Open the broker at a URL, at TXSAGA_URL, or on the embedded database.
 
-    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
-    check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
-    thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
-    A store that went away is waited for so many seconds of `patience` before a send fails, and one that is down at
-    the start so many seconds of `standby`. Tables that are created lie in the `warehouse`.
+    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. Questions
+    of check-back to this process are answered in `check_threads` threads, unless `answering=False`. In any case a
+    thread renews the leases of work that takes longer than two seconds, so that it is not treated as abandoned.
+    If the store becomes unavailable, a send waits `patience` seconds before it fails; if it is down at the start,
+    `connect` waits `standby` seconds. New tables are created in the `warehouse`.
     """
     passed = _checked(
         observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
@@ -181,13 +181,13 @@ def _store(address: str | None, settings: Settings, patience: float) -> Postgres
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:
-    """Name the databases of the settings and of the caller, and the brokers that take part as one."""
+    """Collect the databases of the settings and of the caller, and the brokers that act as participants."""
     brokers = {name: partial(_participant, name, url) for name, url in settings.brokers.items()}
     return Resources(settings.resources, given, brokers)
 
 
 def _others(settings: Settings, given: Mapping[str, Enlistable], found: Resources) -> Participants:
-    """Open the participants of the settings and of the caller; none has the name of a database."""
+    """Load the participants of the settings and of the caller; refuse one with the name of a database."""
     named = {name: load(place, "participant") for name, place in settings.participants.items()} | dict(given)
     for name in named:
         found.require_free(name)
@@ -201,7 +201,7 @@ def _checked(
     env: object,
     **switches: object,
 ) -> list[Observer]:
-    """Refuse what is of another kind before anything is opened; return the observers as a list."""
+    """Refuse arguments of the wrong type before anything is opened; return the observers as a list."""
     listening = list_of(observers, "observers", "give a list of functions")
     for observer in listening:
         check_function(observer, "an observer", "give a function that takes a fact")
@@ -219,7 +219,7 @@ def _checked(
 
 
 def one_of_many(url: str) -> Broker:
-    """Open another store of ours, one of a cluster or a participant; it runs no roles for us."""
+    """Open the broker of a cluster member or participant store; it runs no roles in this process."""
     return connect(url, roles=False, answering=False, patience=AWAY, env={})
 
 
@@ -240,5 +240,5 @@ def _revived_url(settings: Settings) -> str:
 def _url_of(server: EmbeddedServer) -> str:
     try:
         return server.url("txsaga", driver="psycopg", socket=True)
-    except EmbeddedDatabaseError:  # a path may be too long for a socket
+    except EmbeddedDatabaseError:  # the path may be too long for a socket
         return server.url("txsaga", driver="psycopg")

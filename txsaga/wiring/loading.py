@@ -1,4 +1,4 @@
-"""What is named in settings as module:function. A module that fails while it is loaded is told by its name."""
+"""Loads functions that settings name as module:function. If a module fails to load, the error names it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from txsaga.errors import ConfigError
 
 
-def load(name: str, what: str) -> Any:  # whoever asks for it knows what it must be
+def load(name: str, what: str) -> Any:  # the caller knows the type
     """Load a function named module:callable."""
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as reason:
         raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason
-    except (Exception, SystemExit) as raised:  # the user's module: whatever it raises is its own fault
+    except (Exception, SystemExit) as raised:  # the user's module may raise anything
         told = f"{type(raised).__name__}: {raised}"
         raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised

@@ -1,7 +1,7 @@
 """
-Databases by the names that transactions know them by, and brokers that take part as one.
+Databases, and brokers that act as participants, by the names that transactions use.
 
-If a forked child did not leave its parent's sessions alone, two processes would read each other's answers.
+A forked child must not use its parent's sessions: two processes would read each other's answers.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from txsaga.resources.participant import Participant
 from txsaga.store.connection import require_readable
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
-"""Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
+"""Connect timeout in seconds, by driver, for hosts that do not answer; the URL can override it."""
 
 THREADS = {
     **{"psycopg": "psycopg", "psycopg_async": "psycopg", "asyncpg": "psycopg"},
     **{"aiomysql": "pymysql", "asyncmy": "pymysql", "aiosqlite": "pysqlite"},
 }
-"""Which driver asks in threads what another did within an event loop."""
+"""The driver that threads use for a database, by the driver of the user's engine."""
 
 SHARED = {"host", "port"}
-"""Options that asyncpg's URLs have in common with psycopg's."""
+"""URL options that asyncpg and psycopg share."""
 
 _every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
 
@@ -49,9 +49,9 @@ os.register_at_fork(after_in_child=_leave_sessions_to_parent)
 
 
 class Resources:
-    """Registered databases by name; each engine under one name.
+    """Registered databases by name; each engine has one name.
 
-    An engine that is passed under a name that the environment names too takes its place.
+    An engine passed by the caller overrides the environment's URL of the same name.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Resources:
         _every_resources.add(self)
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
-        """Register a database; one of an engine of asyncio's is asked by an engine of our own, in threads."""
+        """Register a database; with an AsyncEngine, evidence is read through an engine of our own, in threads."""
         if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
             raise ConfigError(
                 f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
@@ -97,15 +97,15 @@ class Resources:
         if name in self._evidence:
             self._evidence[name].loops = engine
         if name in self._participants:
-            self._participants[name].loops = engine  # type: ignore[attr-defined]  # of a database
+            self._participants[name].loops = engine  # type: ignore[attr-defined]  # a database's participant
 
     def require_free(self, name: str) -> None:
-        """Refuse a name for something else than a database when a database has it."""
+        """Refuse a participant name that a database already has."""
         if name in self._engines:
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
 
     def find(self, named: object) -> tuple[str, Evidence]:
-        """Return the name and the evidence of a registered name or engine."""
+        """Return the name and evidence of a database, given its name or engine."""
         check_kind(
             named, (str, Engine, AsyncEngine), "the resource", "give the name of a registered one, or its engine"
         )
@@ -118,7 +118,7 @@ class Resources:
         return name, self._evidence[name]
 
     def participant(self, name: str) -> Participant:
-        """Return a registered database or broker as one that takes part in two-phase commit."""
+        """Return a registered database or broker as a participant in two-phase commit."""
         if name in self._brokers and name not in self._participants:
             self._participants[name] = self._brokers[name]()
             self._opened.append(self._participants[name])
@@ -130,19 +130,19 @@ class Resources:
         return self._participants[name]
 
     def close(self) -> None:
-        """Dispose of the engines that were made here."""
+        """Dispose of the engines and close the participants created here."""
         for engine in self._owned.values():
             engine.dispose()
         for participant in self._opened:
             participant.close()
 
     def leave_to_parent(self) -> None:
-        """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
+        """Drop every open session without closing it, as a forked child must: the parent uses them."""
         for engine in (*self._engines.values(), *(each.sync_engine for each in self._loops.values())):
             engine.dispose(close=False)
 
     def _where(self, name: str) -> Whereabouts:
-        """Return where a resource keeps its rows: who has a session open there must not need another to find that."""
+        """Return where a resource keeps its rows; cached, so a caller with an open session needs no second one."""
         if name not in self._whereabouts:
             self._whereabouts[name] = Whereabouts(self._engines[name], name)
         return self._whereabouts[name]
@@ -163,7 +163,7 @@ class Resources:
 
 
 def for_threads(url: URL, name: str) -> URL:
-    """Return the URL by which threads reach what an engine of asyncio's leads to."""
+    """Return a URL for threads to the database of an AsyncEngine."""
     driver = url.get_driver_name()
     if driver not in THREADS:
         raise ConfigError(
@@ -179,7 +179,7 @@ def for_threads(url: URL, name: str) -> URL:
 
 
 def resource_engine(url: str | URL, named: str) -> Engine:
-    """Make the engine of a database that holds evidence; nothing is opened yet."""
+    """Create the engine of a database that holds evidence, without connecting."""
     try:
         asked = make_url(url)
         require_readable(asked, named)

@@ -1,8 +1,8 @@
 """
-The supervisor's process: everything it needs stands in its environment, `txsaga airflow up` wrote it there.
+The supervisor process. `txsaga airflow up` puts everything it needs into its environment.
 
-When the database comes back on another port, the addresses that the parts were given are wrong: it stops them and
-begins anew with the right ones.
+When the database comes back on another port, the addresses given to the parts are wrong: the supervisor stops the
+parts and restarts itself with the right ones.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from txsaga.provider.host.supervisor import Supervisor
 
 logger = logging.getLogger("txsaga")
 LOOKS = 2.0
-"""Seconds between two looks at the database."""
+"""Seconds between two checks of the database."""
 CONNECTION = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 
 class Database:
-    """The embedded database under all of them: started again when it died."""
+    """The embedded database that all parts use, restarted when it dies."""
 
     def __init__(self, home: AirflowHome, supervisor: Supervisor) -> None:
         self._home, self._supervisor = home, supervisor
@@ -36,7 +36,7 @@ class Database:
         self._next = time.monotonic() + LOOKS
 
     def look(self) -> None:
-        """Start it again where it died; begin anew where it came back elsewhere."""
+        """Restart the database if it died; restart the supervisor if its address has changed."""
         if time.monotonic() < self._next:
             return
         try:
@@ -63,14 +63,14 @@ class Database:
 
 
 def run(part: AirflowPart) -> int:
-    """Be a part, until it ends."""
+    """Run a part until it ends."""
     if part.is_airflow:
         return parent.become(part)
     os.execv(sys.executable, [sys.executable, "-m", "txsaga.cli", *part.command[1:]])
 
 
 def main() -> int:
-    """Import, migrate, run the parts."""
+    """Import Airflow, migrate its database, run the parts."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     home = AirflowHome.from_env({**os.environ, "TXSAGA_AIRFLOW_HOME": os.environ["AIRFLOW_HOME"]})
     supervisor = Supervisor(home, run)

@@ -1,8 +1,8 @@
 """
-What the parts of Airflow have in common, done once: imports, and the schema of its database.
+What all parts of Airflow need, done once in the parent: imports, and the schema of Airflow's database.
 
-Whoever forks from here is ready in half the time and shares two thirds of the memory. It must start no thread and
-keep no connection: a fork would inherit half of them.
+A process forked from here is ready in half the time and shares two thirds of its memory. The parent must start no
+thread and keep no connection: a fork would inherit them in an unusable state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED = (
     "airflow.executors.local_executor",
     "airflow.api_fastapi.app",
     "uvicorn",
-    # What every step of a flow needs: a worker that is forked has it without importing it for each task.
+    # Every step of a flow needs these; forked workers do not have to import them for each task.
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
     "airflow.sdk.bases.hook",
@@ -48,9 +48,9 @@ def load() -> None:
 
 
 def _warm_up() -> None:
-    """Do once what each task would do: read all revisions, compile the patterns of addresses, write statements.
+    """Do once what each task would do: read all revisions, compile address patterns, compile statements.
 
-    What SQLAlchemy finds out about tables, types and statements when it first writes one, it keeps for all engines.
+    SQLAlchemy caches what it learns about tables, types and statements when it first compiles one, for all engines.
     """
     from sqlalchemy import bindparam, delete, insert, select, update
 
@@ -74,7 +74,7 @@ def _warm_up() -> None:
 
 
 def is_migrated(metadata: str) -> bool:
-    """Tell whether the database has the schema of this Airflow."""
+    """Return whether the database has the schema of this Airflow version."""
     import psycopg
     from airflow.utils.db import _REVISION_HEADS_MAP
 
@@ -87,7 +87,7 @@ def is_migrated(metadata: str) -> bool:
 
 
 def migrate() -> None:
-    """Bring the database to the schema of this Airflow, in a child: nothing of it stays here."""
+    """Migrate the database to the schema of this Airflow, in a child process so that this one keeps nothing of it."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -107,7 +107,7 @@ def migrate() -> None:
 
 
 def become(part: AirflowPart) -> int:
-    """Be a part of Airflow until it ends; return its exit code."""
+    """Run a part of Airflow until it ends; return its exit code."""
     from airflow import settings
     from airflow.__main__ import main
 

@@ -1,9 +1,9 @@
 """
-Runs the parts of one home, starts again what dies, and stops all of them when it is told to.
+Run the parts of one home, restart those that die, and stop all of them on request.
 
-A part is a session of its own. When it dies its session is ended before it is started again: a worker whose
-scheduler is gone would wait for ever, and its task is tried again by Airflow. If the supervisor itself is killed
-the parts are told so by the system and end; what is left over is ended by the next start.
+Each part is its own process session. When a part dies, its session is ended before the part is restarted: a worker
+whose scheduler is gone would wait for ever; Airflow retries its task. If the supervisor itself is killed, the operating
+system signals the parts and they end; the next start ends whatever is left over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txsaga.airflow_host.processes import PartRecord, RunningPart
 logger = logging.getLogger("txsaga")
 PAUSE = 0.1
 SETTLED = 60.0
-"""Seconds: a part that lived so long is started again at once."""
+"""Seconds: a part that ran longer is restarted at once."""
 LONGEST = 30.0
 PR_SET_PDEATHSIG = 1
 ORDER = (
@@ -39,7 +39,7 @@ ORDER = (
 
 
 class Supervisor:
-    """The parent of the parts of one home."""
+    """The parent process of the parts of one home."""
 
     def __init__(self, home: AirflowHome, run: Callable[[AirflowPart], int]) -> None:
         self._home, self._run = home, run
@@ -48,13 +48,13 @@ class Supervisor:
         self._stopping = False
 
     def tell(self, doing: str) -> None:
-        """Write down what is being done before the parts run."""
+        """Record what the supervisor is doing before the parts run."""
         logger.info("%s", doing)
         self._record = replace(self._record, doing=doing)
         self._record.write(self._home)
 
     def watch(self, look: Callable[[], None]) -> None:
-        """Keep the parts running until told to stop; `look` at what else must be there, time and again."""
+        """Keep the parts running until a stop is requested; call `look` in every round to check what else must run."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         self.tell("")
@@ -66,7 +66,7 @@ class Supervisor:
         self.end()
 
     def end(self) -> None:
-        """Stop every part."""
+        """Stop all parts."""
         logger.info("stopping")
         for running in self._record.parts.values():
             processes.tell(running.pid, signal.SIGTERM)
@@ -136,7 +136,7 @@ class Supervisor:
             os._exit(code)
 
     def _settle_in(self, part: AirflowPart, parent: int) -> None:
-        """Make the child a session with a log of its own that ends with its parent."""
+        """Make the child a session with its own log that ends when its parent ends."""
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)

@@ -1,1 +1,1 @@
-"""Operators: each a task that does one thing for a flow."""
+"""Operators: each is a task that does one thing for a flow."""

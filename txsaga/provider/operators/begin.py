@@ -1,9 +1,9 @@
 """
-The task that begins a flow, as the set-up of a DAG's steps.
+The task that begins a flow, as the setup of a DAG's steps.
 
-Run again it joins what it began: a retry, or a run that is cleared while its flow is open. After a rollback it opens
-the next epoch; when the flow is committed it refuses, or begins what amends it (`allow_amend`), once for each clearing.
-If it never runs, nothing was begun, no step finds a flow.
+If it runs again, as a retry or in a run cleared while its flow is open, it joins the flow it began. After a rollback it
+opens the next epoch. After a commit it refuses or, with `allow_amend`, begins an amendment, once per clearing. If it
+never runs, nothing is begun and no step finds a flow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class FlowBegin(BaseOperator):
-    """Begin the flow of a run, or join it again; its XCom is what the other tasks find it by."""
+    """Begin the flow of a run, or join it again; its XCom is the reference by which other tasks find the flow."""
 
     template_fields = ("key",)
     ui_color = "#cfe3d4"
@@ -63,7 +63,7 @@ class FlowBegin(BaseOperator):
         self.allow_amend = allow_amend
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Begin it."""
+        """Begin the flow."""
         with refused_for_good(), traced("begin", store=self.store) as span:
             begun = self._begun(context)
             named(span, txid=begun["txid"], id=begun["id"], epoch=begun["epoch"])
@@ -113,7 +113,7 @@ class FlowBegin(BaseOperator):
         return f"{told}, and what is committed is not run again; trigger a new run instead, or say allow_amend=True"
 
     def _enrolled(self) -> tuple[list[str], list[str]]:
-        """Return where work is held for the flow, and where for a lane; everything else is settled by its steps."""
+        """Return the resources that hold work for the flow, and those for a lane; steps settle all other work."""
         named = [(stored_name(each.connection), each.mode) for each in self.flow_resources.values()]
         main = dict.fromkeys(name for name, mode in named if mode is ResourceMode.MAIN and self.coordinated)
         lanes = dict.fromkeys(name for name, mode in named if mode is ResourceMode.LANE)

@@ -1,11 +1,11 @@
 """
-Taking messages for a flow: they are done exactly if it commits, and come again, counted, if it rolls back.
+Take messages for a flow: they are consumed exactly if it commits; if it rolls back they are redelivered and counted.
 
-What was taken is kept before the step is done, and is the flow's in the commit that says so. A process that dies before
-that has taken nothing: its messages come again when their time is over, and the retry takes what is there.
+Messages are kept before the step is done, and belong to the flow by the same commit that marks the step done. A process
+that dies earlier has taken none: its messages are redelivered after their timeout, and a retry takes what is there.
 
-What is handed on lies in Airflow's database: `max_bytes` bounds it. Messages beyond that are given back as if they had
-not been taken; a message that alone is larger is refused.
+The result is stored in Airflow's database, so `max_bytes` limits it. Messages beyond the limit are given back as if
+never taken; a single message above the limit is refused.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 60
-"""Messages of one claim."""
+"""Messages per claim."""
 MAX_BYTES = 1024 * 1024
 
 
 class ConsumeStep(StepOperator):
-    """Take up to `batch` messages of a group; the XCom is a list of them, and without any the task is skipped.
+    """Take up to `batch` messages of a group; the XCom is a list of them. Without messages the task is skipped.
 
-    Each is a dict of `id`, `topic`, `key`, `tag`, `headers`, `attempts` and `body`: text, or base64 with
-    `encoding: "base64"` beside it where the body is no UTF-8.
+    Each is a dict of `id`, `topic`, `key`, `tag`, `headers`, `attempts` and `body`. The body is text or, if it is not
+    UTF-8, base64 with an additional `encoding: "base64"`.
     """
 
     template_fields: Collection[str] = ("flow",)
@@ -69,14 +69,14 @@ class ConsumeStep(StepOperator):
         self.skip_when_empty = skip_when_empty
 
     def not_amended(self) -> str:
-        """Say why a flow with this step can't be amended."""
+        """Return why a flow with this step can't be amended."""
         return (
             f"step {self.task_id!r} takes messages, and those that a commit took are done: an amendment would take "
             "others; leave allow_amend= out"
         )
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Take them, unless an attempt before did."""
+        """Take the messages, unless an earlier attempt did."""
         known: object
         try:
             with flow.step(self.step_name(context)):
@@ -99,7 +99,7 @@ class ConsumeStep(StepOperator):
         return told
 
     def _received(self, consumer: Consumer) -> list[tuple[Delivery, dict[str, object]]]:
-        """Take messages until there are enough of them, or no more, or no room for more."""
+        """Take messages until the batch is full, no message is left, or `max_bytes` is reached."""
         found: list[tuple[Delivery, dict[str, object]]] = []
         room, wait = self.max_bytes, self.wait
         while len(found) < self.batch:
@@ -126,12 +126,12 @@ class ConsumeStep(StepOperator):
             )
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Never: it takes messages, and does no work of its own."""
+        """Raise: `work` takes the messages instead."""
         raise NotImplementedError
 
 
 def as_told(message: Delivery) -> dict[str, object]:
-    """Return a message as the next tasks get it: as plain values."""
+    """Return a message as the plain values that later tasks get."""
     told: dict[str, object] = {
         "id": message.id,
         "topic": message.topic,

@@ -1,8 +1,8 @@
 """
-Parked transactions as tasks for people: one required action each, in Airflow's own list.
+Parked transactions as tasks for people: one required action each in Airflow's list.
 
-What a person answers is written as any decision by hand: with the reason, never against what is known. If nobody
-answers, the transaction stays parked.
+An answer is recorded like any manual decision: with its reason, and never against what is known. Without an answer, the
+transaction stays parked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 50
 
 
 class ListParked(BaseOperator):
-    """List the transactions that need a person, each as what `SettleParked` is mapped over."""
+    """List the transactions that need an operator, as arguments over which `SettleParked` is mapped."""
 
     ui_color = "#f3e3e0"
 
@@ -32,7 +32,7 @@ class ListParked(BaseOperator):
         self.store, self.group = store_of(store), group
 
     def execute(self, context: Context) -> list[dict[str, str]]:
-        """List them, oldest first."""
+        """Return them, oldest first."""
         overview = AMBIENT.broker(self.store).kernel.store.overview
         doubts = overview.doubts(limit=MOST, parked=True, group=self.group)
         return [
@@ -47,7 +47,7 @@ class ListParked(BaseOperator):
 
 
 class SettleParked(HITLOperator):
-    """Ask a person what becomes of a parked transaction, and do it."""
+    """Ask a person how to settle a parked transaction, and do so."""
 
     template_fields = ("subject", "body", "transaction")
 
@@ -58,7 +58,7 @@ class SettleParked(HITLOperator):
         self.transaction, self.store = transaction, store_of(store)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Decide as the person said."""
+        """Settle the transaction as the person chose."""
         said = super().execute_complete(context, event)
         (choice,) = said["chosen_options"]
         by = said.get("responded_by_user") or {}

@@ -1,9 +1,9 @@
 """
 The task that ends a flow: it judges the run and decides, as the teardown and last node of its DAG.
 
-It commits when all steps are done. Otherwise it rolls back, then undoes what committed by itself (R6), then raises, so
-that its run is red. Run
-again, it finds what is decided. If it never runs, the flow is rolled back when its lease and its run are over.
+It commits if all steps are done. Otherwise it rolls back, undoes what was committed step by step (R6), and raises, so
+that its run fails. If it runs again, it finds the existing decision. If it never runs, the flow is rolled back once its
+lease has expired and its run is over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 OUTSIDE = (PublishMode.PLAIN, PublishMode.TRANSACTIONAL)
-"""Ways of publishing that leave no step behind."""
+"""Publish modes that record no step."""
 
 
 class FlowEnd(FlowOperator):
@@ -53,7 +53,7 @@ class FlowEnd(FlowOperator):
         self.seal, self.handlers = seal, dict(handlers or {})
 
     def execute(self, context: Context) -> object:
-        """Judge the run and decide; what was decided before stands."""
+        """Judge the run and decide; an existing decision is final."""
         with refused_for_good():
             reference = self.reference(context)
             broker = opened(reference)
@@ -68,7 +68,7 @@ class FlowEnd(FlowOperator):
             return self.work(context, JoinedFlow(reference=reference, broker=broker, flow=flow))
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Decide it."""
+        """Decide the flow."""
         verdict = self.verdict(context)
         if verdict.commit and (left := self._left_behind(context, flow)):
             why = f"{_listed(left)} did its work in an earlier life of the transaction, and was not run in this one"
@@ -86,7 +86,7 @@ class FlowEnd(FlowOperator):
         return judge(_states(context), self._shape())
 
     def _left_behind(self, context: Context, flow: JoinedFlow) -> list[str]:
-        """Return the tasks that were not cleared with their run: Airflow calls them done, their work is not there."""
+        """Return tasks not cleared with their run: Airflow counts them as done, but their work is not in this epoch."""
         if flow.reference["epoch"] == 1:
             return []
         earlier, here = _done_before(flow)
@@ -118,9 +118,9 @@ class FlowEnd(FlowOperator):
             write_down(context, flow, self.outlets)
             flow.flow.end(handled=[each.name for each in (*handled, *left_out)])
         except Unfinished as late:
-            self.log.warning("%s", late)  # it is committed; recovery tells who was away
+            self.log.warning("%s", late)  # it is committed; recovery notifies unavailable resources
         except AlreadyCommitted as known:
-            self.log.info("%s", known)  # an attempt before this one did it, or its last resource tells so
+            self.log.info("%s", known)  # an earlier attempt committed it, or its last resource reports that
         except DecidedOtherwise:
             undo_the_rest(flow.broker, flow.txid)
             raise _rolled_back(flow.txid, "it was decided before") from None
@@ -142,7 +142,7 @@ class FlowEnd(FlowOperator):
 
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
-    """See to it that a flow which was rolled back is undone to its end, whoever began with that."""
+    """Make sure that a rolled-back flow is fully compensated, whichever process began to do so."""
     from txsaga.flows.undo import wait_for
 
     try:
@@ -154,12 +154,12 @@ def undo_the_rest(broker: Broker, txid: int) -> None:
 def _roll_back(flow: JoinedFlow, why: str) -> None:
     try:
         flow.flow.roll_back(why)
-    except CompensationFailed as stalled:  # it waits for a person, not for a retry
+    except CompensationFailed as stalled:  # it needs an operator, not a retry
         raise FlowRolledBack(f"transaction {flow.txid} is rolled back: {why}; {stalled}") from stalled
 
 
 def _steps_of_handled(flow: JoinedFlow, verdict: RunVerdict) -> tuple[list[FlowStep], list[FlowStep]]:
-    """Return the steps of tasks whose failure was dealt with, and those that skipped themselves."""
+    """Return the steps of tasks whose failure was handled, and those of tasks that skipped themselves."""
     if not verdict.handled and not verdict.left_out:
         return [], []
     with flow.broker.kernel.store.ledgers.open() as ledger:
@@ -175,7 +175,7 @@ def _states(context: Context) -> dict[str, str | None]:
 
 
 def _done_before(flow: JoinedFlow) -> tuple[set[str], set[str]]:
-    """Return the steps that were done in earlier lives of the flow's key, and those of this one."""
+    """Return the steps done in earlier epochs of the flow's key, and the steps of this one."""
     life, earlier = flow.flow.join_life(), set[str]()
     with flow.broker.kernel.store.ledgers.open() as ledger:
         here = {each.name for each in ledger.flows.steps(life.txid)}
@@ -188,7 +188,7 @@ def _done_before(flow: JoinedFlow) -> tuple[set[str], set[str]]:
 
 
 def _does_step(task: Any) -> bool:
-    """Tell whether a task, as its DAG is now, does a step of the flow: it may have done one when it was another."""
+    """Return whether a task, as its DAG is now, does a step of the flow; it may have done one in an older version."""
     mode = getattr(task, "publish_mode", None) or getattr(task, "partial_kwargs", {}).get("mode")
     kind = getattr(task, "operator_class", type(task))
     return isinstance(kind, type) and issubclass(kind, FlowOperator) and mode not in OUTSIDE

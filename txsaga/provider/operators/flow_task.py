@@ -1,11 +1,11 @@
 """
-A task of a flow: it finds the flow of its run, joins it, works, and leaves. All operators of flows are made of it.
+A task of a flow: it finds the flow of its run, joins it, works, and leaves. The base of all flow operators.
 
     class MyTask(FlowOperator):
         def work(self, context: Context, flow: JoinedFlow) -> object: …
 
-`flow` names the task that began the flow ("begin" without a word), or is that task's output. If the process dies in it,
-the flow stays open: a retry of the task joins it again.
+`flow` is the id of the task that began the flow (default "begin"), or that task's output. If the process dies during
+the task, the flow stays open: a retry joins it again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedFlow:
-    """A flow as a task has joined it."""
+    """A flow that a task has joined."""
 
     reference: FlowReference
     broker: Broker
@@ -46,11 +46,11 @@ class JoinedFlow:
 
     @property
     def txid(self) -> int:
-        """The number of its transaction."""
+        """The number of the flow's transaction."""
         return self.reference["txid"]
 
     def resource(self, name: str) -> KeptResources:
-        """Return what was declared of a resource."""
+        """Return the declaration of a resource."""
         if name not in self.reference["resources"]:
             known = ", ".join(sorted(self.reference["resources"])) or "none"
             raise ConfigError(f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins")
@@ -65,7 +65,7 @@ class JoinedFlow:
         return HOME if name == HOME else stored_name(self.resource(name)["connection"])
 
     def step(self, name: str, *, on: str | None = None, **said: Any) -> AbstractContextManager[Any]:
-        """Open a step on a resource: in the main work, or in its lane, as the resource was declared."""
+        """Open a step on a resource: in main or in its lane, as the resource was declared."""
         if on is None or on == HOME:
             return self.flow.step(name, on=on, **said)
         if self.resource(on)["mode"] == ResourceMode.LANE:
@@ -73,7 +73,7 @@ class JoinedFlow:
         return self.flow.step(name, on=self.stored(on), **said)
 
     def settles_itself(self, on: str | None, *, commit: bool = False) -> bool:
-        """Tell whether work on a resource is settled at the end of its step, whatever becomes of the flow."""
+        """Return whether work on a resource is settled when its step ends, regardless of the flow's outcome."""
         if on is None or on == HOME:
             return False
         mode = self.resource(on)["mode"]
@@ -91,7 +91,7 @@ class FlowOperator(BaseOperator):
         self.flow = flow
 
     def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
-        """Render them; meanwhile the store is opened, for Airflow takes its time to keep them and to find the flow."""
+        """Render them, and meanwhile open the store: Airflow takes time to store the fields and to find the flow."""
         begin = None if self.dag is None else self.dag.task_dict.get(str(self.flow))
         if (store := getattr(begin, "store", None)) is not None:
             AMBIENT.open_ahead(store)
@@ -106,25 +106,25 @@ class FlowOperator(BaseOperator):
 
     @abstractmethod
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Do the task's work; what it returns is its XCom."""
+        """Do the task's work; the return value is its XCom."""
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this task is in the flow's plan; a task that works on nothing is not in it."""
+        """Return this task as a step of the flow's plan; None if it does no planned work."""
         return None
 
     def reference(self, context: Context) -> FlowReference:
-        """Return what begin left."""
+        """Return the reference that begin handed on."""
         if isinstance(self.flow, str):
             return read_reference(context["ti"].xcom_pull(task_ids=self.flow), self.flow)
         return read_reference(self.flow, "of flow=")
 
     def joined(self, context: Context) -> JoinedFlow:
-        """Join the flow; refused when it is decided."""
+        """Join the flow; raise if it is already decided."""
         reference = self.reference(context)
         broker = opened(reference)
         return JoinedFlow(reference=reference, broker=broker, flow=broker.flow(reference["txid"]))
 
 
 def opened(reference: FlowReference) -> Broker:
-    """Open the store of a flow, and the databases that it may work in."""
+    """Open the store of a flow and the databases it may work in."""
     return AMBIENT.broker(reference["store"], [each["connection"] for each in reference["resources"].values()])

@@ -1,11 +1,11 @@
 """
-A gate as a task: a suite of expectations looks at what the steps before it have staged, and votes.
+A gate as a task: a suite of expectations checks what the steps before it have staged, and votes.
 
     GateStep(task_id="audit", table="bank.posting", gate=expect("postings"))
     GateStep(task_id="audit", on="reports", sql="SELECT * FROM report", gate=expect("reports"))
 
-It is a step: a flow does not commit without it. Its no fails the task for good, since the same rows would be judged
-again, and the flow can only roll back; what it found is kept with the decision.
+It is a step: a flow does not commit without it. A no fails the task without retries, which would judge the same rows;
+the flow can then only roll back. The findings are kept with the decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GateStep(StepOperator):
-    """Let a gate look at the staged rows of a table, or at rows of a resource."""
+    """Let a gate check the staged rows of a table, or rows of a resource."""
 
     template_fields: Collection[str] = ("flow", "table", "sql")
 
@@ -37,18 +37,18 @@ class GateStep(StepOperator):
             raise ConfigError(f"gate {self.task_id!r} looks at one thing: give table=…, or on=… and sql=…")
 
     def needs_held(self) -> str:
-        """Say that a gate votes about work that the flow can still take back."""
+        """Return the reason: a gate votes about work that the flow can still roll back."""
         return f"gate {self.task_id!r} votes about held work, and {self.on!r} settles its own at once: {HOLD_IT}"
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Look, and fail for good where the gate says no."""
+        """Check the rows; fail without retries if the gate votes no."""
         try:
             return super().work(context, flow)
         except NotCarried as no:
             raise AirflowFailException(str(no)) from None
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Look at the rows."""
+        """Check the rows."""
         if self.table is not None:
             found = flow.flow.check_staged(self.table, self.gate)
         else:

@@ -1,10 +1,10 @@
 """
-A half message by itself: one task stores it, invisible to everybody; another one commits it or rolls it back.
+A half message by itself: one task stores it, invisible to consumers; another commits it or rolls it back.
 
-Usable in any DAG, without a flow. A retry of the first finds what it stored, unless that is decided: a cleared run
-stores another one. Deciding twice the same way does nothing. What the first hands on names the half and is no key to
-it: who decides asks the store for that. If the second never runs, its checker is asked: by a `CheckBackSensor` of the
-first one's output, or by `txsaga engine --checker`. So nobody stores a half message without one.
+Works in any DAG, without a flow. A retry of the first task finds the message it stored, unless that is decided: a
+cleared run stores a new one. Repeating a decision does nothing. The first task's output names the message but is no
+permission to decide it: the deciding task gets its receipt from the store. If the second task never runs, a checker is
+asked, by a `CheckBackSensor` of the first task's output or by `txsaga engine --checker`; so a checker is required.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
 
 ANY = 0
-"""A half belongs to no transaction that was there before it."""
+"""The transaction number of a kept half message, which has no earlier transaction to belong to."""
 
 
 class HalfMessagePrepare(BaseOperator):
-    """Store a half message; its XCom is what names it."""
+    """Store a half message; the XCom names it."""
 
     template_fields: Collection[str] = ("body", "key", "headers")
     ui_color = "#e8f1ea"
@@ -64,7 +64,7 @@ class HalfMessagePrepare(BaseOperator):
         self.checker = checker_name(checker)
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Store it, unless an attempt before has stored it."""
+        """Store it, unless an earlier attempt did."""
         with refused_for_good():
             group = self.group or group_of(context["ti"].dag_id)
             broker = AMBIENT.broker(self.store)
@@ -85,7 +85,7 @@ class HalfMessagePrepare(BaseOperator):
 
 
 def _standing(broker: Broker, txid: int) -> Decision | None:
-    """Return how a half was decided: then it is over, and a run that was cleared stores another one."""
+    """Return the decision of a half message, or None; if it is decided, a cleared run stores a new message."""
     with broker.kernel.store.ledgers.open() as ledger:
         return ledger.standing(txid)
 
@@ -102,7 +102,7 @@ class HalfMessageDecide(BaseOperator):
         self.half = half
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Decide it; what was decided before stands."""
+        """Decide it; an existing decision is final."""
         with refused_for_good():
             half = self.half
             if isinstance(half, str):
@@ -115,7 +115,7 @@ class HalfMessageDecide(BaseOperator):
             return {"txid": txid, "decision": self.decision.name}
 
     def _decide(self, broker: Broker, txid: int, group: str) -> None:
-        """Decide it by the receipt that the store gives to those who may decide for its group."""
+        """Decide it with the receipt that the store gives to logins that may decide for its group."""
         standing = _standing(broker, txid)
         if standing is not None:
             if standing is not self.decision:
@@ -138,7 +138,7 @@ class HalfMessageCommit(HalfMessageDecide):
 
 
 class HalfMessageRollback(HalfMessageDecide):
-    """Let a half message never be visible."""
+    """Roll a half message back, so that it never becomes visible."""
 
     decision = Decision.ROLLBACK
 

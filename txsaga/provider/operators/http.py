@@ -1,8 +1,8 @@
 """
-A step that calls a service: at least once, with the step's id as `Idempotency-Key`, so that the service can do it once.
+A step that calls a service at least once, with the step's id as `Idempotency-Key`, so that the service can deduplicate.
 
-Address, headers and body are stored with the step, so that an engine can go on: no secrets in them. What undoes the
-call is another call, `compensate=Http(…)`, and gets the same input. If the process dies, the retry calls again.
+URL, headers and body are stored with the step so that an engine can continue: put no secrets in them. The call is
+undone by another call, `compensate=Http(…)`, with the same input. If the process dies, the retry calls again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HttpStep(StepOperator):
         self.url, self.method, self.headers, self.timeout = url, method, headers, timeout
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Call it, unless an attempt before heard its answer."""
+        """Call the service, unless an earlier attempt got its answer."""
         from txsaga.flows.saga_values import Http
 
         answer: object = flow.flow.call(
@@ -55,9 +55,9 @@ class HttpStep(StepOperator):
         return answer
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Never: a call is no held work."""
+        """Raise: a call is not held work."""
         raise NotImplementedError
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this step is in the flow's plan."""
+        """Return this task as a step of the flow's plan."""
         return DeclaredStep(name=self.task_id)

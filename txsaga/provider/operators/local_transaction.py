@@ -1,8 +1,8 @@
 """
-A message and local work with one fate, in one task: half message, statements in a database, decision.
+A message and local work with one outcome, in one task: half message, SQL statements, decision.
 
-The statements' own commit carries evidence, so whoever finds the half alone can tell what became of it: check-back
-decides it after a crash. A retry of a task that had committed does nothing. No flow is needed.
+The statements' own commit carries an evidence row, so check-back can decide the message after a crash. A retry of a
+task that has committed does nothing. No flow is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txsaga.provider.resources import stored_name
 
 
 class LocalTransaction(BaseOperator):
-    """Send a message exactly if statements commit; its XCom tells the transaction."""
+    """Send a message exactly if statements commit; its XCom names the transaction."""
 
     template_fields: Collection[str] = ("body", "key", "parameters")
     ui_color = "#e8f1ea"

@@ -1,5 +1,5 @@
 """
-Publishing a message: with the flow, in a transaction of its own, or at once.
+Publish a message: with the flow, in its own transaction, or at once.
 
 | mode            | visible                        | a retry                          |
 |-----------------|--------------------------------|----------------------------------|
@@ -7,7 +7,7 @@ Publishing a message: with the flow, in a transaction of its own, or at once.
 | `transactional` | when the task is done          | sends nothing twice              |
 | `plain`         | at once                        | may send it again                |
 
-Only `joined` needs a flow. If the task dies, what it did not finish is invisible, but for a plain message.
+Only `joined` needs a flow. If the task dies, what it did not finish stays invisible, except a plain message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.results import find_result, keep_result
 
 PLAIN = "-plain"
-"""Plain messages have a group of their own: a group either answers for transactions or never has one."""
+"""Plain messages have their own group: a group either answers for transactions or never has one."""
 
 
 class PublishMode(StrEnum):
@@ -76,7 +76,7 @@ class Publish(StepOperator):
         require_zone(deliver_at, self._moment)
 
     def execute(self, context: Context) -> object:
-        """Publish it."""
+        """Publish the message."""
         if self.publish_mode is PublishMode.JOINED:
             return super().execute(context)
         with refused_for_good():
@@ -94,16 +94,16 @@ class Publish(StepOperator):
             return transaction.txid
 
     def needs_held(self) -> str:
-        """Say that a message of the flow can't be part of what a resource commits by itself."""
+        """Return the reason: a message of the flow can't be part of what a resource commits by itself."""
         return f"task {self.task_id!r} publishes with the flow, and {self.on!r} settles its own work: leave on= out"
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Add it to the step; it is stored when the step is done."""
+        """Add the message to the step; it is stored when the step is done."""
         flow.flow.send(self.topic, body_of(self.body), **self._options())
         return None
 
     def sends(self) -> Output:
-        """Say what this task sends, for the flow's plan."""
+        """Return what this task sends, for the flow's plan."""
         joins = self.publish_mode is PublishMode.JOINED
         transaction = TransactionMode.AUTOMATIC if joins else TransactionMode.NO
         return Output(name=self.task_id, topic=self.topic, transaction=transaction)
@@ -118,7 +118,7 @@ class Publish(StepOperator):
 
 
 def body_of(body: object) -> bytes:
-    """Return a body as bytes: bytes and text as they are, everything else as JSON."""
+    """Return a body as bytes: bytes and text unchanged, anything else as JSON."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str):
@@ -130,11 +130,11 @@ def body_of(body: object) -> bytes:
 
 
 ANY = 0
-"""What is kept belongs to the task, whatever its transaction was."""
+"""The transaction number of a kept result that belongs to the task, whichever transaction it was."""
 
 
 class ClusterPublish(BaseOperator):
-    """Publish messages to a cluster in one transaction; its XCom tells which brokers took part."""
+    """Publish messages to a cluster in one transaction; its XCom lists the brokers that took part."""
 
     template_fields: Collection[str] = ("messages",)
     ui_color = "#e8f1ea"
@@ -157,7 +157,7 @@ class ClusterPublish(BaseOperator):
         self.definition = {"brokers": list(brokers), "policy": policy, "xa": True, **(definition or {})}
 
     def execute(self, context: Context) -> object:
-        """Publish them, unless an attempt before did."""
+        """Publish the messages, unless an earlier attempt did."""
         with refused_for_good():
             known = find_result(context, ANY)
             if known is not None:

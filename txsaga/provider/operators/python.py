@@ -1,9 +1,9 @@
 """
-A step of a Python function.
+A step that calls a Python function.
 
-The function asks for what it needs by the names of its arguments: `connection` (held prepared), `journal` (held as
-one), `flow` (to send in the step, or to vote), `errors` (what failed so far), or anything of Airflow's context. All
-others are the caller's.
+The names of the function's parameters decide what the step passes: `connection` (work held prepared), `journal` (work
+held in the journal), `flow` (to send in the step, or to vote), `errors` (what has failed so far), or anything from
+Airflow's context. All others are passed by the caller.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from txsaga.provider.operators.step import HOLD_IT, StepOperator, skipped_as_lef
 from txsaga.provider.results import as_plain
 
 GIVEN = ("connection", "journal", "flow", "errors")
-"""The arguments that the step gives."""
+"""The arguments that the step passes."""
 IN_HELD = frozenset({"send", "table", "check", "check_staged", "consume", "frames"})
-"""What a flow does in a step that is held, and nowhere else."""
+"""Methods of a flow that only work in a held step."""
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 
@@ -52,12 +52,12 @@ class PythonStep(StepOperator):
         self.op_args, self.op_kwargs = list(op_args), dict(op_kwargs or {})
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this step is in the flow's plan; its statements are the function's."""
+        """Return this task as a step of the flow's plan, with the function as its statement."""
         texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
     def needs_held(self) -> str:
-        """Say what the function asks of the flow that only a held step can do."""
+        """Return the reason if the function calls methods of the flow that only a held step can."""
         asked = sorted(set(used_of(getattr(self.python_callable, "__wrapped_step__", self.python_callable), "flow")))
         wanted = [name for name in asked if name in IN_HELD]
         if not wanted:
@@ -66,7 +66,7 @@ class PythonStep(StepOperator):
         return f"step {self.task_id!r} calls {told}, and {self.on!r} settles its own work when the step ends: {HOLD_IT}"
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Call it with what it asks for."""
+        """Call the function with the arguments that it asks for."""
         function = getattr(self.python_callable, "__wrapped_step__", self.python_callable)
         given: dict[str, object] = {**context, "connection": handle, "journal": handle, "flow": flow.flow}
         if "errors" in signature(function).parameters:
@@ -75,7 +75,7 @@ class PythonStep(StepOperator):
 
 
 def without_given(function: Callable[..., object]) -> Callable[..., object]:
-    """Return a function that shows the caller's arguments alone, as TaskFlow checks them when a DAG is parsed."""
+    """Return a wrapper whose signature has only the caller's arguments, since TaskFlow checks them at parse time."""
 
     @functools.wraps(function)
     def shown(*args: object, **kwargs: object) -> object:
@@ -89,7 +89,7 @@ def without_given(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def used_of(function: Callable[..., object], argument: str) -> Iterator[str]:
-    """Yield the attributes that a function takes from an argument of its own, as far as its code shows them."""
+    """Yield the attributes that a function reads from one of its arguments, as far as its bytecode shows."""
     code = getattr(function, "__code__", None)
     for found, next_one in pairwise(dis.get_instructions(code)) if code is not None else ():
         if found.opname.startswith("LOAD_") and found.argval == argument and next_one.opname in ATTRIBUTES:
@@ -97,7 +97,7 @@ def used_of(function: Callable[..., object], argument: str) -> Iterator[str]:
 
 
 def failures(flow: JoinedFlow) -> list[dict[str, str]]:
-    """Return what went wrong in this flow so far: the steps that failed, and why."""
+    """Return the steps of this flow that have failed so far, and why."""
     from txsaga.flows.step_records import FlowStepState, last_attempts
 
     with flow.broker.kernel.store.ledgers.open() as ledger:
@@ -108,7 +108,7 @@ def failures(flow: JoinedFlow) -> list[dict[str, str]]:
 def _asked(
     function: Callable[..., object], given: Mapping[str, object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the arguments by name: the caller's, then what is given of those that are left."""
+    """Return the arguments by name: the caller's, then those of the step for the remaining parameters."""
     whole = signature(function)
     callers = whole.replace(parameters=[each for name, each in whole.parameters.items() if name not in GIVEN])
     asked: dict[str, object] = {}
@@ -135,7 +135,7 @@ class CallStep(StepOperator):
         self.python_callable = python_callable
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Call it, unless an attempt before did."""
+        """Call the function, unless an earlier attempt did."""
         on = None if self.on is None else flow.stored(self.on)
         try:
             return flow.flow.call(
@@ -160,11 +160,11 @@ class CallStep(StepOperator):
         return called
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Never: a call is no held work."""
+        """Raise: a call is not held work."""
         raise NotImplementedError
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this step is in the flow's plan."""
+        """Return this task as a step of the flow's plan."""
         name = getattr(self.python_callable, "__name__", "call")
         texts = (Statement(text=f"function {name}"),) if self.on is not None else ()
         return DeclaredStep(

@@ -1,7 +1,7 @@
 """
-A replay: the messages of a transaction that was rolled back are committed in a new one, linked to it, once.
+A replay: commit the messages of a rolled-back transaction in a new one, linked to it, once.
 
-Run twice, the second one finds the first one's transaction. If it never runs, they stay invisible.
+A second run finds the transaction of the first. If it never runs, the messages stay invisible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txsaga.provider.refusing import refused_for_good
 
 
 class Replay(BaseOperator):
-    """Send the messages of a transaction that was rolled back again."""
+    """Send the messages of a rolled-back transaction again."""
 
     template_fields: Collection[str] = ("txid", "key", "why")
 
@@ -36,7 +36,7 @@ class Replay(BaseOperator):
         self.txid, self.key, self.why, self.store = txid, key, why, store_of(store)
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Replay it."""
+        """Replay the transaction."""
         with refused_for_good():
             txid = read_number(str(self.txid))
             if txid is None:

@@ -1,8 +1,8 @@
 """
-The engine as a task, where nobody runs `txsaga engine`: every role does its rounds until the task's time is over.
+The engine as a task, where no `txsaga engine` runs: every role does rounds until the task's time is over.
 
-Any number of these beside engines is safe: each role takes a lease or does what two may do. If it never runs and no
-engine does, messages wait for their offsets and nobody asks about transactions whose owner died.
+Any number of these tasks and engines can run at once: each role takes a lease, or is safe to run twice. If neither ever
+runs, messages get no offsets and transactions whose owner died stay undecided.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ENDED = ("success", "failed")
 GONE = "Dag run with dag_id '{dag}' and run_id '{run}' was not found"
-"""What Airflow says of a run that is not there; anything else is no answer."""
+"""Airflow's message for a run that does not exist; anything else does not show that it is gone."""
 PAUSE = 1.0
 
 
@@ -54,7 +54,7 @@ class EngineRoles(BaseOperator):
         self.checkers = {group: checker_name(checker) for group, checker in (checkers or {}).items()}
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Do rounds; return how much each role did."""
+        """Run rounds; return how much each role did."""
         broker = reached(self.store)
         ti: Any = context["ti"]
         broker.ask_runs(TaskRuns(ti.get_dagrun_state, this_airflow()))
@@ -69,7 +69,7 @@ class EngineRoles(BaseOperator):
                 time.sleep(PAUSE)
 
     def _answering(self, broker: Broker) -> list[Role]:
-        """Answer for groups whose producers are gone."""
+        """Answer check-back for groups whose producers are gone."""
         from txsaga.wiring.loading import load
 
         for group, name in self.checkers.items():
@@ -78,13 +78,13 @@ class EngineRoles(BaseOperator):
 
 
 class TaskRuns:
-    """The runs of this Airflow, as a task can ask about them (R5)."""
+    """Look up runs of this Airflow from within a task (R5)."""
 
     def __init__(self, state: Callable[..., str], airflow: str = "") -> None:
         self._state, self._airflow = state, airflow
 
     def state(self, run: str) -> RunState:
-        """Say what became of a run; who can't be asked is not over."""
+        """Return the state of a run; one that can't be looked up does not count as over."""
         found = run_of(run)
         if found is None or found.airflow not in ("", self._airflow):
             return RunState.UNREACHABLE
@@ -98,7 +98,7 @@ class TaskRuns:
 
 
 def _is_gone(answer: AirflowRuntimeError, run: RunOf) -> bool:
-    """Tell whether Airflow itself says that it has no such run; a proxy's 404 is no such answer."""
+    """Return whether Airflow itself reports that it has no such run; a proxy's 404 is not enough."""
     detail = answer.error.detail or {}
     told = (detail.get("detail") or {}).get("detail") if isinstance(detail.get("detail"), dict) else None
     return (
@@ -110,7 +110,7 @@ def _is_gone(answer: AirflowRuntimeError, run: RunOf) -> bool:
 
 
 class CollectStaged(BaseOperator):
-    """Take away what was staged for tables and will never be published."""
+    """Remove what was staged for tables and will never be published."""
 
     ui_color = "#efe9dc"
 
@@ -119,7 +119,7 @@ class CollectStaged(BaseOperator):
         self.store, self.only_show = store_of(store), only_show
 
     def execute(self, context: Context) -> list[str]:
-        """Collect; return the places."""
+        """Remove it; return the paths."""
         kernel = AMBIENT.broker(self.store).kernel
         gone = [*kernel.rows.collect(dry_run=self.only_show), *kernel.tables.collect(dry_run=self.only_show)]
         self.log.info("%d %s", len(gone), "would go" if self.only_show else "taken away")
@@ -127,11 +127,11 @@ class CollectStaged(BaseOperator):
 
 
 def reached(store: str) -> Broker:
-    """Open a store with every database in which it has something to finish, by the connection of that name."""
+    """Open a store, with all databases that have unfinished work registered through the connections of their names."""
     broker = AMBIENT.reaching(store)
     for resource in broker.kernel.store.registry.enlisted():
         for connection in connections_of(resource.name):
-            with suppress(ConfigError):  # no connection has that name: recovery says so, and goes on with the others
+            with suppress(ConfigError):  # no such connection: recovery reports that and continues with the others
                 AMBIENT.broker(store, [connection])
                 break
     return broker

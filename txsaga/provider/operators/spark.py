@@ -1,12 +1,12 @@
 """
-A step of a program for Spark: a process of its own joins the flow, and does the step with its own session.
+A step that runs a Spark program: a separate process joins the flow and does the step with its own session.
 
     SparkStep(task_id="ledger", program="spark_jobs/ledger.py", arguments={"topic": "transfers"})
 
 The task starts that process, shows its progress in the log, and waits. With a local master they end together: the
-process reads the end of its standard input, and its JVM ends with it. On a cluster it outlives its task, and the next
-attempt joins it. If one is forgotten on a lost machine, the next attempt supersedes it: what it still writes is
-published by nobody (R4).
+process sees the end of its standard input, and its JVM ends with it. On a cluster it outlives its task, and the next
+attempt joins it. If it is forgotten on a lost machine, the next attempt supersedes it: what it still writes is never
+published (R4).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MASTER = "TXSAGA_SPARK_MASTER"
 
 
 class SparkStep(FlowOperator):
-    """Run a program for Spark as a step of the flow; its XCom is what the program returns."""
+    """Run a Spark program as a step of the flow; its XCom is what the program returns."""
 
     template_fields: Collection[str] = ("flow", "program", "arguments")
 
@@ -64,7 +64,7 @@ class SparkStep(FlowOperator):
         self._driver: StepDriver | None = None
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Run the program, unless an attempt before has done the step."""
+        """Run the program, unless an earlier attempt has done the step."""
         from txsaga.spark.job import kept_place
 
         name = step_name_of(context["ti"])
@@ -91,25 +91,25 @@ class SparkStep(FlowOperator):
             return read_result(result.read_text("utf-8"))
 
     def declared(self) -> DeclaredStep:
-        """Say what this step is in the flow's plan."""
+        """Return this task as a step of the flow's plan."""
         return DeclaredStep(name=self.task_id)
 
     def on_kill(self) -> None:
-        """End the process, and its JVM."""
+        """End the process and its JVM."""
         if self._process is not None:
             end_group(self._process)
         if self._driver is not None:
             self._driver.end()
 
     def _reattaches(self) -> bool:
-        """Tell whether the driver outlives a task that is killed: on a cluster, unless it was said."""
+        """Return whether the driver outlives a killed task: by default on a cluster only, unless `reattach` is set."""
         if self.reattach is not None:
             return self.reattach
         said = {**os.environ, **self.env}.get(MASTER)
         return not (self.master or self.conf.get("spark.master") or said or "local").startswith("local")
 
     def _detached(self, context: Context, flow: JoinedFlow, name: str) -> tuple[subprocess.Popen[str], Path]:
-        """Start a process that outlives this one; return it, and the file of its lines."""
+        """Start a process that outlives this one; return it and its log file."""
         lines = Path(mkdtemp(prefix=FOLDER)) / "lines.log"
         words = ["--detached", str(lines), *(["--max-result", str(self.max_result)] if self.do_xcom_push else [])]
         command, env = self._command(context, flow, name, words), self._environment(context, flow)
@@ -126,7 +126,7 @@ class SparkStep(FlowOperator):
         return process, lines
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], keep: Callable[[], None]) -> Exception | None:
-        """Run a process to its end with its lines in the log, keep its result; return what it failed with."""
+        """Run a process to its end with its output in the log, keep its result; return its error."""
         from txsaga.spark.job import HANDED_OVER
 
         last = ""
@@ -183,18 +183,18 @@ class SparkStep(FlowOperator):
         return [str(Path(found[0].origin).parent / "bin" / "spark-submit"), *master, *conf, found[1].origin, *said]
 
     def _environment(self, context: Context, flow: JoinedFlow) -> dict[str, str]:
-        """Return the environment of the process: no address of a database is on its command line."""
+        """Return the environment of the process, which has the database URL to keep it off the command line."""
         tables = flow.broker.kernel.tables
         env = {**os.environ, "TXSAGA_URL": tables.home_url(), "PYSPARK_PYTHON": sys.executable}
         with suppress(LakeMissing, AttributeError):
-            env["TXSAGA_WAREHOUSE"] = str(getattr(tables, "warehouse"))  # noqa: B009  # of this adapter alone
+            env["TXSAGA_WAREHOUSE"] = str(getattr(tables, "warehouse"))  # noqa: B009  # only this adapter has it
         place = self._place(context)
         roots = [str(place.parent.parent)] if isinstance(place, Path) else []
         env["PYTHONPATH"] = os.pathsep.join([*roots, *filter(None, [env.get("PYTHONPATH")])])
         return {**env, **self.env}
 
     def _place(self, context: Context) -> Path | str:
-        """Find the program: as it is, or beside the file of the DAG, or one folder up."""
+        """Find the program: in the working folder, beside the DAG file, or one folder above that."""
         file, colon, entry = self.program.partition(".py:")
         if not self.program.endswith(".py") and not colon:
             return self.program  # a module

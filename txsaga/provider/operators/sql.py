@@ -1,8 +1,8 @@
 """
 A step of SQL statements on a resource of the flow.
 
-The text is taken as it is written and never rendered: values go into parameters. Those are rendered, and Airflow
-shows them among the rendered fields of a task: no place for secrets.
+The SQL text is used as written and never rendered; put values into parameters. Parameters are rendered and shown in
+Airflow among the task's rendered fields: put no secrets in them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from txsaga.provider.operators.step import StepOperator
 
 
 class SqlStep(StepOperator):
-    """Do statements in one step; its XCom are the rows that the last one gives back."""
+    """Run statements in one step; its XCom is the list of rows that the last one returns."""
 
     template_fields: Collection[str] = ("flow", "parameters", "input")
-    template_fields_renderers = {"parameters": "json"}  # noqa: RUF012  # as Airflow declares it
+    template_fields_renderers = {"parameters": "json"}  # noqa: RUF012  # declared like this in the base class
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class SqlStep(StepOperator):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The statements in their order."""
+        """The statements in order."""
         return (self.sql,) if isinstance(self.sql, str) else tuple(self.sql)
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Do them now, or write them into the journal."""
+        """Run the statements now, or write them into the journal."""
         if not hasattr(handle, "exec_driver_sql"):
             for statement in self.statements:
                 handle.execute(statement, self.parameters, rows=self.rows)
@@ -54,11 +54,11 @@ class SqlStep(StepOperator):
         return done_now(handle, self.statements, self.parameters, self.rows)
 
     def undo_input(self) -> Mapping[str, object] | None:
-        """Return what the compensation gets: the parameters, unless it has an input of its own."""
+        """Return the input of the compensation: the parameters, unless `input` is set."""
         return self.input if self.input is not None else self.parameters
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this step is in the flow's plan."""
+        """Return this task as a step of the flow's plan."""
         texts = tuple(Statement(text=each) for each in self.statements)
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
@@ -69,7 +69,7 @@ def done_now(
     parameters: Mapping[str, object],
     rows: int | None,
 ) -> list[dict[str, object]] | None:
-    """Do statements one by one, each with the parameters that it names; return the rows of the last one."""
+    """Run statements one by one, each with the parameters it names; return the rows of the last one."""
     from sqlalchemy import text
 
     found: list[dict[str, object]] | None = None

@@ -1,14 +1,14 @@
 """
-A step: a task whose work is held until the flow is decided, or until its lane is, or is settled when the step ends.
+A step: a task whose work is held until the flow or its lane is decided, or is settled when the step ends.
 
     class MyStep(StepOperator):
         def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object: …
 
-`handle` is a connection, or a journal, or nothing for a step without a resource. The step has the name of its task, so
-each retry is an attempt of the same step: one that was done is not done again, and its result is found again. What
-undoes it (`compensate=`) is stored before it runs, and runs once ROLLBACK stands, where something of it was left. If
-the process dies in the step, the next attempt takes its place. A step that skips itself (`AirflowSkipException`) is no
-failure: it left nothing, and the flow may commit without it.
+`handle` is a connection or a journal; it is None for a step without a resource. The step has the name of its task, so
+each retry is an attempt of the same step: a step that is done is not repeated, and its result is found again. Its
+`compensate=` is stored before it runs, and runs after the decision ROLLBACK if the step left any effect. If the process
+dies in the step, the next attempt takes over. A step that skips itself (`AirflowSkipException`) has not failed: it left
+no effect, and the flow may commit without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOLD_IT = "declare it as a lane, or the flow as coordinated, or do this in a ste
 
 
 class StepOperator(FlowOperator):
-    """A task that is a step of its flow: on a resource, in its lane, or on nothing."""
+    """A task that is a step of its flow: on a resource, in its lane, or without one."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class StepOperator(FlowOperator):
         self.compensate, self.input = compensate, input
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
-        """Do the step, unless it was done by an attempt before."""
+        """Do the step, unless an earlier attempt did."""
         try:
             if not flow.settles_itself(self.on, commit=self.mode is StepMode.COMMIT):
                 return self._held(context, flow)
@@ -66,7 +66,7 @@ class StepOperator(FlowOperator):
             raise AirflowSkipException(str(left_out)) from left_out
 
     def _held(self, context: Context, flow: JoinedFlow) -> object:
-        """Do the work, and hold it for the flow or its lane."""
+        """Do the work and hold it for the flow or its lane."""
         try:
             with flow.step(self.step_name(context), on=self.on, hold=self.hold, **self._undone()) as handle:
                 result = self._do(context, flow, handle)
@@ -81,11 +81,11 @@ class StepOperator(FlowOperator):
         """Do the work of one attempt."""
 
     def needs_held(self) -> str:
-        """Say why the work of this step must be held on its resource; nothing where it need not be."""
+        """Return why this step's work must be held on its resource; empty if it need not be."""
         return ""
 
     def declared(self) -> DeclaredStep | None:
-        """Say what this step is in the flow's plan."""
+        """Return this task as a step of the flow's plan."""
         return DeclaredStep(name=self.task_id, resource=self.on, hold=self.hold, mode=self.mode)
 
     def step_name(self, context: Context) -> str:
@@ -93,7 +93,7 @@ class StepOperator(FlowOperator):
         return step_name_of(context["ti"])
 
     def undo_input(self) -> Mapping[str, object] | None:
-        """Return what the compensation gets; it is stored, so no secrets."""
+        """Return the input of the compensation; it is stored, so put no secrets in it."""
         return self.input
 
     def _undone(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class StepOperator(FlowOperator):
             return self.do(context, flow, handle)
 
     def _settled(self, context: Context, flow: JoinedFlow) -> object:
-        """Do the work in a transaction of its own, once, with a row that says so."""
+        """Do the work once, in its own transaction, with a row that records it."""
         assert self.on is not None
         results: list[object] = []
 
@@ -120,7 +120,7 @@ class StepOperator(FlowOperator):
 
 @contextmanager
 def skipped_as_left_out() -> Iterator[None]:
-    """Tell the engine of a step that skips itself what it means: nothing was done."""
+    """Convert a step's skip into `StepLeftOut`, which means that nothing was done."""
     try:
         yield
     except AirflowSkipException as skipped:

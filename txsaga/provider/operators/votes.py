@@ -1,7 +1,7 @@
 """
-Voting in a ballot of the flow: a check, a quota, a gate. Without the votes that carry it the flow can only roll back.
+Vote in a ballot of the flow: a check, a quota, a gate. Without the votes it needs, the flow can only roll back.
 
-The ballots are called where the flow begins. The first vote of a voter stands, so a retry changes nothing. If this task
+Ballots are opened where the flow begins. The first vote of a voter is final, so a retry changes nothing. If this task
 never runs, its vote is missing.
 """
 
@@ -20,7 +20,7 @@ from txsaga.provider.refusing import refused_for_good
 
 
 class BallotVote(FlowOperator):
-    """Vote yes or no, by a value or a template, or by a function that looks."""
+    """Vote yes or no, by a value or template, or by a function that checks something."""
 
     template_fields: Collection[str] = ("flow", "yes", "evidence")
 
@@ -37,14 +37,14 @@ class BallotVote(FlowOperator):
     ) -> None:
         super().__init__(**options)
         self.ballot, self.voter, self.yes, self.evidence = ballot, voter or self.task_id, yes, evidence
-        self.look = look  # apart from what is rendered: Airflow would call it when it renders
+        self.look = look  # not a template field: Airflow would call it when it renders
         self.fail_on_no = fail_on_no
 
     def work(self, context: Context, flow: JoinedFlow) -> bool:
-        """Look, and vote; a look that fails is a no with its reason."""
+        """Check and vote; a check that raises is a no with its error."""
         try:
             yes, evidence = self._looked(context), dict(self.evidence or {})
-        except Exception as reason:  # noqa: BLE001  # whatever keeps it from looking, nobody has said yes
+        except Exception as reason:  # noqa: BLE001  # any error is a no
             yes, evidence = False, {"error": f"{type(reason).__name__}: {reason}"}
         return voted(flow, self.ballot, self.voter, yes=yes, evidence=evidence, fail_on_no=self.fail_on_no)
 
@@ -60,7 +60,7 @@ class BallotVote(FlowOperator):
 def voted(
     flow: JoinedFlow, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object], fail_on_no: bool
 ) -> bool:
-    """Cast a vote; a no fails the task, so that nothing behind it is done in vain."""
+    """Cast a vote; a no fails the task, so that no task after it works in vain."""
     flow.flow.vote(ballot, voter, yes=yes, evidence=evidence)
     if not yes and fail_on_no:
         raise AirflowFailException(f"{voter!r} votes no in ballot {ballot!r}: {dict(evidence)}")
@@ -89,7 +89,7 @@ class Approval(HITLOperator):
         self.ballot, self.voter, self.flow, self.fail_on_no = ballot, voter or self.task_id, flow, fail_on_no
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Vote as the person said."""
+        """Vote as the person answered."""
         said = super().execute_complete(context, event)
         by = said.get("responded_by_user") or {}
         evidence = {"by": str(by.get("name") or by.get("id") or "time-out"), "said": list(said["chosen_options"])}
@@ -105,8 +105,8 @@ class Approval(HITLOperator):
         return evidence
 
     def _joined(self, context: Context) -> JoinedFlow:
-        return FlowOperator.joined(self, context)  # type: ignore[arg-type]  # it has what joining needs: flow
+        return FlowOperator.joined(self, context)  # type: ignore[arg-type]  # it has what joining needs: `flow`
 
     def reference(self, context: Context) -> Any:
-        """Return what begin left."""
+        """Return the reference that begin handed on."""
         return FlowOperator.reference(self, context)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""The plan of a flow: where each of its steps is settled, who votes, and what it can't ask for."""
+"""The plan of a flow: where each step is settled, who votes, and which requests are refused."""

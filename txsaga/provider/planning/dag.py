@@ -1,8 +1,8 @@
 """
-The plan of a DAG: what its tasks declare becomes a flow, and whatever is wrong with it is told when the DAG is parsed.
+The plan of a DAG: its tasks' declarations become a flow; everything wrong with it is reported when the DAG is parsed.
 
-No connection is asked for: what a resource can do is what its kind can do at best. Whether this very server does it is
-found by begin, before any write. The error names the user's file and line, since Airflow shows little of the stack.
+No connection is opened: a resource is taken to do what its kind can do at best. Whether the actual server does is
+checked by begin, before any write. The error names the user's file and line, since Airflow shows little of the stack.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COORDINATOR = "txsaga"
 
 
 def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
-    """Return the plan of a DAG's flow, or raise one error with everything that is wrong with it."""
+    """Return the plan of a DAG's flow, or raise one error that lists everything wrong with it."""
     found = plan(declared_flow(begin, tasks))
     wrong = [
         *map(str, found.found if isinstance(found, Problems) else ()),
@@ -54,7 +54,7 @@ def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
 
 
 def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield what is wrong with steps that must be held, on resources that settle their work by themselves."""
+    """Yield problems of steps that must be held but are on resources that commit each step by itself."""
     for task in tasks:
         ask = getattr(task, "needs_held", None)
         if callable(ask) and task.on is not None and task.on in begin.flow_resources:
@@ -65,7 +65,7 @@ def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
 
 
 def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield what is wrong with steps that can't be done again behind a commit."""
+    """Yield problems of steps that can't be repeated after a commit."""
     for task in tasks if begin.allow_amend else ():
         ask = getattr(task, "not_amended", None)
         if callable(ask):
@@ -73,14 +73,14 @@ def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
 
 
 def _never_mapped(tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield what is wrong with tasks that Airflow would run any number of."""
+    """Yield problems of mapped tasks that must not be mapped."""
     for task in tasks:
         if getattr(task, "is_mapped", False) and (why := getattr(task.operator_class, "never_mapped", "")):
             yield f"task {task.task_id!r} {why}"
 
 
 def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
-    """Return what a DAG's tasks declare, in an order in which they may run."""
+    """Return the flow that a DAG's tasks declare, with its steps in a possible order of execution."""
     ordered = list(in_order(tasks))
     steps = tuple(step for task in ordered for step in _steps(task))
     return FlowDeclaration(
@@ -96,7 +96,7 @@ def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
 
 
 def in_order(tasks: Iterable[Any]) -> Iterator[Any]:
-    """Yield tasks so that each comes behind those that it waits for."""
+    """Yield tasks so that each comes after those it waits for."""
     left = {task.task_id: task for task in tasks}
     while left:
         ready = [task for task in left.values() if not task.upstream_task_ids & left.keys()]
@@ -131,7 +131,7 @@ def _outputs(task: Any) -> Iterator[Output]:
 
 
 def _mapped(task: Any) -> Mapping[str, Any] | None:
-    """Return what is known of a mapped task of ours when the DAG is parsed."""
+    """Return the arguments known at parse time of a mapped task of ours, or None."""
     from txsaga.provider.operators.flow_task import FlowOperator
 
     kind = getattr(task, "operator_class", None)

@@ -1,8 +1,8 @@
 """
-What a flow asks of its resources, held against what they can do.
+Check what a flow asks of its resources against what they can do.
 
-Every check yields all that it finds. What is missing here would be found by the resource itself, in the middle of a
-run, when other work has been done already.
+Every check yields all problems it finds. Otherwise the resource itself would fail in the middle of a run, after other
+work has been done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txsaga.resources.capabilities import Capabilities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnlistingCheck:
-    """A flow, and where its work is when one of its inputs receives something."""
+    """A flow, and where its work is settled when one of its inputs receives something."""
 
     flow: FlowDeclaration
     abilities: Abilities
@@ -29,20 +29,20 @@ class EnlistingCheck:
     sends: tuple[PlacedSends, ...]
 
     def of(self, resource: DeclaredResource, *where: Settles) -> list[PlacedWork]:
-        """Return the work of a resource, in some places or in any."""
+        """Return the work on a resource, settled in the given places or in any."""
         return [each for each in self.works if each.resource == resource.name and (not where or each.settles in where)]
 
     def can(self, resource: DeclaredResource) -> Capabilities:
-        """Return what a resource can do."""
+        """Return the capabilities of a resource."""
         return able(resource, self.abilities)
 
     def enlisted(self, resource: DeclaredResource) -> bool:
-        """Tell whether it has work in main that is not done by the decision's own commit."""
+        """Return whether the resource has work in main that the decision's own commit does not do."""
         return any(not home_effect(resource, each.hold) for each in self.of(resource, Settles.MAIN))
 
 
 def enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
-    """Yield what the resources of a flow can't do."""
+    """Yield what the flow asks of its resources that they can't do."""
     for resource in look.flow.resources:
         for check in (_declared, _two_phase, _lane, _last):
             yield from check(look, resource)
@@ -51,7 +51,7 @@ def enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
 
 
 def mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
-    """Yield the data sources that are used both ways, by one run of the flow or by several, and can't mix them."""
+    """Yield data sources with work in main and elsewhere, in one run or across runs, that can't mix the two."""
     first = looks[0]
     for source, resources in _sources(first.flow).items():
         if all(first.can(each).mixing and not each.no_mix for each in resources):

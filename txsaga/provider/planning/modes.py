@@ -1,8 +1,8 @@
 """
-The mode tables: where work, inputs and outputs are settled, by what was declared.
+The mode tables: where work, inputs and outputs are settled, depending on what was declared.
 
-Each is one table. A key is what was declared; None in a key fits whatever stands there. Exactly one entry fits each
-declaration. The plan reads them, and so does the page about modes; no other place decides it.
+A key is what was declared; None in a key matches any value. Exactly one entry matches each declaration. The plan and
+the documentation page about modes read these tables; nothing else decides the mode.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Entry = TypeVar("Entry")
 class Settles(StrEnum):
     """What settles a piece of work."""
 
-    MAIN = "with the flow"  # by its one decision
-    LANE = "with its lane"  # by the lane's own commit or rollback, else it follows the outcome
-    OWN_END = "at its own end"  # when its step has ended; in commit mode, when the path below it has
-    AT_ONCE = "at once"  # by itself; nobody can take it back
+    MAIN = "with the flow"  # by the flow's one decision
+    LANE = "with its lane"  # by the lane's own commit or rollback, otherwise by the flow's decision
+    OWN_END = "at its own end"  # when its step ends; in commit mode, when the path below the step ends
+    AT_ONCE = "at once"  # by itself; it cannot be undone
 
 
 class Received(NamedTuple):
-    """What an input's mode means."""
+    """What the mode of an input means."""
 
-    settles: Settles  # the input itself
+    settles: Settles  # what settles the input itself
     inherited: bool  # whether steps and outputs in automatic mode take part
 
 
@@ -41,7 +41,7 @@ INPUTS: Mapping[tuple[TransactionMode, bool | None, bool | None], Received] = {
     (TransactionMode.YES, False, None): Received(Settles.MAIN, False),
     (TransactionMode.NO, None, None): Received(Settles.AT_ONCE, False),
 }
-"""By the input's mode, whether the flow is coordinated, whether what was received is persistent."""
+"""Key: the input's mode, whether the flow is coordinated, whether the received data is persistent."""
 
 PUT_BACK: Mapping[InputKind, bool] = {
     InputKind.TOPIC: True,
@@ -49,7 +49,7 @@ PUT_BACK: Mapping[InputKind, bool] = {
     InputKind.FILES: False,
     InputKind.TRIGGER: True,
 }
-"""Whether a rollback puts the input back. One that it does not settles at its own end and has retries instead."""
+"""Whether a rollback puts the input back. Otherwise the input is settled as `OWN_END` and has retries instead."""
 
 STEPS: Mapping[tuple[ResourceMode, StepMode | None, bool | None, bool | None], Settles] = {
     (ResourceMode.MAIN, StepMode.AUTOMATIC, False, True): Settles.MAIN,
@@ -60,14 +60,14 @@ STEPS: Mapping[tuple[ResourceMode, StepMode | None, bool | None, bool | None], S
     (ResourceMode.LANE, StepMode.COMMIT, None, None): Settles.OWN_END,
     (ResourceMode.LOCAL, None, None, None): Settles.OWN_END,
 }
-"""By the mode of the resource, the mode of the step, the mark on the statement, whether the resource takes part."""
+"""Key: resource mode, step mode, whether the statement is uncoordinated, whether the resource takes part."""
 
 QUEUES: Mapping[Settles, Settles] = {
     Settles.MAIN: Settles.MAIN,
     Settles.LANE: Settles.AT_ONCE,
     Settles.OWN_END: Settles.AT_ONCE,
 }
-"""What becomes of that on a queue, where everything outside main commits by itself."""
+"""How a queue settles the same work: outside main, everything on a queue commits by itself."""
 
 QUEUE_KINDS = frozenset({ResourceKind.QUEUE, ResourceKind.BROKER})
 
@@ -77,7 +77,7 @@ OUTPUTS: Mapping[tuple[TransactionMode, bool | None], Settles] = {
     (TransactionMode.YES, None): Settles.MAIN,
     (TransactionMode.NO, None): Settles.AT_ONCE,
 }
-"""By the output's mode, whether outputs in automatic mode take part."""
+"""Key: the output's mode, whether outputs in automatic mode take part."""
 
 PERSISTENCE: Mapping[tuple[Persistence, bool | None, bool | None], bool] = {
     (Persistence.AUTOMATIC, True, None): True,
@@ -87,11 +87,11 @@ PERSISTENCE: Mapping[tuple[Persistence, bool | None, bool | None], bool] = {
     (Persistence.AS_QUEUE, None, True): True,
     (Persistence.AS_QUEUE, None, False): False,
 }
-"""By the output's persistence, whether the input was persistent, what the topic says."""
+"""Key: the output's persistence, whether the input was persistent, whether the topic is persistent."""
 
 
 def fitting(table: Mapping[Key, Entry], declared: tuple[object, ...]) -> Entry:
-    """Return the entry of a table that fits what was declared."""
+    """Return the entry of a table that matches what was declared."""
     (entry,) = (entry for key, entry in table.items() if _fits(key, declared))
     return entry
 

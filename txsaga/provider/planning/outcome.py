@@ -1,12 +1,12 @@
 """
-What became of a flow, judged by the recorded outcomes of its steps; and where an error of one step goes.
+Judge the outcome of a flow by the recorded outcomes of its steps, and route the error of a step.
 
-Failure is one thing only: an error that travelled back to the input. An error that a failure path or a catch took in
-is success. An error goes the way back that its message came: first its own step's failure path, then the nearest catch
-around it, then out. Whatever can't be known counts as failure: a step that was started and has told nothing, a step
-that had to run and has no record. If this were not asked, a flow would commit because nobody objected.
+A flow fails only if an error travels back to the input; an error handled by a failure path or a catch counts as
+success. An error travels back along the path of its message: first to the failure path of its own step, then to the
+nearest enclosing catch, then out. Anything unknown counts as failure: a step that started and has recorded nothing
+since, a step that had to run and has no record. Otherwise a flow would commit merely because nothing objected.
 
-The flow is one that has a plan: its names are known and its paths end.
+The flow must have a plan: its names are known and its paths end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from txsaga.flows.declaration import DeclaredStep, FlowDeclaration, StepMode
 
 
 class StepOutcome(StrEnum):
-    """What is recorded of a step."""
+    """The recorded state of a step."""
 
-    STARTED = "started"  # nobody knows more
+    STARTED = "started"  # nothing more is known
     DONE = "done"
     FAILED = "failed"
-    SKIPPED = "skipped"  # by whoever runs the flow, knowingly
+    SKIPPED = "skipped"  # deliberately, by the runner of the flow
 
 
 class StepError(NamedTuple):
@@ -46,33 +46,33 @@ class Goes(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """What happens to an error."""
+    """How an error is handled."""
 
     goes: Goes
-    to: str | None  # the step that goes on with the message
-    message_before: str | None  # the message is as it was before this step; None: as it was received
+    to: str | None  # the step that continues with the message
+    message_before: str | None  # the message as it was before this step; None: as it was received
     errors: tuple[StepError, ...]
 
 
 class _Way(NamedTuple):
-    """One way back: the steps that the error left behind, and the step that caught it."""
+    """One path back: the steps that the error left, and the step that caught it."""
 
     left: tuple[str, ...]
     caught_by: DeclaredStep | None
 
 
 def handling(flow: FlowDeclaration, error: StepError, *, earlier: Sequence[StepError] = ()) -> Handling:
-    """Say where an error of a step goes; `earlier` are the errors that the step was called to handle."""
+    """Return where the error of a step goes; `earlier` are the errors that the step was called to handle."""
     return _handling(flow, error, earlier, {step.name for step in flow.steps})
 
 
 def failed(flow: FlowDeclaration, outcomes: Mapping[str, StepOutcome]) -> bool:
-    """Tell whether the flow failed."""
+    """Return whether the flow failed."""
     return next(failures(flow, outcomes), None) is not None
 
 
 def failures(flow: FlowDeclaration, outcomes: Mapping[str, StepOutcome]) -> Iterator[str]:
-    """Yield why the flow failed, a line each."""
+    """Yield the reasons why the flow failed, one line each."""
     failing = _failing(outcomes)
     for step in flow.steps:
         match outcomes.get(step.name):
@@ -90,7 +90,7 @@ def failures(flow: FlowDeclaration, outcomes: Mapping[str, StepOutcome]) -> Iter
 
 
 def undone(flow: FlowDeclaration, outcomes: Mapping[str, StepOutcome]) -> tuple[str, ...]:
-    """Return the steps in commit mode whose own work is rolled back: an error passed through them."""
+    """Return the steps in commit mode whose own work is rolled back because an error passed through them."""
     failing = _failing(outcomes)
     passed = {name for each in failing for name in _left(flow, flow.step(each), failing)}
     return tuple(step.name for step in flow.steps if step.mode is StepMode.COMMIT and step.name in passed)
@@ -107,7 +107,7 @@ def _handling(
     if step.failure:
         return Handling(goes=Goes.FAILURE_PATH, to=step.failure, message_before=step.name, errors=errors)
     ways = list(_back(flow, step, failing))
-    # A shared handler that fails may have been called from several places: one way out is enough to fail.
+    # A shared handler that fails may have several callers: one path out is enough to fail the flow.
     if any(way.caught_by is None for way in ways):
         return Handling(goes=Goes.THROWN, to=None, message_before=None, errors=errors)
     catcher = ways[0].caught_by
@@ -124,7 +124,7 @@ def _left(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str]) -
 
 
 def _back(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str]) -> Iterator[_Way]:
-    """Yield the ways back from a step, itself included."""
+    """Yield the paths back from a step, starting with the step itself."""
     if step.catch:
         yield _Way((), step)
         return
@@ -132,7 +132,7 @@ def _back(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str]) -
 
 
 def _out_of(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str]) -> Iterator[_Way]:
-    """Yield the ways back from behind a step: through those that called it."""
+    """Yield the paths back out of a step, through its callers."""
     called = False
     for caller in flow.steps:
         if step.name in caller.propagates or (step.name == caller.failure and caller.name in failing):
@@ -146,19 +146,19 @@ def _out_of(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str])
 
 
 def _tried(flow: FlowDeclaration, step: DeclaredStep, failing: Collection[str]) -> bool:
-    """Tell whether something failed in what a step tries."""
+    """Return whether a step, or anything below it, failed."""
     return any(name in failing for name in (step.name, *below(flow, step)))
 
 
 def below(flow: FlowDeclaration, step: DeclaredStep) -> Iterator[str]:
-    """Yield what a step calls, and what that calls, failure paths included."""
+    """Yield the steps that a step calls, directly or indirectly, including failure paths."""
     for name in (*step.propagates, *filter(None, [step.failure])):
         yield name
         yield from below(flow, flow.step(name))
 
 
 def _due(flow: FlowDeclaration, outcomes: Mapping[str, StepOutcome], failing: Collection[str]) -> Iterator[str]:
-    """Yield the steps that had to run: called by nobody, or by a step that is done and whose path was not cut off."""
+    """Yield the steps that had to run: no step calls them, or a caller is done and its path was not cut off."""
     handlers = {name for step in flow.steps for name in (step.failure, step.catch.to if step.catch else None) if name}
     cut = {
         name

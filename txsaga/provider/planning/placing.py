@@ -1,8 +1,8 @@
 """
-Where each piece of a flow belongs when one of its inputs receives something: read off the mode tables.
+Decide from the mode tables where each piece of a flow's work is settled when one of its inputs receives something.
 
-How the work is cut into steps makes no difference: each statement is placed by itself. Whether a resource can do what
-its place asks for is not asked here.
+How the work is divided into steps makes no difference: each statement is placed by itself. Whether a resource is able
+to do it is not checked here.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKi
 
 Abilities: TypeAlias = Mapping[str, Capabilities]
 DECLARED: Abilities = MappingProxyType({kind.value: each for kind, each in CAPABILITIES.items()})
-"""What is declared of each kind."""
+"""The declared capabilities of each kind."""
 NOTHING = Capabilities(kind=ResourceKind.CALLABLE)
-"""What is assumed of a kind that nobody has declared."""
+"""The capabilities assumed for an undeclared kind: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedWork:
-    """One piece of work in its place."""
+    """One piece of work and where it is settled."""
 
     step: str
     resource: str
@@ -58,7 +58,7 @@ class PlacedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSends:
-    """One output in its place."""
+    """One output and where it is settled."""
 
     output: str
     topic: str
@@ -69,7 +69,7 @@ class PlacedSends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedUnit:
-    """Work of one lane that is settled together; without a decision of the flow it follows the outcome."""
+    """Work of one lane that is settled together; without a decision of its own it follows that of the flow."""
 
     lane: str
     number: int
@@ -79,7 +79,7 @@ class PlacedUnit:
 
 
 def received(flow: FlowDeclaration, input: Input) -> Received:
-    """Say what the mode of an input means."""
+    """Return what the mode of an input means in this flow."""
     found = fitting(INPUTS, (input.transaction, flow.coordinated, input.persistent))
     if found.settles is Settles.MAIN and not PUT_BACK[input.kind]:
         return found._replace(settles=Settles.OWN_END)
@@ -98,7 +98,7 @@ def sends(flow: FlowDeclaration, input: Input) -> tuple[PlacedSends, ...]:
 
 
 def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[PlacedUnit, ...]:
-    """Divide the work of each lane where the flow settles it."""
+    """Divide the work of each lane into units, at the steps where the flow settles the lane."""
     done: list[PlacedUnit] = []
     lanes = dict.fromkeys(each.lane for each in placed if each.lane)
     for lane in lanes:
@@ -116,17 +116,17 @@ def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[Placed
 
 
 def able(resource: DeclaredResource, abilities: Abilities) -> Capabilities:
-    """Return what a resource can do; of an undeclared kind nothing is assumed."""
+    """Return the capabilities of a resource; none are assumed for an undeclared kind."""
     return abilities.get(resource.kind, NOTHING)
 
 
 def home_effect(resource: DeclaredResource, hold: Hold | None) -> bool:
-    """Tell whether work is done by the decision's own commit in the home database."""
+    """Return whether work is done by the decision's own commit in the home database."""
     return resource.home and hold is Hold.JOURNAL
 
 
 def hold_of(step: DeclaredStep, resource: DeclaredResource, abilities: Abilities) -> Hold:
-    """Return how a step holds its work: as it says, else as its resource can."""
+    """Return how a step holds its work: as declared, otherwise as its resource can."""
     if step.hold:
         return step.hold
     journal = resource.home or resource.last or not able(resource, abilities).two_phase

@@ -1,9 +1,9 @@
 """
-The plan of a flow: where every piece of its work is settled, who votes, in which order, or why it can't run.
+The plan of a flow: where each piece of work is settled, who votes, in which order; or why the flow can't run.
 
-`plan` is a pure function of the flow and of what the kinds of resources can do, so it needs no connection and runs when
-a flow is loaded. It yields a plan or every problem, never the first one alone. Whether a server does what its kind can
-do is found by `probe`, before any write.
+`plan` is a pure function of the flow and of the capabilities of its resources' kinds, so it needs no connection and
+runs when a flow is loaded. It returns a plan or all problems, never only the first. Whether a server can do what its
+kind can is checked by `probe`, before any write.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from txsaga.provider.planning.shape import shape_problems
 
 
 class FlowPhase(IntEnum):
-    """What happens when, of one input that received something; a phase with nothing to do is left out."""
+    """What happens in which order once an input has received something; phases with nothing to do are left out."""
 
     RECEIVE = 1  # the input is taken, the transaction opens
     WORK = 2
@@ -43,17 +43,17 @@ class FlowPhase(IntEnum):
     LAST_RESOURCE = 6  # its commit is the decision
     DECIDE = 7
     LANES = 8  # open units follow the outcome
-    FINISH = 9  # branches do what was decided
+    FINISH = 9  # branches carry out the decision
     RELEASE = 10  # outputs become visible
     QUIET = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
-    """One branch of the coordinated transaction: a step held prepared, all that a resource journalled, a cluster."""
+    """One branch of the coordinated transaction: a prepared step, all work a resource journals, or a cluster."""
 
     resource: str
-    work: tuple[str, ...]  # its steps, or outputs
+    work: tuple[str, ...]  # its steps or outputs
     hold: Hold
 
 
@@ -63,30 +63,30 @@ class RunPlan:
 
     input: str
     settles: Settles
-    transactional: bool  # whether what is automatic takes part
+    transactional: bool  # whether work in automatic mode takes part
     retries: int
     works: tuple[PlacedWork, ...]
     outputs: tuple[PlacedSends, ...]
     voters: tuple[Voter, ...]
-    ballots: tuple[str, ...]  # those that can say no
+    ballots: tuple[str, ...]  # those that can vote no
     last_resource: str | None
     units: tuple[PlacedUnit, ...]
     phases: tuple[FlowPhase, ...]
 
     @property
     def at_once(self) -> tuple[str, ...]:
-        """The outputs that leave at once, whatever becomes of the flow."""
+        """The outputs that are sent at once, regardless of the flow's outcome."""
         return tuple(each.output for each in self.outputs if each.settles is Settles.AT_ONCE)
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The data sources that have a lane, one each."""
+        """The data sources that have a lane, each once."""
         return tuple(dict.fromkeys(unit.lane for unit in self.units))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of a flow: each input that receives something opens a transaction of its own."""
+    """The plan of a flow: each input that receives something opens its own transaction."""
 
     flow: FlowDeclaration
     runs: tuple[RunPlan, ...]
@@ -101,18 +101,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
-    """Every reason why a flow can't run as it is declared."""
+    """All reasons why a flow can't run as declared."""
 
     flow: str
     found: tuple[Problem, ...]
 
     def error(self) -> FlowRefused:
-        """Return the error that tells all of them."""
+        """Return one error that lists all problems."""
         return FlowRefused(f"flow {self.flow!r} can't run as it is declared: {'. '.join(map(str, self.found))}")
 
 
 def plan(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan | Problems:
-    """Return the plan of a flow, or everything that is wrong with it."""
+    """Return the plan of a flow, or all problems."""
     problems = dict.fromkeys(_problems(flow, abilities))
     if problems:
         return Problems(flow=flow.name, found=tuple(problems))
@@ -129,7 +129,7 @@ def planned(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan:
 
 def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
     yield from shape_problems(flow)
-    inputs = flow.inputs or (Input(name=""),)  # without one, the rest is wrong all the same
+    inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
     looks = [
         EnlistingCheck(flow=flow, abilities=abilities, works=works(flow, each, abilities), sends=sends(flow, each))
         for each in inputs

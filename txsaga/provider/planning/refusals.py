@@ -1,8 +1,8 @@
 """
-What a flow may not ask for, and what to do instead.
+What a flow must not ask for, and what to do instead.
 
-Each kind of refusal has its remedy, which is told to the user and stands on the page about modes. A text names the
-resource, or whatever it is about, first.
+Each kind of refusal has a remedy, which is shown to the user and on the page about modes. A message names its subject,
+usually the resource, first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from txsaga.clusters.policies import PolicyName
 
 
 class Refusal(Enum):
-    """What is refused, each with its remedy."""
+    """What is refused, with the remedy."""
 
     NO_INPUT = ("a flow that nothing starts", "give it an input: a topic, a queue, files or a trigger")
     TWICE = ("one name for two things of a kind", "give each a name of its own")
@@ -93,7 +93,7 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One reason why a flow can't run as it is declared."""
+    """One reason why a flow can't run as declared."""
 
     refusal: Refusal
     subject: str
@@ -105,5 +105,5 @@ class Problem:
 
 
 def problem(refusal: Refusal, subject: str, what: str, remedy: str = "") -> Problem:
-    """Make a problem with the remedy of its kind."""
+    """Return a problem, with the remedy of its kind unless another is given."""
     return Problem(refusal=refusal, subject=subject, what=what, remedy=remedy or refusal.remedy)

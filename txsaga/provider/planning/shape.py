@@ -1,7 +1,7 @@
 """
-What is wrong with a flow by itself, whatever its resources can do: names, paths, inputs, coordinators, ballots.
+Check a flow by itself, whatever its resources can do: names, paths, inputs, coordinators, ballots.
 
-Yields everything it finds; knows no place and no capability.
+Yields all problems; knows neither where work is settled nor what resources can do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txsaga.provider.planning.refusals import Problem, Refusal, problem
 
 
 def shape_problems(flow: FlowDeclaration) -> Iterator[Problem]:
-    """Yield what is wrong with the shape of a flow."""
+    """Yield the problems in the shape of a flow."""
     for check in (_inputs, _names, _references, _loops, _coordinators, _ballots, _clusters):
         yield from check(flow)
 

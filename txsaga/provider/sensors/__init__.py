@@ -1,1 +1,1 @@
-"""Sensors: they start and end in the triggerer, and hold no worker while they wait."""
+"""Sensors: they start and end in the triggerer and use no worker while they wait."""

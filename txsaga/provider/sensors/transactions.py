@@ -1,7 +1,7 @@
 """
-Sensors about transactions: one that asks until it is decided, one that waits for it, one that waits for trouble.
+Sensors for transactions: check one until it is decided, wait for its decision, or wait for stuck transactions.
 
-A flow must not wait for its own decision, which comes when its last task ended: name another's.
+A flow must not wait for its own decision, which comes after its last task has ended; wait for another flow's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from txsaga.provider.waits.kinds import WaitKind
 
 class CheckBackSensor(WaitSensor):
     """
-    Asks what became of a transaction until it is decided, and decides it by the answer (CARD-05).
+    Ask for the outcome of a transaction until it is known, and decide the transaction accordingly (CARD-05).
 
-    The evidence is asked first, then `checker`, a function named module:function that the triggerer can import, or
-    that of the task whose output it is given; it gets the question and answers COMMIT, ROLLBACK or UNKNOWN. Every
-    `interval` seconds once, at most `max_checks` times. COMMITTED is success, ROLLED_BACK and out of checks are
-    failures; what is still open is not asked about.
+    Each check asks the evidence first, then `checker`, a function (module:function) that the triggerer can import; by
+    default that of the task whose output is given as `transaction`. The checker gets the question and answers COMMIT,
+    ROLLBACK or UNKNOWN. There is one check every `interval` seconds, at most `max_checks`. COMMITTED is success;
+    ROLLED_BACK and running out of checks are failures. A transaction that is still open is not checked.
     """
 
     kind = WaitKind.CHECK_BACK
@@ -46,7 +46,7 @@ class CheckBackSensor(WaitSensor):
 
 
 class DecisionSensor(WaitSensor):
-    """Waits until another transaction is decided: success when it is committed, failure when it is rolled back."""
+    """Wait until another transaction is decided: success if it is committed, failure if it is rolled back."""
 
     kind = WaitKind.DECISION
 
@@ -55,7 +55,7 @@ class DecisionSensor(WaitSensor):
 
 
 class ParkedSensor(WaitSensor):
-    """Waits until a transaction needs a person: one of a producer group, or any; its result names them."""
+    """Wait until transactions of a producer group, or of any, need an operator; the result lists them."""
 
     kind = WaitKind.PARKED
 
@@ -64,12 +64,12 @@ class ParkedSensor(WaitSensor):
 
 
 def _checker_of(transaction: object) -> str:
-    """Return the checker of the task whose output this is: its author named it, and no run can name another one."""
+    """Return the checker of the task whose output this is: only the DAG's author sets it, no run can name another."""
     return str(getattr(getattr(transaction, "operator", None), "checker", None) or "")
 
 
 class MessagesSensor(WaitSensor):
-    """Waits until a topic holds messages that a consumer group has not had yet."""
+    """Wait until a topic holds messages that a consumer group has not yet received."""
 
     kind = WaitKind.MESSAGES
 

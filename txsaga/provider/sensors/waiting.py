@@ -1,8 +1,8 @@
 """
-What all sensors have in common: they wait in the triggerer, or, where `deferrable=False`, as any sensor of Airflow.
+What all sensors share: they wait in the triggerer or, with `deferrable=False`, like any Airflow sensor.
 
-A sensor whose target is known when its DAG is parsed, or is a template of params, never touches a worker. One that
-needs what a task left, and each mapped one, touches it for an instant: Airflow starts no such task from a trigger.
+A sensor whose target is known when its DAG is parsed, or is a template of params, never uses a worker. A sensor that
+needs another task's output, and each mapped one, uses a worker briefly: Airflow starts no such task from a trigger.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class AnswerArg(PlainXComArg):
 
 
 NEEDS_A_TASK = ("ti.", "ti[", "xcom", "task_instance", "macros", "var.", "conn.")
-"""Words of a template that is filled in on a worker."""
+"""Parts of templates that must be rendered on a worker."""
 COUNT = "txsaga_checks"
 TRIGGER = f"{WaitTrigger.__module__}.{WaitTrigger.__name__}"
 
 
 class WaitSensor(BaseSensorOperator):
-    """Waits for one thing in a store; its result is a dict, also when it fails."""
+    """Wait for one condition in a store; the result is a dict, also on failure."""
 
     kind: ClassVar[WaitKind]
     template_fields = ("target",)
@@ -95,12 +95,12 @@ class WaitSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: object = None) -> dict[str, Any]:
-        """Say what the trigger found, where Airflow comes back to the task: the store is asked again."""
+        """Return the answer if Airflow resumes the task nevertheless, after polling the store again."""
         answer, _ = self._look(wait_of(self.kind, self.target), 0)
         return self._said(answer)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
+        """Poll once."""
         kept: Any = context.get("task_state_store")
         count = int((kept.get(COUNT) if kept else None) or 0)
         answer, count = self._look(wait_of(self.kind, self.target), count)

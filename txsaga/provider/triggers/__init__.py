@@ -1,1 +1,1 @@
-"""What runs in the triggerer: one look a second at each store, for every sensor that waits there."""
+"""What runs in the triggerer: one poll per second of each store, for all sensors that wait there."""

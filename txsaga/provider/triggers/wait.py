@@ -1,8 +1,7 @@
 """
-The trigger of every sensor: it waits in a stream that all of them share, and ends its task by itself.
+The trigger of every sensor: it waits in a stream shared by all sensors of a store, and ends its task by itself.
 
-It never resumes its task on a worker: a task that comes back to one is sometimes called failed by Airflow although
-it succeeded.
+It never resumes its task on a worker, because Airflow sometimes marks such a task as failed although it succeeded.
 """
 
 from __future__ import annotations
@@ -29,36 +28,36 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
 
 PATIENCE = 20.0
-"""Seconds that a connection is waited for."""
+"""Seconds to wait for an Airflow connection."""
 
 
 class WaitTrigger(BaseEventTrigger):
-    """Waits for one thing in a store."""
+    """Wait for one condition in a store."""
 
     def __init__(
         self, kind: str, target: Mapping[str, Any], store: str, interval: float | None = None, skips: bool = False
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.skips = skips  # the task is skipped where it would fail
+        self.skips = skips  # skip the task instead of failing it
         self.kind, self.target, self.store, self.interval = kind, dict(target), store, every(interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Say how to make it again."""
+        """Return what is needed to create it again."""
         said = {"kind": self.kind, "target": self.target, "store": self.store, "interval": self.interval}
         said["skips"] = self.skips
         return f"{__name__}.{type(self).__name__}", said
 
     def shared_stream_key(self) -> tuple[str, str, float]:
-        """Name the stream: one for each store."""
+        """Return the key of the shared stream: one per store and interval."""
         return "txsaga", self.store, self.interval
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[Answers, None]:
-        """Look at the store, once for everybody in each round."""
-        store, interval = kwargs["store"], every(kwargs.get("interval"))  # whoever is first opens it for all
+        """Poll the store, once for all waiting triggers per round."""
+        store, interval = kwargs["store"], every(kwargs.get("interval"))  # the first trigger opens it for all
         connection, loop = await BaseHook.aget_connection(store), asyncio.get_running_loop()
 
-        def named(name: str) -> Any:  # a connection, for a thread
+        def named(name: str) -> Any:  # returns a connection; runs in a thread
             return asyncio.run_coroutine_threadsafe(BaseHook.aget_connection(name), loop).result(PATIENCE)
 
         opened: list[Engine] = []
@@ -70,7 +69,7 @@ class WaitTrigger(BaseEventTrigger):
                 engine.dispose()
 
     async def filter_shared_stream(self, stream: AsyncIterator[Answers]) -> AsyncIterator[TriggerEvent]:
-        """Wait for the one answer, and end the task by it."""
+        """Wait for the answer, then end the task with it."""
         wait = wait_of(self.kind, self.target)
         with watch_of(self.store, self.interval).waiting(wait):
             async for answers in stream:
@@ -93,7 +92,7 @@ class WaitTrigger(BaseEventTrigger):
 
 
 def _open(connection: Any, named: Callable[[str], Any], opened: list[Engine]) -> Broker:
-    """Open the store, with databases of evidence as they are asked for."""
+    """Open the store; register databases of evidence on demand."""
     import txsaga
     from txsaga.provider.addresses import database_url, store_url
     from txsaga.wiring.resources import resource_engine

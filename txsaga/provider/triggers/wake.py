@@ -1,9 +1,9 @@
 """
-The trigger behind an asset of messages: it fires while messages wait, and not only when one comes.
+The trigger of a messages asset: it fires as long as messages wait, not only when one arrives.
 
-Airflow makes one event of a burst, and may lose one; a later round repeats it. While nothing is added it has time: the
-run that was woken starts others for what is left. Messages that only rest before they come again fire it seldom: nobody
-could claim them now.
+Airflow merges the events of a burst and may lose one; a later round repeats it. While no messages are added it fires
+less often: the run that was woken starts others for what is left. If the only messages left are waiting for a retry, it
+fires rarely, since no run could claim them yet.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from txsaga.provider.waits.kinds import WaitKind, wait_of
 
 SELDOM = 30.0
 AGAIN = 3
-"""So many times the pause, where no messages were added."""
+"""Multiplies the pause between events while no messages are added."""
 
 
 class WakeUpTrigger(WaitTrigger):
-    """Fires again and again while a topic holds messages for a group."""
+    """Fires repeatedly while a topic holds messages for a group."""
 
     def __init__(self, topic: str, group: str, store: str | None = None, every: float = 1.0, at_least: int = 1) -> None:
         target = {"topic": topic, "group": group, "at_least": at_least}
@@ -33,11 +33,11 @@ class WakeUpTrigger(WaitTrigger):
         self.every = every
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Say how to make it again."""
+        """Return what is needed to create it again."""
         return f"{__name__}.{type(self).__name__}", {**self.target, "store": self.store, "every": self.every}
 
     async def filter_shared_stream(self, stream: AsyncIterator[Answers]) -> AsyncIterator[TriggerEvent]:
-        """Fire while there is something to claim."""
+        """Fire while there are messages to claim."""
         wait, fired, least = wait_of(self.kind, self.target), float("-inf"), 0
         with watch_of(self.store, self.interval).waiting(wait):
             async for answers in stream:

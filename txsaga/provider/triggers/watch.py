@@ -1,9 +1,9 @@
 """
-The waits of one store in this process, and the rounds in which it is looked at.
+The waits on one store in this process, and the rounds in which the store is polled.
 
-All triggers of a store share one watch: one connection, one statement for each kind in a round. A store that is away
-ends nothing: it is looked at again in the next round. A triggerer that dies loses no wait: Airflow starts them
-elsewhere.
+All triggers of a store share one watch: one connection, and one statement per kind in a round. If the store is
+unavailable, no wait ends: the next round polls it again. If a triggerer dies, no wait is lost: Airflow starts its
+triggers elsewhere.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Answers = Mapping[Wait, WaitAnswer]
 
 
 class Watch:
-    """Who waits for what in one store."""
+    """The waits on one store."""
 
     def __init__(self) -> None:
         self._waits: Counter[Wait] = Counter()
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[None]:
-        """Have it looked for while the block lasts."""
+        """Include a wait in the polls while the block runs."""
         self._waits[wait] += 1
         try:
             yield
@@ -44,7 +44,7 @@ class Watch:
                 del self._waits[wait]
 
     async def rounds(self, open_broker: Callable[[], Broker], interval: float) -> AsyncIterator[Answers]:
-        """Yield answers for ever; rounds without any yield nothing."""
+        """Yield answers for ever; skip rounds without any."""
         broker: Broker | None = None
         looking: StorePoll | None = None
         try:
@@ -57,7 +57,7 @@ class Watch:
                 except TxSagaError as away:
                     logger.warning("the store can't be looked at now: %s", away)
                     answers = {}
-                except Exception:  # whatever it is: those who wait for something else wait on
+                except Exception:  # whatever the error is, all waits go on
                     logger.exception("a look at the store failed")
                     answers = {}
                 if answers:
@@ -73,5 +73,5 @@ WATCHES: dict[tuple[str, float], Watch] = {}
 
 
 def watch_of(store: str, interval: float) -> Watch:
-    """Return the watch on the store of a connection."""
+    """Return the watch of a store connection and interval."""
     return WATCHES.setdefault((store, interval), Watch())

@@ -1,1 +1,1 @@
-"""What a sensor can wait for, and one look for all of them; nothing below imports Airflow."""
+"""What a sensor can wait for, and one poll for all sensors; nothing here imports Airflow."""

@@ -1,7 +1,7 @@
 """
-What can be waited for in a store.
+What a sensor can wait for in a store.
 
-A wait is a value: equal ones share every look. Its target is what travels in a trigger, plain and templated by then.
+A wait is a value: equal waits share every poll. Its target is the plain, rendered data of a serialized trigger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WaitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What one sensor waits for; what its kind does not use is left out."""
+    """What one sensor waits for; fields that its kind does not use keep their defaults."""
 
     kind: WaitKind
     transaction: str = ""  # number or id
@@ -50,7 +50,7 @@ class WaitAnswer:
 
 
 def wait_of(kind: str, target: Mapping[str, Any]) -> Wait:
-    """Read the target of a trigger."""
+    """Parse the target of a trigger."""
     read = dict(target)
     if "transaction" in read:
         read["transaction"] = named(read["transaction"])
@@ -61,7 +61,7 @@ def wait_of(kind: str, target: Mapping[str, Any]) -> Wait:
 
 
 def named(transaction: object) -> str:
-    """Return the number or id of what names a transaction: itself, or what the task that began it left."""
+    """Return the number or id of a transaction, given as such or as the output of the task that began it."""
     told = told_of(transaction)
     found = told.get("txid") if isinstance(told, Mapping) else told
     if isinstance(found, (str, int)) and not isinstance(found, bool) and str(found).strip():
@@ -70,7 +70,7 @@ def named(transaction: object) -> str:
 
 
 def told_of(handed_on: object) -> object:
-    """Return what a sensor handed on: Airflow hands on as a text what a task said that ended in the triggerer."""
+    """Return a sensor's result, parsed if it is text: Airflow passes it as text if its task ended in the triggerer."""
     if isinstance(handed_on, str) and handed_on.lstrip().startswith("{"):
         try:
             return json.loads(handed_on)
@@ -80,11 +80,11 @@ def told_of(handed_on: object) -> object:
 
 
 Checked = tuple[WaitAnswer | None, int]
-"""The answer, if there is one, and how often was asked."""
+"""The answer, if there is one, and the number of checks."""
 
 
 class TimedCheck:
-    """A check that is under way."""
+    """A check that is running."""
 
     def __init__(self, check: Callable[[], Checked]) -> None:
         self._check, self._begun = check, time.monotonic()
@@ -99,11 +99,11 @@ class TimedCheck:
         return time.monotonic() - self._begun
 
     def wait(self, until: float) -> bool:
-        """Wait for it until a moment of the steady clock; tell whether it is over."""
+        """Wait for the check until a moment of the monotonic clock; return whether it is over."""
         return self._over.wait(max(0.0, until - time.monotonic()))
 
     def result(self) -> Checked:
-        """Return what it came to, or raise what it raised."""
+        """Return the result of the check, or raise its error."""
         if self._error is not None:
             raise self._error
         assert self._found is not None
@@ -112,9 +112,9 @@ class TimedCheck:
     def _run(self) -> None:
         try:
             self._found = self._check()
-        except Exception as error:  # noqa: BLE001  # it is raised where it is asked for
+        except Exception as error:  # noqa: BLE001  # raised by `result`
             self._error = error
-        except BaseException as leaving:  # noqa: BLE001  # a checker that wants to end the process ends its wait
+        except BaseException as leaving:  # noqa: BLE001  # a checker that tries to end the process ends only its wait
             self._error = RuntimeError(f"{type(leaving).__name__}: {leaving}")
         finally:
             self._over.set()

@@ -1,8 +1,8 @@
 """
-One look at a store for everything that is waited for there: one statement for each kind, and group, however many wait.
+Poll a store once for everything that is waited for there: one statement per kind and group, however many sensors wait.
 
-Only check-back writes: it decides what can be known. A store that is away ends no wait; a wait that can't be
-answered at all ends by itself and spoils no other: each check runs in a thread of its own, since its checker may hang.
+Only check-back writes: it decides what can be known. If the store is unavailable, no wait ends. A wait that can't be
+answered ends alone, without affecting others: each check runs in its own thread, since its checker may hang.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 MOST_SHOWN = 100
 PROMPT, LATE, LONGEST = 2.0, 5.0, 60.0
-"""Seconds: a round waits so long for checks, one that takes longer keeps no other from beginning, or is given up."""
+"""Seconds: how long a round waits for checks, when a late check stops blocking others, when it is given up."""
 AT_ONCE = 16
-"""Checks that are under way at the same time, save those that are late."""
+"""The largest number of checks at the same time, not counting late ones."""
 AWAY = (StoreUnavailable, StoreBusy, NotPrimary, OutcomeUnknown)
-"""The store's fault: the next round looks again."""
+"""Errors of the store, not of a wait: the next round tries again."""
 
 
 class StorePoll:
-    """The looks at one store; it counts the checks of each wait."""
+    """The polls of one store, with the number of checks for each wait."""
 
     def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker, self._clock = broker, clock
@@ -50,7 +50,7 @@ class StorePoll:
         self._asking: dict[Wait, TimedCheck] = {}
 
     def look(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
-        """Return the waits that have an answer now."""
+        """Return the waits that have an answer now, with their answers."""
         self._checked = {wait: kept for wait, kept in self._checked.items() if wait in waits}
         self._asking = {wait: asking for wait, asking in self._asking.items() if wait in waits}
         found: dict[Wait, WaitAnswer] = {}
@@ -118,7 +118,7 @@ class StorePoll:
         return {} if answer is None else {wait: answer}
 
     def check(self, wait: Wait, count: int) -> tuple[WaitAnswer | None, int]:
-        """Ask about one transaction now; return the answer, if there is one, and how often it was asked about."""
+        """Check one transaction now; return the answer, if there is one, and the number of checks so far."""
         from txsaga.checkback.one_check import OneCheck
 
         try:
@@ -153,7 +153,7 @@ class StorePoll:
         return found
 
     def _head(self, topic: str) -> int | None:
-        """Return how many messages a topic holds that nobody of a group has begun to read."""
+        """Return how many messages a topic holds for a group that has not begun to read it."""
         from txsaga.errors import UnknownTopic
 
         try:
@@ -183,7 +183,7 @@ class StorePoll:
 def each_answered(
     answered: Callable[[Collection[Wait]], dict[Wait, WaitAnswer]], waits: Collection[Wait]
 ) -> dict[Wait, WaitAnswer]:
-    """Answer many waits together; where that fails, one by one, so that one which can't be answered ends alone."""
+    """Answer many waits together; if that fails, one by one, so that a wait that can't be answered fails alone."""
     try:
         return answered(waits)
     except AWAY:
@@ -196,10 +196,10 @@ def each_answered(
                 found |= answered([wait])
             except AWAY:
                 raise
-            except Exception as alone:  # noqa: BLE001  # told below, or the store's fault
+            except Exception as alone:  # noqa: BLE001  # reported below
                 failed[wait] = alone
         if len(failed) == len(waits) and isinstance(together, TxSagaError):
-            raise  # it is nobody's fault: all of them are looked at again
+            raise  # no wait is at fault: all are polled again
         for why in failed.values():
             logger.error("a wait can't be answered: %s", why, exc_info=why)
         return found | {wait: _no(f"{type(why).__name__}: {why}", wait) for wait, why in failed.items()}

@@ -1,5 +1,5 @@
 """
-Folders as participants: the files of a transaction are all in their places, or none of them is.
+Folders as participants: all files of a transaction are in their places, or none is.
 
 A manifest lists what a branch voted for; without one nothing was promised.
 """

@@ -1,14 +1,14 @@
 """
 One branch in a folder, from its staging folder to the end of the second phase.
 
-    enlist      the staging folder is there; its lock is the session
+    enlist      the staging folder exists; its lock is the session
     the user writes files
-    prepare     files synced, targets reserved and looked at, then the manifest: the yes; where nothing was written it
-                leaves
+    prepare     files synced, targets reserved and checked, then the manifest: the yes; if nothing was written, the
+                branch is read only
     finish      everything in its place, or nothing left
 
-It must not decide anything. If this process dies before the manifest is there, recovery removes what is staged; behind
-it, whoever recovers goes on from the manifest.
+This module must not decide anything. If the process dies before the manifest exists, recovery removes what is staged;
+after it, recovery continues from the manifest.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from txsaga.resources.files.staging import FolderWork
 
 def reserve(layout: Layout, branch: BranchId, targets: Sequence[str]) -> None:
     """
-    Keep targets for a branch, and their folders: two that voted yes would take each other's places.
+    Reserve targets for a branch, and their folders: two yes votes could claim the same place.
 
-    Who keeps first and then looks is seen by whoever does the same: of two, one at the least says no.
+    Each branch first reserves and then checks, so of two competing branches at least one votes no.
     """
     make_folder(layout.taken)
     for target in targets:
@@ -52,7 +52,7 @@ def _waits(branch: BranchId, target: str) -> TransientFailure:
 
 
 def free(layout: Layout, branch: BranchId) -> None:
-    """Give back every target that a branch kept."""
+    """Release every target that a branch reserved."""
     with suppress(FileNotFoundError):
         for link in layout.taken.iterdir():
             with suppress(FileNotFoundError):
@@ -61,7 +61,7 @@ def free(layout: Layout, branch: BranchId) -> None:
 
 
 def commit(layout: Layout, branch: BranchId) -> Finish:
-    """Put everything in its place; what somebody placed there since the vote is left alone."""
+    """Put everything in its place; leave alone what others placed there since the vote."""
     entries = manifest.read(layout.manifest(branch))
     if entries is None:
         _leave(layout, branch)
@@ -72,7 +72,7 @@ def commit(layout: Layout, branch: BranchId) -> Finish:
             sync_folder(folder)
     if not all(placed):
         free(layout, branch)
-        return Finish.HAZARD  # the manifest and the files that found no place are kept
+        return Finish.HAZARD  # the manifest and the files that could not be placed are kept
     layout.manifest(branch).replace(layout.done(branch))
     sync_folder(layout.staging(branch))
     sync_folder(layout.done(branch).parent)
@@ -81,7 +81,7 @@ def commit(layout: Layout, branch: BranchId) -> Finish:
 
 
 def roll_back(layout: Layout, branch: BranchId) -> Finish:
-    """Remove everything; a commit that had begun is brought to its end, and told."""
+    """Remove everything; a commit that had begun is completed, and reported."""
     if layout.done(branch).exists():
         _leave(layout, branch)
         return Finish.COMMITTED
@@ -102,7 +102,7 @@ def _place(layout: Layout, branch: BranchId, each: ManifestEntry) -> bool:
     staged, target = _staged(layout, branch, each), layout.target(each.target)
     there = manifest.stamp(target)
     if there is not None and there[0] == each.number:
-        staged.unlink(missing_ok=True)  # our own, named and perhaps not taken out of the staging folder
+        staged.unlink(missing_ok=True)  # our own, linked but perhaps still in the staging folder
         return True
     if there != each.found or not staged.exists():
         return False
@@ -137,14 +137,14 @@ class FolderBranch:
         self._prepared = False
 
     def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that staged nothing leaves."""
+        """Ask for the vote; a branch that staged nothing is read only."""
         if self._vote is not None:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._vote = sent(self._voted)
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Do what was decided; a branch that has not voted yes can only be rolled back."""
+        """Carry out the decision; a branch that has not voted yes can only be rolled back."""
         if self._vote is not None:
             with suppress(XaError):
                 self._vote()
@@ -153,11 +153,11 @@ class FolderBranch:
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: many files never change in one step, so a folder decides for nobody."""
+        """Refuse: many files never change in one step, so a folder can't decide."""
         raise ProtocolError(f"branch {self._branch.gid} of {transaction} is in a folder, which can't decide; it votes")
 
     def leave(self) -> None:
-        """Give the session back; what was not prepared is removed."""
+        """Give the session back; remove what was not prepared."""
         if not self._prepared:
             self.handle.close()
             with suppress(OSError):  # recovery removes it once the transaction is decided
@@ -187,7 +187,7 @@ class FolderBranch:
 
 
 def ended(layout: Layout, branch: BranchId, decision: Decision) -> Finish:
-    """Do what was decided; a folder that can't be reached keeps what it holds."""
+    """Carry out the decision; a folder that can't be reached keeps what it holds."""
     end = commit if decision is Decision.COMMIT else roll_back
     try:
         return end(layout, branch)

@@ -1,4 +1,4 @@
-"""Writes that outlive the machine: a name is durable once its folder is synced."""
+"""Writes that survive a crash of the machine: a name is durable once its folder is synced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder, and those above it, durably."""
+    """Create a folder and its parents, durably."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -28,7 +28,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all; one that is there is replaced."""
+    """Write a file as a whole or not at all, replacing an existing one."""
     draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
     with draft.open("wb") as file:
         file.write(data)
@@ -39,14 +39,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file durably; one that is gone is no error."""
+    """Remove a file durably; a missing one is no error."""
     with suppress(FileNotFoundError):
         path.unlink()
         sync_folder(path.parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with what is in it; then the one above, if that is empty."""
+    """Remove a folder with its contents; then its parent, if that is empty."""
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
     with suppress(OSError):

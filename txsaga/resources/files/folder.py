@@ -1,8 +1,8 @@
 """
 A folder as a participant: files that are written together get their names together.
 
-It must be on a file system of this machine, or one whose locks work across machines. A copy of a folder carries the
-same uuid: keep it from being registered in place of the folder.
+It must be on a local file system, or on one whose locks work across machines. A copy of a folder carries the same uuid:
+do not register it in place of the folder.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TRIES = 10
 
 
 class Folder:
-    """A folder to be registered: `broker.enlist("reports", Folder("/srv/reports"))`."""
+    """A folder to register: `broker.enlist("reports", Folder("/srv/reports"))`."""
 
     def __init__(self, path: str | Path) -> None:
         check_kind(path, (str, Path), "the folder", "give its path")
         self.path = Path(path)
 
     def files(self, directory: str | Path) -> list[Path]:
-        """Return the Parquet files of a directory in it, of each transaction all or none."""
+        """Return the Parquet files of a directory in it: of each transaction all or none."""
         layout = Layout(self.path.absolute())
         return complete(layout, layout.checked(directory))
 
     def participant(self, name: str, store: HomeStore) -> FolderParticipant:
-        """Return it as a participant."""
+        """Return the folder as a participant."""
         return FolderParticipant(self.path, name=name)
 
 
@@ -60,7 +60,7 @@ class FolderParticipant:
 
     @property
     def database(self) -> UUID:
-        """The uuid that this very folder carries; a new folder gets one."""
+        """The uuid that this folder carries; a new folder gets one."""
         if self._database is None:
             self.probe()
             with _reaching(self._layout.root):
@@ -76,7 +76,7 @@ class FolderParticipant:
             raise ConfigError(f"resource {self.name!r} can't be written: {root}; give this user read and write rights")
 
     def enlist(self, branch: BranchId) -> FolderBranch:
-        """Make the staging folder of a branch and lock it; `DuplicateBranch` when somebody has."""
+        """Create the staging folder of a branch and lock it; `DuplicateBranch` if it exists."""
         _ = self.database
         with _reaching(self._layout.root):
             staging = self._staging(branch)
@@ -85,7 +85,7 @@ class FolderParticipant:
         return FolderBranch(self._layout, branch, session)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
-        """Do what was decided, from any process, under the lock of the staging folder."""
+        """Carry out the decision, from any process, under the lock of the staging folder."""
         with self._locked(branch):
             return ended(self._layout, branch, decision)
 
@@ -100,7 +100,7 @@ class FolderParticipant:
             return list(self._layout.prepared(store))
 
     def forget(self, branch: BranchId) -> None:
-        """Remove the marker of a branch, and whatever found no place."""
+        """Remove the marker of a branch, and the files that could not be placed."""
         with self._locked(branch), _reaching(self._layout.root):
             remove(self._layout.done(branch))
             remove_folder(self._layout.staging(branch))
@@ -108,11 +108,11 @@ class FolderParticipant:
                 self._layout.staging(branch).parent.rmdir()
 
     def traces(self, branch: BranchId, finish: Finish) -> str:
-        """Return where its files wait that found no place, or the file that tells that it is committed."""
+        """Return where the files are that could not be placed, or the marker of a committed branch."""
         return str(self._layout.done(branch) if finish is Finish.COMMITTED else self._layout.staging(branch))
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Remove old markers of branches that are over; a folder has no barriers."""
+        """Remove old markers of finished branches; a folder has no barriers."""
         with _reaching(self._layout.root):
             old = list(self._layout.marked(store, ages.committed.total_seconds()))
         wanted = over(old) if old else ()
@@ -121,7 +121,7 @@ class FolderParticipant:
         return len(wanted)
 
     def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: nothing was opened here."""
 
     def _staging(self, branch: BranchId) -> Path:
         staging = self._layout.staging(branch)
@@ -131,7 +131,7 @@ class FolderParticipant:
                 staging.mkdir()
             except FileExistsError:
                 raise DuplicateBranch(f"branch {branch.gid} is in {self._layout.root} already") from None
-            except FileNotFoundError:  # who removed an earlier attempt took the folder above, too
+            except FileNotFoundError:  # removing an earlier attempt also removed its parent
                 continue
             return staging
         raise TransientFailure(f"branch {branch.gid} finds no place in {self._layout.root}; try again")
@@ -152,7 +152,7 @@ class FolderParticipant:
                 os.close(session)
 
     def _require_there(self) -> None:
-        """Refuse a folder that lost its mark: an empty mount point would say that everything was rolled back."""
+        """Refuse a folder without its identity: an empty mount point would look as if everything was rolled back."""
         if not self._layout.identity.exists():
             raise StoreUnavailable(f"resource {self.name!r} is away: nothing of ours is in {self._layout.root}")
 
@@ -168,7 +168,7 @@ def _reaching(root: Path) -> Iterator[None]:
 
 
 def _identity(path: Path) -> UUID:
-    """Read the uuid of a folder; whoever is first gives it one."""
+    """Read the uuid of a folder; the first process gives it one."""
     if not path.exists():
         make_folder(path.parent)
         draft = path.with_name(f"{path.name}.{uuid4()}")

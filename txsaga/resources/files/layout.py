@@ -2,13 +2,13 @@
 Where a folder keeps what is staged in it.
 
     .txsaga/folder                                its uuid
-    .txsaga/taken/<target's hash>                 a link that names the branch which voted for this target
+    .txsaga/taken/<target's hash>                 a link that names the branch that reserved this target
     .txsaga/taken/<folder's hash>.<transaction>.<number>.<attempt>
                                                   the same for each folder that its targets need: many may share one
     .txsaga/<transaction>/<number>.<attempt>/     staged files of a branch, as 1, 2, …; its manifest is its yes
     .txsaga/<transaction>/<number>.<attempt>.done the manifest of what is in its place: the evidence
 
-It must stay on one file system with its targets: nothing is copied into place, only named anew.
+It must be on the same file system as its targets: files are put in place by renaming, never by copying.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txsaga.errors import ConfigError, UnknownTransaction
 from txsaga.flows.branch import PREFIX, BranchId
 
 Stamp = tuple[int, int, int] | None
-"""Number, size and time of change of a file; None where there is none."""
+"""Inode, size and time of change of a file; None if there is none."""
 
 
 class ManifestEntry(NamedTuple):
@@ -37,12 +37,12 @@ class ManifestEntry(NamedTuple):
     staged: str
     size: int
     sha256: str
-    number: int  # of the staged file itself: a target with it is the branch's own
+    number: int  # the staged file's inode: a target with it is the branch's own
     found: Stamp
 
 
 def stamp(path: Path) -> Stamp:
-    """Return what tells a file from what replaced it."""
+    """Return what distinguishes a file from one that replaced it."""
     try:
         seen = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -60,12 +60,12 @@ def entry(target: str, staged: Path, found: Stamp) -> ManifestEntry:
 
 
 def written(entries: Sequence[ManifestEntry]) -> bytes:
-    """Write a manifest down."""
+    """Serialize a manifest."""
     return json.dumps({"files": [each._asdict() for each in entries]}, indent=1).encode()
 
 
 def read(path: Path) -> list[ManifestEntry] | None:
-    """Read a manifest; None where there is none."""
+    """Read a manifest; None if there is none."""
     try:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError):
@@ -79,11 +79,11 @@ OWN = ".txsaga"
 MANIFEST = "manifest.json"
 DONE = ".done"
 SHOWN = 60
-"""Characters of a name that is too long which its refusal repeats."""
+"""Characters of a too long name that its error shows."""
 
 
 class Layout:
-    """The places of one folder."""
+    """The paths in one folder."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.own = root, root / OWN
@@ -94,15 +94,15 @@ class Layout:
         return self.own / branch.transaction / branch.qualifier
 
     def manifest(self, branch: BranchId) -> Path:
-        """Return the file that is a branch's yes."""
+        """Return the path of the manifest, which is a branch's yes."""
         return self.staging(branch) / MANIFEST
 
     def done(self, branch: BranchId) -> Path:
-        """Return the file that tells that a branch is committed."""
+        """Return the path of the marker of a committed branch."""
         return self.own / branch.transaction / f"{branch.qualifier}{DONE}"
 
     def reservation(self, target: str) -> Path:
-        """Return the link that keeps a target for one branch."""
+        """Return the link that reserves a target for one branch."""
         return self.taken / sha256(target.encode()).hexdigest()
 
     def share(self, folder: str, branch: BranchId) -> Path:
@@ -110,7 +110,7 @@ class Layout:
         return self.taken / f"{self.reservation(folder).name}.{branch.transaction}.{branch.qualifier}"
 
     def contested(self, targets: Sequence[str]) -> str | None:
-        """Return a target that is a folder to another branch, or lies in what is a file to another."""
+        """Return a target that another branch uses as a folder, or that is below another's file."""
         kept = {link.name for link in self.taken.iterdir()}
         shared = {name.partition(".")[0] for name in kept if "." in name}
         for target in targets:
@@ -120,11 +120,11 @@ class Layout:
         return None
 
     def target(self, name: str) -> Path:
-        """Return the place of a target."""
+        """Return the path of a target."""
         return self.root / name
 
     def checked(self, path: object) -> str:
-        """Return a target's name inside the folder; what leads out of it is refused."""
+        """Return a target's name inside the folder; refuse one that leads out of it."""
         name = str(PurePosixPath(str(path)))
         parts = PurePosixPath(name).parts
         if not parts or name == "." or name.startswith("/") or ".." in parts or "\0" in name or parts[0] == OWN:
@@ -136,7 +136,7 @@ class Layout:
         return name
 
     def writable(self, path: object) -> str:
-        """Return a target's name where a file can be put; what could only fail behind the decision is refused."""
+        """Return a target's name where a file can be put; refuse what could only fail after the decision."""
         name = self.checked(path)
         self._require_short(name)
         if (other := self.in_the_way(name)) is not None:
@@ -144,7 +144,7 @@ class Layout:
         return name
 
     def in_the_way(self, name: str) -> str | None:
-        """Return what lies where a folder of a target must be, and is none."""
+        """Return the path of a non-folder where a target needs a folder."""
         for folder in folders_of(name):
             place = self.target(folder)
             if stamp(place) is not None and not place.is_dir():
@@ -152,7 +152,7 @@ class Layout:
         return None
 
     def _require_short(self, name: str) -> None:
-        """Refuse a name that this file system can't take."""
+        """Refuse a name that is too long for this file system."""
         longest = max(len(os.fsencode(part)) for part in PurePosixPath(name).parts)
         whole = len(os.fsencode(self.target(name)))
         if longest > self._limit("PC_NAME_MAX") or whole >= self._limit("PC_PATH_MAX"):
@@ -163,25 +163,25 @@ class Layout:
         return limit if limit > 0 else inf
 
     def prepared(self, store: str) -> Iterator[BranchId]:
-        """Yield every branch that voted yes for a store; '*' is any."""
+        """Yield every branch that voted yes for a store; '*' means any."""
         for staging in self._entries(store):
             try:
                 if (staging / MANIFEST).exists():
                     yield BranchId.parse(f"{PREFIX}:{staging.parts[-2]}:{staging.name}")
             except UnknownTransaction:
-                continue  # somebody else's
+                continue  # not one of ours
 
     def marked(self, store: str, seconds: float) -> Iterator[BranchId]:
-        """Yield every branch of a store that was committed so long ago."""
+        """Yield every branch of a store that was committed at least so many seconds ago."""
         for marker in self._entries(store):
             try:
                 if marker.suffix == DONE and marker.stat().st_mtime <= wall_clock().timestamp() - seconds:
                     yield BranchId.parse(f"{PREFIX}:{marker.parts[-2]}:{marker.name.removesuffix(DONE)}")
             except (UnknownTransaction, FileNotFoundError):
-                continue  # somebody else's, or removed by somebody else meanwhile
+                continue  # not one of ours, or removed meanwhile
 
     def _entries(self, store: str) -> Iterator[Path]:
-        """Yield what lies in the folders of a store's transactions, which may go meanwhile."""
+        """Yield the contents of the folders of a store's transactions, which may be removed meanwhile."""
         for transaction in sorted(self.own.glob(f"{store}-*")):
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from sorted(transaction.iterdir())
@@ -196,5 +196,5 @@ def _is_text(name: str) -> bool:
 
 
 def folders_of(name: str) -> list[str]:
-    """Return the folders that a target lies in, the nearest to the root first."""
+    """Return the folders that a target is in, outermost first."""
     return [str(folder) for folder in PurePosixPath(name).parents][-2::-1]

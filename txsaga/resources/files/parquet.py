@@ -1,8 +1,8 @@
 """
-Rows as part files of a directory of Parquet, written where nobody looks.
+Rows as part files of a Parquet directory, written where no reader looks.
 
-They lie in the staging folder of a branch and get their names with its decision. Nothing here decides; if it never
-runs, or stops halfway, what was written goes with the branch.
+They are in the staging folder of a branch and get their names with its decision. Nothing is decided here; if this never
+runs, or stops halfway, what was written is removed with the branch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 TRIES = 1000
-"""Sets may come to their end while a directory is listed; then it is listed again."""
+"""If a set is completed while a directory is listed, it is listed again, at most this often."""
 SUFFIX = ".parquet"
 
 
 def complete(layout: Layout, directory: str) -> list[Path]:
-    """Return the files of a directory without those of sets that are not all in their places."""
+    """Return the files of a directory, without those of incomplete sets."""
     for _ in range(TRIES):
-        with suppress(FileNotFoundError):  # a set came to its end while it was looked at
+        with suppress(FileNotFoundError):  # a set was completed while it was read
             before = _ends(layout)
             unfinished = _unfinished(layout)
             found = [path for path in files_below(layout.target(directory)) if not _is_of(unfinished, layout, path)]
@@ -40,7 +40,7 @@ def complete(layout: Layout, directory: str) -> list[Path]:
 
 
 def _ends(layout: Layout) -> set[str]:
-    """Return which sets are voted for, and which are complete: what changes meanwhile may have been half seen."""
+    """Return which sets are voted for, and which are complete: a set that changes meanwhile may be seen in part."""
     return {str(path) for pattern in (f"*/*/{MANIFEST}", f"*/*{DONE}") for path in layout.own.glob(pattern)}
 
 
@@ -50,7 +50,7 @@ def _unfinished(layout: Layout) -> dict[str, int]:
 
 
 def _is_of(unfinished: dict[str, int], layout: Layout, path: Path) -> bool:
-    """Tell whether a file was named by a set that is not complete; one that it will replace stays until it is."""
+    """Return whether an incomplete set placed a file; a file that the set has yet to replace stays listed."""
     number = unfinished.get(str(path.relative_to(layout.root)))
     there = None if number is None else manifest.stamp(path)
     return there is not None and there[0] == number
@@ -68,14 +68,14 @@ SPARK = "txsaga.spark.folders"
 
 
 class ParquetShape(NamedTuple):
-    """What the files of a directory have in common."""
+    """The schema and partitions common to the files of a directory."""
 
     schema: Schema
     parts: list[str]
 
 
 def write(rows: Any, place: Path, partitions: Sequence[str]) -> list[tuple[Path, int]]:
-    """Write rows as a directory of Parquet; return its files that hold some, and how many.
+    """Write rows as a Parquet directory; return its files that have rows, and how many.
 
     They are an Arrow table, batch or reader, or a Spark DataFrame.
     """
@@ -102,12 +102,12 @@ def _write_arrow(rows: Any, place: Path, partitions: Sequence[str]) -> None:
         partitioning=list(partitions) or None,
         partitioning_flavor="hive" if partitions else None,
         file_options=dataset.ParquetFileFormat().make_write_options(compression=CODEC),
-        use_threads=False,  # threads of a parent are not in its forked child
+        use_threads=False,  # a forked child does not have its parent's threads
     )
 
 
 def _all_of(wrote: int, found: list[tuple[Path, int]], folder: Path) -> list[tuple[Path, int]]:
-    """Refuse a part of the rows: executors that have a folder of their own leave it on their machines."""
+    """Refuse an incomplete result: executors with a folder of their own leave rows on their machines."""
     if wrote != (there := sum(count for _, count in found)):
         raise ConfigError(
             f"Spark wrote {wrote} rows, and {there} of them are here: its executors must reach {folder} as the same "
@@ -117,7 +117,7 @@ def _all_of(wrote: int, found: list[tuple[Path, int]], folder: Path) -> list[tup
 
 
 def require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse partitions that nobody could read, or that these rows can't have."""
+    """Refuse partitions that no reader could read, or that these rows can't have."""
     if missing := [each for each in partitions if each not in columns]:
         raise ColumnsDiffer(f"rows that are parted by {missing[0]!r} need that column; they have {', '.join(columns)}")
     if hidden := [each for each in partitions if each.startswith(("_", "."))]:
@@ -138,7 +138,7 @@ def _written(place: Path) -> Iterator[tuple[Path, int]]:
 
 
 def shape(directory: Path) -> ParquetShape | None:
-    """Return what the files of a directory have in common, as the first of them says; None where there is none."""
+    """Return the shape of a directory, from its first file; None if it has none."""
     path = next(files_below(directory), None)
     return None if path is None else shape_of(path, directory)
 
@@ -152,7 +152,7 @@ def shape_of(path: Path, below: Path) -> ParquetShape:
 
 
 def require_like(new: ParquetShape, old: ParquetShape | None, name: str) -> None:
-    """Refuse rows that differ from those of a directory: no reader could take both."""
+    """Refuse rows that differ from those of a directory: no reader could read both."""
     if old is None:
         return
     if set(old.schema.names) != set(new.schema.names) or old.parts != new.parts:

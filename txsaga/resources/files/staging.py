@@ -1,9 +1,9 @@
 """
-What a user works with in a folder: files that are written beside their places.
+What a user works with in a folder: files that are written outside their places.
 
-Modes are those of `open`: "xb" for a file that must be new, "wb" for one that may take another's place. Rows are
-appended to a directory as new files. Nothing lies under its own name before the decision. What is not closed is closed
-by the vote. If the process dies, what lies here is removed with its branch.
+Modes are those of `open`: "xb" for a file that must be new, "wb" for one that may replace another. Rows are appended to
+a directory as new files. No file has its own name before the decision. The vote closes files that are still open. If
+the process dies, what is staged is removed with its branch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FolderWork:
 
     @property
     def used(self) -> bool:
-        """Tell whether anything was staged."""
+        """Whether anything was staged."""
         return bool(self._staged)
 
     def fileno(self) -> int:
@@ -56,7 +56,7 @@ class FolderWork:
         return self._session
 
     def open(self, path: str | Path, mode: str = "xb") -> BinaryIO:
-        """Open a file for writing; the same path again begins it anew."""
+        """Open a file for writing; opening the same path again starts over."""
         self._require_open()
         if mode not in MODES:
             raise ConfigError(f"mode {mode!r} can't be coordinated; open a new file as 'xb', one to replace as 'wb'")
@@ -81,7 +81,7 @@ class FolderWork:
             file.write(data)
 
     def append(self, directory: str | Path, rows: object, *, partitions: Sequence[str] = ()) -> int:
-        """Stage rows as new part files of a directory of Parquet; return how many rows.
+        """Stage rows as new part files of a Parquet directory; return how many rows.
 
         They are an Arrow table, batch or reader, or a Spark DataFrame; `partitions` are columns, one folder per value.
         """
@@ -104,7 +104,7 @@ class FolderWork:
         return sum(count for _, count in written)
 
     def entries(self) -> list[ManifestEntry]:
-        """Take nothing more; sync everything and describe it."""
+        """Accept nothing more; sync everything and describe it."""
         self._closed = True
         self._require_session()
         for each in self._staged.values():
@@ -112,7 +112,7 @@ class FolderWork:
         return [entry(target, each.path, each.found) for target, each in self._staged.items()]
 
     def require_places(self) -> None:
-        """Vote no where a place has changed. Only behind the reservation: before it another may still be placing."""
+        """Vote no if a target has changed. Only after reserving: before that, another branch may still place files."""
         for target, each in self._staged.items():
             if stamp(self._layout.target(target)) != each.found:
                 raise IntegrityViolated(
@@ -125,13 +125,13 @@ class FolderWork:
         self._require_readable()
 
     def close(self) -> None:
-        """Close what is open; what was buffered and not voted for is dropped with the branch."""
+        """Close open files; buffered data without a vote is dropped with the branch."""
         self._closed = True
         for each in self._staged.values():
             each.close()
 
     def _target(self, path: object) -> str:
-        """Return a target's name; one that is a folder of another target, or lies in one, is refused."""
+        """Return a target's name; refuse one that is a folder of another target, or is inside another."""
         target = self._layout.writable(path)
         file = target if target in self._folders else next((f for f in folders_of(target) if f in self._staged), None)
         if file is not None:
@@ -139,7 +139,7 @@ class FolderWork:
         return target
 
     def _directory(self, path: object) -> str:
-        """Return the name of a directory for rows; what is a file, or lies in one, is refused."""
+        """Return the name of a directory for rows; refuse a file, or a path inside one."""
         name = self._layout.checked(path)
         self._target(PurePosixPath(name) / SUFFIX)
         return name
@@ -149,7 +149,7 @@ class FolderWork:
         self._folders.update(folder for target in fresh for folder in folders_of(target))
 
     def _require_readable(self) -> None:
-        """Vote no where rows came to a directory meanwhile that nobody can read together with ours."""
+        """Vote no if a directory has got rows meanwhile that no reader could read together with ours."""
         for name, fresh in self._shapes.items():
             try:
                 parquet.require_like(fresh, parquet.shape(self._layout.target(name)), name)
@@ -171,7 +171,7 @@ class FolderWork:
 
 
 def _permissions(target: Path) -> int | None:
-    """Return the permissions of the file that is replaced; what is no plain file can't be."""
+    """Return the permissions of the file to replace; refuse anything but a regular file."""
     try:
         mode = target.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
