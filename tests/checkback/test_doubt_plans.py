@@ -24,7 +24,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import Doubt
 from txsaga.store import schema
 from txsaga.store.connection import by_index
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.store import PostgresStore
 from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store

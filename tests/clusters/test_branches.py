@@ -27,7 +27,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BranchState
 from txsaga.resources import broker as handle
-from txsaga.resources.broker_records import BranchLives
+from txsaga.resources.broker_records import BranchRecords
 
 pytestmark = pytest.mark.postgres
 
@@ -234,15 +234,15 @@ def test_one_of_two_participants_that_is_down_fails_both(town: Town) -> None:
 
 
 def test_messages_that_a_broker_could_not_store_are_not_left_out(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, cut = BranchLives.add, [True]
+    add, cut = BranchRecords.add, [True]
 
-    def once(lives: BranchLives, life: TxRecord, rows: Sequence[Row]) -> None:
+    def once(lives: BranchRecords, life: TxRecord, rows: Sequence[Row]) -> None:
         if cut.pop():
             raise StoreUnavailable("the line is cut")
         add(lives, life, rows)
 
     monkeypatch.setattr(handle, "FLUSH", 0)
-    monkeypatch.setattr(BranchLives, "add", once)
+    monkeypatch.setattr(BranchRecords, "add", once)
     with pytest.raises(XaError, match="could not be stored"), town.cluster().producer("shop").transaction() as tx:
         with pytest.raises(StoreUnavailable):
             tx.send(ORDERS, b"one")

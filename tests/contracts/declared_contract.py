@@ -10,7 +10,7 @@ from tests.contracts.flow_contract import begun
 from tests.contracts.samples import COMMIT, ROLLBACK
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.store import Store
-from txsaga.flows.ports import Close, Rest, Start, StepCall
+from txsaga.flows.ports import Close, ReleaseSaga, SagaCall, Start
 from txsaga.flows.saga_values import Action
 from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 
@@ -68,7 +68,7 @@ class DeclaredContract:
         life = begun(store)
         with store.ledgers.open() as ledger:
             ledger.flows.declare(life.txid, declared(), 1)
-        _written(store, Rest(life.txid, life.owner, NONE, ""))
+        _written(store, ReleaseSaga(life.txid, life.owner, NONE, ""))
         assert store.steps.claim("anna", limit=9) == []
 
     def test_once_rolled_back_its_last_owner_drives_it_and_then_anybody(self, store: Store) -> None:
@@ -76,14 +76,14 @@ class DeclaredContract:
         with store.ledgers.open() as ledger:
             ledger.flows.declare(life.txid, declared(), 1)
             ledger.flows.mark(life.txid, 1, StepEvent.FINISH, Left.WORK, None, "")
-        _written(store, Rest(life.txid, life.owner, NONE, ""))
+        _written(store, ReleaseSaga(life.txid, life.owner, NONE, ""))
         with store.ledgers.open() as ledger:
             life = ledger.flows.take_over(life.txid)
             ledger.move(life.txid, TxEvent.ROLL_BACK)
             ledger.write_op(life.txid, ROLLBACK, from_check=False)
             assert ledger.compensates(life.txid)
         assert store.steps.claim("anna", limit=9) == []
-        _written(store, Rest(life.txid, life.owner, NONE, ""))
+        _written(store, ReleaseSaga(life.txid, life.owner, NONE, ""))
         (saga,) = store.steps.claim("anna", limit=9)
         assert (saga.txid, saga.owner, saga.decision, saga.key) == (life.txid, life.owner + 1, ROLLBACK, "transfer-7")
         assert [each.state for each in store.steps.of(life.txid)] == [StepState.COMPENSATING]
@@ -105,12 +105,12 @@ class DeclaredContract:
             ledger.move(life.txid, TxEvent.END)
             ledger.move(life.txid, TxEvent.COMMIT)
             ledger.write_op(life.txid, COMMIT, from_check=False)
-        _written(store, Rest(life.txid, life.owner, NONE, ""))
+        _written(store, ReleaseSaga(life.txid, life.owner, NONE, ""))
         (saga,) = store.steps.claim("anna", limit=9)
         assert saga.decision is COMMIT
         assert store.steps.write([Close(saga.txid, saga.owner)]) == [True]
         assert store.steps.listed() == []
 
 
-def _written(store: Store, call: StepCall) -> None:
+def _written(store: Store, call: SagaCall) -> None:
     assert store.steps.write([call]) == [True]

@@ -16,7 +16,18 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import LateSlot, Row, TxRecord
 from txsaga.core.store import Store
 from txsaga.errors import DecidedOtherwise, EffectConflict, Superseded, TransactionsRejected, TxSagaError
-from txsaga.flows.ports import Answer, Close, DecisionRequest, Mark, OpenSaga, RecordStep, Rest, Settle, Start, StepCall
+from txsaga.flows.ports import (
+    Answer,
+    Close,
+    DecisionRequest,
+    Mark,
+    OpenSaga,
+    RecordStep,
+    ReleaseSaga,
+    SagaCall,
+    Settle,
+    Start,
+)
 from txsaga.flows.saga_values import Action, ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 
@@ -32,7 +43,7 @@ def step(number: int, name: str = "debit", **more: object) -> Start:
     return Start(number, name, **given)  # type: ignore[arg-type]
 
 
-def written(store: Store, call: StepCall) -> Answer:
+def written(store: Store, call: SagaCall) -> Answer:
     """Do one call; raise what it answers."""
     (answer,) = store.steps.write([call])
     if isinstance(answer, TxSagaError):
@@ -190,12 +201,15 @@ class StepContract:
             later = ledger.take_over(life.txid)
         for calls, answer in (
             ([RecordStep(life, [step(2, "lost", compensation=None)]), RecordStep(later, [step(2, "kept")])], None),
-            ([Rest(life.txid, life.owner, NONE, "lost"), Rest(later.txid, later.owner, NONE, "kept")], True),
+            (
+                [ReleaseSaga(life.txid, life.owner, NONE, "lost"), ReleaseSaga(later.txid, later.owner, NONE, "kept")],
+                True,
+            ),
             ([settle(life, COMMIT), settle(later, ROLLBACK)], ROLLBACK),
         ):
             answers = store.steps.write(calls[::-1] if turned else calls)
             superseded, owner = answers[::-1] if turned else answers
-            assert superseded is False if isinstance(calls[0], Rest) else isinstance(superseded, Superseded)
+            assert superseded is False if isinstance(calls[0], ReleaseSaga) else isinstance(superseded, Superseded)
             assert owner is answer
         (_, kept) = store.steps.of(life.txid)
         assert (kept.name, kept.attempt, kept.compensation is None) == ("kept", later.owner, False)
@@ -320,7 +334,7 @@ class StepContract:
     def test_a_driver_that_is_gone_is_followed_by_another(self, store: Store) -> None:
         life = opened(store)
         written(store, settle(life, ROLLBACK))
-        assert written(store, Rest(life.txid, 1, NONE, "away")) is True
+        assert written(store, ReleaseSaga(life.txid, 1, NONE, "away")) is True
         assert store.steps.counted().waiting == 1
         (claimed,) = store.steps.claim("bert", limit=9, lease=NONE)
         assert (claimed.owner, claimed.decision) == (2, ROLLBACK)
@@ -338,7 +352,7 @@ class StepContract:
 
     def test_one_that_check_back_rolled_back_is_taken_with_its_steps(self, store: Store) -> None:
         life = opened(store)
-        written(store, Rest(life.txid, 1, NONE, ""))
+        written(store, ReleaseSaga(life.txid, 1, NONE, ""))
         with store.ledgers.open() as ledger:
             ledger.lock(life.txid)
             ledger.move(life.txid, TxEvent.ROLL_BACK)
@@ -350,7 +364,7 @@ class StepContract:
         life = opened(store)
         written(store, settle(life, ROLLBACK))
         gave_up = mark(life, 1, StepEvent.GIVE_UP, error="no money")
-        store.steps.write([gave_up, Rest(life.txid, 1, NONE, "step 1 failed", stalled=True)])
+        store.steps.write([gave_up, ReleaseSaga(life.txid, 1, NONE, "step 1 failed", stalled=True)])
         assert store.steps.claim("bert", limit=9) == []
         assert store.steps.counted().stalled == 1
         with store.ledgers.open() as ledger:

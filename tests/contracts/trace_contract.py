@@ -33,7 +33,7 @@ from txsaga.core.records import Due, Half, LateSlot
 from txsaga.core.store import Store
 from txsaga.core.topic import TopicType
 from txsaga.inspect.timeline_steps import steps_of
-from txsaga.inspect.trace import ConsumedOffsets, KeptEvidence, Trace, TracePlace
+from txsaga.inspect.trace import ConsumedOffsets, LateBodySlot, Trace, TracePlace
 
 
 def trace_of(store: Store, txid: int) -> Trace:
@@ -110,7 +110,7 @@ class TraceContract:
             ledger.reserve(LateSlot(txid=life.txid, slot=1, qid=qid))
         bound(store, life, claimed(store, source), 2)
         trace = trace_of(store, life.txid)
-        assert trace.kept == (KeptEvidence(1, TracePlace("orders", 0)),)
+        assert trace.kept == (LateBodySlot(1, TracePlace("orders", 0)),)
         assert trace.bound == (ConsumedOffsets("billing", "anna", TracePlace("source", 0), 0, 1),)
         settle(store, life, ROLLBACK)
         assert trace_of(store, life.txid).bound == ()

@@ -32,7 +32,7 @@ from txsaga.flows.ports import (
     Start,
 )
 from txsaga.flows.step import StepKind
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.store import PostgresStore
 from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store

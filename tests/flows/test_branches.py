@@ -8,7 +8,7 @@ import pytest
 
 from txsaga.flows.branch import BranchEvent
 from txsaga.flows.ports import BranchOutcome, Fence
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.store import PostgresStore
 from txsaga.store.wire import Call, Rows
 

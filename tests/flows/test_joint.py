@@ -15,7 +15,7 @@ from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.flows.branch import BranchEvent
 from txsaga.flows.branches_store import PostgresJoint
 from txsaga.flows.ports import BranchOutcome, Joint
-from txsaga.store import line
+from txsaga.store import pipeline as line
 from txsaga.store.store import PostgresStore
 from txsaga.store.wire import Call
 

@@ -18,9 +18,9 @@ from tests.scene.stored import Stored
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.core.store import Store
-from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, Rest
+from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, ReleaseSaga
 from txsaga.flows.step import StepEvent
-from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
@@ -121,7 +121,7 @@ def test_a_driver_that_is_superseded_meanwhile_lets_go_of_nothing(store: Store, 
         pid = pid_of(claiming)
         claiming.execute(text("UPDATE saga SET driver = 'bert' WHERE txid = :txid"), {"txid": life.txid})
         claiming.execute(text("UPDATE tx SET owner = owner + 1 WHERE txid = :txid"), {"txid": life.txid})
-        resting = thread.submit(lambda: written(store, Rest(life.txid, life.owner, timedelta(0), "away")))
+        resting = thread.submit(lambda: written(store, ReleaseSaga(life.txid, life.owner, timedelta(0), "away")))
         probe.wait_for_block(pid)
         claiming.commit()
         assert resting.result(10) is False

@@ -16,7 +16,15 @@ from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
 from txsaga.inspect.overview import Audited
 from txsaga.inspect.timeline import lanes
 from txsaga.inspect.timeline_steps import Looked, steps_of
-from txsaga.inspect.trace import ConsumedOffsets, Life, Listed, Op, SentMessages, Trace, TracePlace
+from txsaga.inspect.trace import (
+    ConsumedOffsets,
+    DoubtEntry,
+    KeyedRecord,
+    RecordedDecision,
+    SentMessages,
+    Trace,
+    TracePlace,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = TracePlace("orders", 0)
@@ -32,9 +40,9 @@ def sent(attempt: int = 0, born: int = 0, *, counts: bool = True) -> SentMessage
     return SentMessages(1 if attempt else 0, attempt, ORDERS, 1, after(born), counts, False)
 
 
-def life(state: TxState, owner: int = 1, touched: int = 9) -> Life:
+def life(state: TxState, owner: int = 1, touched: int = 9) -> KeyedRecord:
     """Make a keyed life."""
-    return Life("order-42", 1, owner, state, NOON, after(touched))
+    return KeyedRecord("order-42", 1, owner, state, NOON, after(touched))
 
 
 DECIDING = RegisteredResource(id=1, name="r1", database=UUID(int=1))
@@ -52,21 +60,21 @@ def test_each_check_is_a_step_with_its_remark() -> None:
         Remark(after(60), "anna-1", "UNKNOWN", "the checker said UNKNOWN"),
         Remark(after(120), "berta-2", "UNKNOWN", "TimeoutError"),
     )
-    steps = steps_of(replace(PLAIN, listed=Listed(2, after(180), None, remarks)))
+    steps = steps_of(replace(PLAIN, listed=DoubtEntry(2, after(180), None, remarks)))
     found = [(step.what, step.at, step.who, step.why) for step in steps[1:3]]
     assert found == [("check: UNKNOWN", remark.at, remark.who, remark.why) for remark in remarks]
     assert (steps[3].what, steps[3].at) == ("next check", after(180))
 
 
 def test_a_store_that_keeps_no_remarks_tells_how_often_it_asked() -> None:
-    assert told(replace(PLAIN, listed=Listed(1, after(9), None)))[1:] == [
+    assert told(replace(PLAIN, listed=DoubtEntry(1, after(9), None)))[1:] == [
         "found undecided, 1 check since",
         "next check",
     ]
 
 
 def test_parking_is_told_once_by_its_record_or_else_by_the_list() -> None:
-    listed = Listed(15, after(90), "out of checks")
+    listed = DoubtEntry(15, after(90), "out of checks")
     assert told(replace(PLAIN, listed=listed))[-1] == "parked"
     assert steps_of(replace(PLAIN, listed=listed))[-1].why == "out of checks"
     record = Audited(at=after(90), what="PARKED", who="check-back", why="out of checks")
@@ -76,14 +84,14 @@ def test_parking_is_told_once_by_its_record_or_else_by_the_list() -> None:
 @pytest.mark.parametrize("what", ["ROLLBACK", "ROLLBACK BY HAND"])
 def test_the_record_that_was_written_with_a_decision_is_the_decision(what: str) -> None:
     record = Audited(at=after(5), what=what, who="anna", why="asked")
-    trace = replace(PLAIN, op=Op(Decision.ROLLBACK, True, after(8)), audits=(record,))
+    trace = replace(PLAIN, op=RecordedDecision(Decision.ROLLBACK, True, after(8)), audits=(record,))
     step = steps_of(trace)[-1]
     assert (len(told(trace)), step.at, step.who, step.why) == (2, after(5), "anna", "asked")
 
 
 def test_what_is_recorded_after_the_decision_holds_nothing_any_more() -> None:
     record = Audited(at=after(9), what="LOOKED", who="anna", why="asked")
-    trace = replace(PLAIN, op=Op(Decision.ROLLBACK, False, after(8)), audits=(record,))
+    trace = replace(PLAIN, op=RecordedDecision(Decision.ROLLBACK, False, after(8)), audits=(record,))
     assert told(trace) == ["1 message to orders/0", "ROLLBACK", "LOOKED"]
     assert lanes(steps_of(trace)) == {"MAIN": "x--"}
 
@@ -94,7 +102,7 @@ def test_an_open_transaction_has_no_end_and_tells_when_its_owner_was_seen() -> N
 
 
 def test_a_transaction_that_was_rolled_back_before_its_end_was_never_closed() -> None:
-    op = Op(Decision.ROLLBACK, True, None)
+    op = RecordedDecision(Decision.ROLLBACK, True, None)
     trace = Trace(txid=7, group=1, life=life(TxState.ROLLED_BACK), sent=(sent(1, 1, counts=False),), op=op)
     assert "closed by its owner" not in told(trace)
     assert "closed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
@@ -125,7 +133,7 @@ def branch(number: int, state: BranchState, why: str = "") -> Branch:
 @pytest.mark.parametrize("state", [BranchState.PREPARED, BranchState.COMMITTED])
 def test_the_resource_whose_commit_decides_has_not_voted(state: BranchState, decision: Decision) -> None:
     branches = (branch(1, state), branch(2, state))
-    trace = Trace(txid=7, group=1, resource=DECIDING, branches=branches, op=Op(decision, False, None))
+    trace = Trace(txid=7, group=1, resource=DECIDING, branches=branches, op=RecordedDecision(decision, False, None))
     assert "branch 1 voted" not in told(trace)
     voted = decision is Decision.COMMIT or state is BranchState.PREPARED
     assert ("branch 2 voted" in told(trace)) is voted
@@ -134,7 +142,9 @@ def test_the_resource_whose_commit_decides_has_not_voted(state: BranchState, dec
 @pytest.mark.req("IBM-42")
 def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None:
     found = Audited(at=after(5), what="ROLLBACK", who="check-back", why="the rollback barrier stands")
-    trace = Trace(txid=7, group=1, resource=DECIDING, op=Op(Decision.ROLLBACK, True, None), audits=(found,))
+    trace = Trace(
+        txid=7, group=1, resource=DECIDING, op=RecordedDecision(Decision.ROLLBACK, True, None), audits=(found,)
+    )
     unseen = "by the decision; nobody looked at the evidence"
     assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [found.why]
     for other in (replace(trace, audits=()), replace(trace, audits=(replace(found, what="ROLLBACK BY HAND"),))):
@@ -143,7 +153,7 @@ def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None
 
 def test_a_branch_in_which_nothing_was_done_left_and_never_held_anything() -> None:
     branches = (branch(1, BranchState.COMMITTED, NOTHING_DONE), branch(2, BranchState.COMMITTED))
-    trace = Trace(txid=7, group=1, branches=branches, op=Op(Decision.COMMIT, False, after(8)))
+    trace = Trace(txid=7, group=1, branches=branches, op=RecordedDecision(Decision.COMMIT, False, after(8)))
     steps = steps_of(trace)
     assert [step.what for step in steps if step.lane == "r1"] == ["branch 1 named", "branch 1 left: nothing to commit"]
     assert [step.what for step in steps if step.lane == "r2"] == [

@@ -17,7 +17,6 @@ from tests.scene.shop import NEWS, ORDERS, Shop, closing, says
 from txsaga import COMMIT, Message, TopicType
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.facts import Fact
-from txsaga.core.message import MessageOptions
 from txsaga.errors import DecidedOtherwise, EndRefused, InvalidMessage, UnknownTransaction
 from txsaga.messages.scheduler import Scheduler
 from txsaga.testing import FakeClock
@@ -70,19 +69,13 @@ def test_a_delayed_message_comes_when_it_is_due(later_shop: Shop, way: str) -> N
 
 
 def test_a_delayed_message_arrives_as_it_was_sent(later_shop: Shop) -> None:
-    options: MessageOptions = {
-        "delay": SOON,
-        "key": "k",
-        "tag": "t",
-        "headers": {"a": "b"},
-        "ordering_key": "o",
-        "unique_key": "u",
-    }
-    receipt = later_shop.broker.producer("plain").send(LATER, b"1", **options)
+    sent = Message(LATER, b"1", key="k", tag="t", headers={"a": "b"}, ordering_key="o", unique_key="u", delay=SOON)
+    receipt = later_shop.broker.producer("plain").send(sent)
     later_shop.later(OVER)
     assert come(later_shop) == ["1"]
     (message,) = later_shop.read(LATER)
-    assert {name: getattr(message, name) for name in options} == options
+    for name in ("key", "tag", "headers", "ordering_key", "unique_key"):
+        assert getattr(message, name) == getattr(sent, name)
     assert message.half.txid == receipt.txid
 
 

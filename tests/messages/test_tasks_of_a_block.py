@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -97,55 +98,56 @@ def test_local_work_waits_for_messages_that_are_being_stored(one: Looped, monkey
     assert (one.entries(), len(one.shop.bodies())) == ([7], 100)
 
 
+class Storing:
+    """Messages that are being stored until the test lets go."""
+
+    def __init__(self, add: Callable[..., None]) -> None:
+        self._add, self._begun, self._go = add, threading.Event(), threading.Event()
+
+    def add(self, *given: object) -> None:
+        """Say that storing has begun, wait, and store."""
+        self._begun.set()
+        assert self._go.wait(30)
+        self._add(*given)
+
+    async def cancelled(self, shop: Shop, opened: list[AsyncTransaction]) -> None:
+        """Cancel a task that leaves its block while another stores there; then let go."""
+        leaving = asyncio.Event()
+
+        async def sell() -> None:
+            async with shop.producer().transaction(key="order-1") as tx:
+                opened.append(tx)
+                sending = asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))
+                sending.add_done_callback(asyncio.Future.exception)
+                await asyncio.to_thread(self._begun.wait, 30)
+                leaving.set()
+
+        selling = asyncio.ensure_future(sell())
+        await leaving.wait()
+        await asyncio.sleep(0.05)
+        selling.cancel()
+        await asyncio.sleep(0.05)
+        self._go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await selling
+
+
 def test_a_task_that_is_cancelled_as_it_leaves_behind_another_still_leaves(
     one: Looped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, told = StoredBlock.add, list[AsyncTransaction]()
-
-    def slowly(*given: object) -> None:
-        time.sleep(0.3)
-        add(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(StoredBlock, "add", slowly)
-
-    async def sell() -> None:
-        async with one.shop.producer().transaction(key="order-1") as tx:
-            told.append(tx)
-            asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))  # noqa: RUF006  # the block waits
-            await asyncio.sleep(0.05)
-
-    async def work() -> None:
-        selling = asyncio.ensure_future(sell())
-        await asyncio.sleep(0.15)
-        selling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await selling
-
-    one.run(work)
-    assert (told[0].decision, len(one.shop.bodies())) == (Decision.COMMIT, 100)
+    storing, opened = Storing(StoredBlock.add), list[AsyncTransaction]()
+    monkeypatch.setattr(StoredBlock, "add", lambda *given: storing.add(*given))
+    one.run(lambda: storing.cancelled(one.shop, opened))
+    assert (opened[0].decision, len(one.shop.bodies())) == (Decision.COMMIT, 100)
 
 
-def test_a_cancellation_is_not_lost_behind_a_block_that_fails(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(*_: object) -> None:
-        time.sleep(0.3)
+def test_a_cancellation_is_not_lost_when_the_block_fails(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(StoredBlock, "add", slowly)
-
-    async def sell() -> None:
-        async with one.shop.producer().transaction(key="order-1") as tx:
-            sending = asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))
-            sending.add_done_callback(asyncio.Future.exception)
-            await asyncio.sleep(0.05)
-
-    async def work() -> None:
-        selling = asyncio.ensure_future(sell())
-        await asyncio.sleep(0.15)
-        selling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await selling
-
-    one.run(work)
+    storing = Storing(fails)
+    monkeypatch.setattr(StoredBlock, "add", lambda *given: storing.add(*given))
+    one.run(lambda: storing.cancelled(one.shop, []))
     assert one.shop.bodies() == []
 
 

@@ -15,7 +15,7 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
-from txsaga.flows.ports import Entered, Mark, Named, Start
+from txsaga.flows.ports import Entered, Mark, NamedBranch, Start
 from txsaga.flows.step import STEP, Left, StepEvent
 from txsaga.flows.step_records import HOME, Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
 
@@ -103,11 +103,11 @@ class MemoryFlowLedger:
         self._kept.branches[txid, number, attempt] = BranchRow(resource, BranchState.ACTIVE, self._home.now(), aux=aux)
         return number
 
-    def hold(self, txid: int, branch: Named, vote: Vote) -> None:
+    def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
         """Note that the work of a branch is over."""
         self._change((txid, *branch), state=LEFT[vote])
 
-    def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
+    def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
         """Decide branches by themselves."""
         elected: dict[str, Any] = {"state": BranchState.PREPARED} if decision is Decision.COMMIT else {}
         for branch in branches:

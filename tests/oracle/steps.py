@@ -24,12 +24,12 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, Rest, Settle, Start, StepCall
+from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import StepRecord
 
 DECIDED = {TxState.COMMITTED: Decision.COMMIT, TxState.ROLLED_BACK: Decision.ROLLBACK}
-ORDER = (OpenSaga, RecordStep, Mark, Settle, Rest, Close)
+ORDER = (OpenSaga, RecordStep, Mark, Settle, ReleaseSaga, Close)
 
 
 class MemorySteps:
@@ -38,7 +38,7 @@ class MemorySteps:
     def __init__(self, home: Home, names: Names, branches: MemoryBranches) -> None:
         self._home, self._names, self._branches = home, names, branches
 
-    def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+    def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind, each with its own answer."""
         ordered = sorted(calls, key=lambda call: ORDER.index(type(call)))
         steps = [call for call in ordered if isinstance(call, OpenSaga | RecordStep)]
@@ -102,7 +102,7 @@ class MemorySteps:
             stalled=sum(view.stalled for view in views),
         )
 
-    def _one(self, call: StepCall) -> Answer | TxSagaError:
+    def _one(self, call: SagaCall) -> Answer | TxSagaError:
         if isinstance(call, Settle):
             return self._settle(call)
         try:
@@ -115,7 +115,7 @@ class MemorySteps:
                         return self._record(kept, call)
                     case Mark():
                         return step_moves.marked(kept, call, now)
-                    case Rest():
+                    case ReleaseSaga():
                         return _rest(kept, call, now)
                     case Close():
                         return _close(kept, call)
@@ -224,7 +224,7 @@ def _is_left(step: StepRecord, state: TxState) -> bool:
     return True
 
 
-def _rest(kept: Kept, call: Rest, now: datetime) -> bool:
+def _rest(kept: Kept, call: ReleaseSaga, now: datetime) -> bool:
     row, opened = kept.sagas.get(call.txid), kept.lives.get(call.txid)
     if row is None or opened is None or opened.life.owner != call.owner:
         return False

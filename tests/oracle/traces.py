@@ -16,7 +16,17 @@ from txsaga.core.topic import TopicType
 from txsaga.flows.branch import Branch
 from txsaga.inspect import trace as model
 from txsaga.inspect.overview import Audited
-from txsaga.inspect.trace import Amended, ConsumedOffsets, Given, Life, Listed, Op, SentMessages, Trace, TracePlace
+from txsaga.inspect.trace import (
+    Amended,
+    AssignedOffsets,
+    ConsumedOffsets,
+    DoubtEntry,
+    KeyedRecord,
+    RecordedDecision,
+    SentMessages,
+    Trace,
+    TracePlace,
+)
 
 
 def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: int) -> Trace | None:
@@ -35,14 +45,14 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         resource=None if first.evidence is None else names.resource_by_id(first.evidence),
         sent=tuple(_sent(kept, names, halves)),
         kept=tuple(
-            model.KeptEvidence(slot.slot, TracePlace(*names.place(slot.qid))) for slot in kept.slots.get(txid, ())
+            model.LateBodySlot(slot.slot, TracePlace(*names.place(slot.qid))) for slot in kept.slots.get(txid, ())
         ),
         bound=tuple(sorted(_bound(kept, names, txid))),
         due=None if op else kept.scheduled.get(txid),
         # Remarks are told as soon as the list keeps some.
-        listed=waits and Listed(waits.checks, waits.due, waits.parked, tuple(getattr(waits, "remarks", ()))),
+        listed=waits and DoubtEntry(waits.checks, waits.due, waits.parked, tuple(getattr(waits, "remarks", ()))),
         audits=tuple(Audited(at=a.at, what=a.event, who=a.who, why=a.why) for a in kept.audits if a.txid == txid),
-        op=op and Op(op.decision, op.from_check, log.seen(txid)),
+        op=op and RecordedDecision(op.decision, op.from_check, log.seen(txid)),
         given=tuple(_given(names, log, txid)),
         branches=tuple(_branches(kept, names, txid)),
         steps=tuple(step for place, step in sorted(kept.steps.items()) if place[0] == txid),
@@ -62,9 +72,11 @@ def _amended(kept: Kept, txid: int) -> Iterator[Amended]:
             yield Amended(new, opened.touched)
 
 
-def _life(opened: Opened) -> Life:
+def _life(opened: Opened) -> KeyedRecord:
     life = opened.life
-    return Life(life.key, life.epoch, life.owner, life.state, opened.born, opened.touched, life.lease is not None)
+    return KeyedRecord(
+        life.key, life.epoch, life.owner, life.state, opened.born, opened.touched, life.lease is not None
+    )
 
 
 def _sent(kept: Kept, names: Names, halves: tuple[StoredHalf, ...]) -> Iterator[SentMessages]:
@@ -101,10 +113,10 @@ def _branches(kept: Kept, names: Names, txid: int) -> Iterator[Branch]:
             yield Branch(*place, names.resource_by_id(row.resource).name, *row[1:4], row.resource, row.aux)
 
 
-def _given(names: Names, log: MemoryLog, txid: int) -> Iterator[Given]:
+def _given(names: Names, log: MemoryLog, txid: int) -> Iterator[AssignedOffsets]:
     chunks = sorted(log.given(txid), key=lambda each: (each.half.part, each.half.row.qid, each.base))
     for _, same in groupby(chunks, key=lambda each: (each.half.part, each.half.row.qid)):
         together = list(same)
         first, last = together[0], together[-1]
         place = TracePlace(*names.place(first.half.row.qid))
-        yield Given(place, first.base, last.base + last.half.row.count - 1, first.at)
+        yield AssignedOffsets(place, first.base, last.base + last.half.row.count - 1, first.at)

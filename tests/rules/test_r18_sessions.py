@@ -22,7 +22,7 @@ from txsaga.errors import StoreUnavailable, TopicTypeMismatch
 from txsaga.messages.producer import Producer
 from txsaga.store import connection
 from txsaga.store.connection import make_engine, parse_url
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R18"), pytest.mark.postgres]

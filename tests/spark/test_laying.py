@@ -10,13 +10,13 @@ from txsaga.core.layout import lay_out_columns
 from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import InvalidMessage
-from txsaga.spark.chunks import FLUSH, Laying, together
+from txsaga.spark.chunks import FLUSH, RowLayout, together
 
 TOPIC = Topic(id=1, name="orders", type=TopicType.TRANSACTION, qids=(11, 12, 13))
 
 
-def laying() -> Laying:
-    return Laying(TOPIC, count().__next__)
+def laying() -> RowLayout:
+    return RowLayout(TOPIC, count().__next__)
 
 
 def batch(bodies: list[bytes], keys: list[str] | None = None, tags: list[str] | None = None) -> pa.RecordBatch:

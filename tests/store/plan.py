@@ -11,7 +11,7 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Engine
 
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.values import (
     Value,
     bools,

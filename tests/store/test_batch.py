@@ -25,7 +25,7 @@ from txsaga.errors import (
 from txsaga.messages import batch
 from txsaga.messages.batch import CallKind, HotBatch
 from txsaga.messages.hot_statements import Hot, StatementForm
-from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.store.values import int4, uuid
 from txsaga.store.wire import Call
 

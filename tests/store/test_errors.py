@@ -6,7 +6,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.errors import StoreBusy
 from txsaga.store.connection import parse_url, transaction
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 
 pytestmark = pytest.mark.postgres
 

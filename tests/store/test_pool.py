@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from txsaga.aio.in_loop import in_loop
 from txsaga.core.fibers import pause, run_blocking
-from txsaga.store.line import LentConnection
+from txsaga.store.pipeline import Pool
 
 
 @dataclass(eq=False)
@@ -20,23 +20,23 @@ class Session:
         self.closed = True
 
 
-def lent() -> tuple[LentConnection[Session], list[Session]]:
+def lent() -> tuple[Pool[Session], list[Session]]:
     made: list[Session] = []
 
     def make() -> Session:
         made.append(Session())
         return made[-1]
 
-    return LentConnection(make), made
+    return Pool(make), made
 
 
-def use(sessions: LentConnection[Session]) -> Session:
+def use(sessions: Pool[Session]) -> Session:
     with sessions.taken() as session:
         pause(0.01)
         return session
 
 
-def left_in_the_middle(sessions: LentConnection[Session]) -> asyncio.AbstractEventLoop:
+def left_in_the_middle(sessions: Pool[Session]) -> asyncio.AbstractEventLoop:
     """Close a loop while one of its stacks has a session."""
     loop = asyncio.new_event_loop()
 

@@ -22,7 +22,7 @@ from txsaga.core.records import DecisionOutcome, Doubt
 from txsaga.core.retry import PATIENCE
 from txsaga.messages.hot_statements import Hot
 from txsaga.store.connection import UNCOMPILED, by_index, transaction
-from txsaga.store.line import ConnectionPool, until_answered
+from txsaga.store.pipeline import ConnectionPool, until_answered
 from txsaga.store.values import int8
 from txsaga.store.wire import Call
 

@@ -22,7 +22,7 @@ from txsaga.core.retry import patiently
 from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaError
 from txsaga.messages.hot_statements import RowSource, StatementForm
 from txsaga.store.connection import transaction
-from txsaga.store.line import ConnectionLost, ConnectionPool
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool
 from txsaga.store.values import Value, float8, int4, int4_array, int4s, int8, int8s, texts
 from txsaga.store.values import text as text_value
 from txsaga.store.wire import Call, Rows

@@ -27,8 +27,8 @@ from txsaga.errors import StoreError, StoreUnavailable
 from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema
 from txsaga.store.connection import is_lost, transaction, translated
-from txsaga.store.line import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
 from txsaga.store.partitions import Partitions
+from txsaga.store.pipeline import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
 from txsaga.store.values import int4, int8
 from txsaga.store.wire import Call
 

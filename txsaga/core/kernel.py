@@ -30,7 +30,7 @@ from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaErro
 from txsaga.evidence.ports import Evidence
 from txsaga.flows.outcome_writer import BranchWriting, OutcomeWriter
 from txsaga.flows.ports import Answer as CallAnswer
-from txsaga.flows.ports import Call, Followers, StepCall
+from txsaga.flows.ports import Call, Followers, SagaCall
 from txsaga.flows.saga_writer import SagaWriting
 from txsaga.flows.txid_pool import TxidPool
 from txsaga.lake.home_rows import HomeRows
@@ -120,7 +120,7 @@ class Kernel:
         self._services: dict[Callable[[Kernel], Service], Service] = {}
         self.notes = OutcomeWriter(write)
         self.numbers = TxidPool(store.branches.numbers)
-        self.steps: Batcher[StepCall, CallAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
+        self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
         self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
         self._wake: Callable[[], None] = lambda: None

@@ -59,7 +59,7 @@ from txsaga.flows.ports import (
 from txsaga.messages.hot_statements import TOKEN, called, written
 from txsaga.store import schema
 from txsaga.store.connection import transaction, translating
-from txsaga.store.line import ConnectionLost, ConnectionPool, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
 from txsaga.store.values import int4, int8_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows

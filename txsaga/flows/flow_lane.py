@@ -31,7 +31,7 @@ from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.flow_begin import locked, require_joined
 from txsaga.flows.flow_end import do_journal
 from txsaga.flows.outcome_writer import noted
-from txsaga.flows.ports import Named
+from txsaga.flows.ports import NamedBranch
 from txsaga.flows.step_records import FlowStep, FlowStepState, FlowUnit, Journalled, last_attempts, open_unit
 from txsaga.messages.ports import Ledger
 from txsaga.resources.participant import EnlistedBranch, Participant
@@ -205,9 +205,11 @@ class FlowLane:
         if away is not None and decision is Decision.COMMIT:
             raise Unfinished(self._life.txid, [self._participant.name]) from away
 
-    def _decided(self, unit: LaneUnit, decision: Decision, vote: Vote | None, *, evident: bool) -> Sequence[Named]:
+    def _decided(
+        self, unit: LaneUnit, decision: Decision, vote: Vote | None, *, evident: bool
+    ) -> Sequence[NamedBranch]:
         txid, row = self._life.txid, unit.row
-        named: list[Named] = [(each.branch or 0, each.attempt) for each in unit.held]
+        named: list[NamedBranch] = [(each.branch or 0, each.attempt) for each in unit.held]
         if row.branch is not None and vote is not None:
             named.append((row.branch, row.attempt))
         with self._kernel.announce.around(facts.Settling, txid, about=self._participant.name):

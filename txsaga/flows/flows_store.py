@@ -23,7 +23,7 @@ from txsaga.flows import declared_store as declaring
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_statements import AMENDS, FlowRounds
-from txsaga.flows.ports import Entered, Named, Start
+from txsaga.flows.ports import Entered, NamedBranch, Start
 from txsaga.flows.step import Left, StepEvent
 from txsaga.flows.step_records import (
     HOME,
@@ -159,11 +159,11 @@ class PostgresFlowLedger:
         self._run(insert(branch).values(txid=txid, state=BranchState.ACTIVE.value, **values))
         return int(number)
 
-    def hold(self, txid: int, branch: Named, vote: Vote) -> None:
+    def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
         """Record the vote of a branch whose work is over."""
         self._change(txid, [branch], state=LEFT[vote].value)
 
-    def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
+    def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
         """Decide branches independently of the flow."""
         if branches:
             self._change(txid, branches, decision=int(decision), state=SETTLED[decision])
@@ -209,7 +209,7 @@ class PostgresFlowLedger:
         same = and_(c.txid == txid, c.number == number, c.attempt == attempt, ~c.late)
         return bool(self._run(update(step_of).where(same).values(late=True)).rowcount)
 
-    def _change(self, txid: int, branches: Sequence[Named], **values: Any) -> None:
+    def _change(self, txid: int, branches: Sequence[NamedBranch], **values: Any) -> None:
         named = tuple_(branch.c.number, branch.c.attempt).in_(list(branches))
         changed = update(branch).where(branch.c.txid == txid, named, branch.c.state.in_(OPEN))
         self._run(changed.values(at=func.clock_timestamp(), **values))

@@ -22,7 +22,7 @@ from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.journal import Journal, only_adds, taken
 from txsaga.flows.ports import Journals
-from txsaga.flows.sessions_in_loop import Behind, away_with, looped
+from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, looped
 from txsaga.flows.step_records import MAIN, Journalled
 from txsaga.resources.participant import EnlistedBranch, LockPatience, Participant
 
@@ -53,7 +53,7 @@ class JournalRoute(Enum):
     JOURNAL = auto()
 
 
-class WrittenDown:
+class PendingJournals:
     """What the resources of one transaction are to do at their votes.
 
     Threads and tasks write concurrently, so nothing here waits: not for a session, nor for the thread that opens one.
@@ -139,7 +139,7 @@ def enlist_journal(
     return away_with(partial(_DoneFirst, participant, branch, statements))
 
 
-class _DoneFirst(Behind):
+class _DoneFirst(ForwardingSession):
     """A session in which a journal is executed before its vote or commit."""
 
     def __init__(self, participant: Participant, branch: BranchId, statements: Sequence[Journalled]) -> None:

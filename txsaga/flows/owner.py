@@ -52,7 +52,7 @@ from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
 from txsaga.resources.participant import Participant
 
-Named = tuple[RegisteredResource, Participant]
+NamedParticipant = tuple[RegisteredResource, Participant]
 
 
 def check_names(resources: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ def check_names(resources: Sequence[str]) -> None:
         raise ConfigError("name each resource of a coordinated transaction once, and at least one")
 
 
-def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[Named]:
+def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[NamedParticipant]:
     """Return the resources; an unavailable one is waited for."""
     resources = [patiently(partial(kernel.participant, name), patience) for name in names]
     unable = [each.name for _, each in resources if not each.capabilities.two_phase]
@@ -107,7 +107,7 @@ class BlockOwner:
         self._released = PhaseTwoResult([], {}, [])
         self._names = resources
         self.ids: Sequence[int] = ()
-        self._resources: Sequence[Named] = () if loops() else resources_of(kernel, resources, patience)
+        self._resources: Sequence[NamedParticipant] = () if loops() else resources_of(kernel, resources, patience)
         self.life: TxRecord
         self.work: Work
 

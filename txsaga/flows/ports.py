@@ -249,7 +249,7 @@ class Settle(NamedTuple):
     begin: OpenSaga | None = None
 
 
-class Rest(NamedTuple):
+class ReleaseSaga(NamedTuple):
     """Releases a saga for a time, or until an operator acts."""
 
     txid: int
@@ -268,13 +268,13 @@ class Close(NamedTuple):
     marks: Marks = ()
 
 
-StepCall = OpenSaga | RecordStep | Mark | Settle | Rest | Close
+SagaCall = OpenSaga | RecordStep | Mark | Settle | ReleaseSaga | Close
 
 
 class Steps(Protocol):
     """Writes steps down before they run, and keeps them until they are finished."""
 
-    def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+    def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
 
         `OpenSaga` answers its record. `RecordStep` answers None; `DecidedOtherwise`, `Superseded` or
@@ -309,7 +309,7 @@ class Steps(Protocol):
         """Count the unfinished sagas."""
 
 
-Named = tuple[int, int]
+NamedBranch = tuple[int, int]
 """A branch by its number and attempt."""
 
 
@@ -368,10 +368,10 @@ class FlowLedger(Protocol):
     def name(self, txid: int, resource: int, attempt: int, *, aux: bool, number: int | None = None) -> int:
         """Name an attempt of a branch, a new one or the one of that number; return its number."""
 
-    def hold(self, txid: int, branch: Named, vote: Vote) -> None:
+    def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
         """Record that the work of a branch is over, and its vote."""
 
-    def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
+    def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
         """Decide branches on their own, independently of the flow; finished ones stay as they are."""
 
     def declare(self, txid: int, step: Start, attempt: int) -> None:

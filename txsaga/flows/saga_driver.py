@@ -45,7 +45,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
-from txsaga.flows.ports import Close, Mark, Rest
+from txsaga.flows.ports import Close, Mark, ReleaseSaga
 from txsaga.flows.presence import at_work
 from txsaga.flows.remaining import left_of
 from txsaga.flows.saga_actions import StepActions, Turn
@@ -206,7 +206,7 @@ class SagaDriver:
     def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
         marks, self._marks = self._marks, []
         with suppress(TxSagaError):  # otherwise its lease runs out
-            self._kernel.steps.call(Rest(self._saga.txid, self._saga.owner, by, why, stalled, marks))
+            self._kernel.steps.call(ReleaseSaga(self._saga.txid, self._saga.owner, by, why, stalled, marks))
 
     def _mark(
         self,

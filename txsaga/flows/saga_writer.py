@@ -14,7 +14,7 @@ from txsaga.core.announcer import Announcer
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
-from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, Rest, Settle, StepCall, Steps
+from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Steps
 
 
 class SagaWriting:
@@ -23,7 +23,7 @@ class SagaWriting:
     def __init__(self, steps: Steps, announce: Announcer) -> None:
         self._steps, self._announce = steps, announce
 
-    def __call__(self, batch: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+    def __call__(self, batch: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
         """Write a batch; the answers are in the order of the calls."""
         if not self._announce:
             return self._steps.write(batch)
@@ -36,7 +36,7 @@ class SagaWriting:
         return answers
 
 
-def _facts(batch: Sequence[StepCall], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
+def _facts(batch: Sequence[SagaCall], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
     found: dict[type[Fact], list[int]] = {}
     for call in batch:
         match call:
@@ -47,7 +47,7 @@ def _facts(batch: Sequence[StepCall], begun: tuple[int, ...] = ()) -> dict[type[
                 found.setdefault(facts.Recording, []).append(call.life.txid)
             case Settle():
                 found.setdefault(facts.Deciding, []).append(call.word.life.txid)
-            case Rest(stalled=True):
+            case ReleaseSaga(stalled=True):
                 found.setdefault(facts.Stalling, []).append(call.txid)
             case Mark() | _:
                 found.setdefault(facts.Marking, []).append(call.txid)

@@ -51,7 +51,7 @@ class _InThreads:
         return _Away(run_blocking(partial(self._opens.enlist, branch)))
 
 
-class Behind:
+class ForwardingSession:
     """A session that passes the work on to another."""
 
     def __init__(self, session: EnlistedBranch) -> None:
@@ -68,7 +68,7 @@ class Behind:
         return getattr(self._session, "number", None)
 
 
-class _Away(Behind):
+class _Away(ForwardingSession):
     """A session that blocks, called in threads."""
 
     def prepare(self) -> Callable[[], Vote]:

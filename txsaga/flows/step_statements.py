@@ -14,7 +14,7 @@ from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.flows.branch_statements import HAS_PLACE
-from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, Rest, Settle, Start
+from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, ReleaseSaga, Settle, Start
 from txsaga.flows.step import STEP, TARGETS, UNDONE, StepEvent, StepState
 from txsaga.store.values import (
     Value,
@@ -273,7 +273,7 @@ def settles(given: Sequence[Settle]) -> Values:
     ]
 
 
-def rests(given: Sequence[Rest]) -> Values:
+def rests(given: Sequence[ReleaseSaga]) -> Values:
     """Encode sagas that are released."""
     return [
         int8_array([each.txid for each in given]),

@@ -37,12 +37,12 @@ from txsaga.flows import step_statements as sql
 from txsaga.flows.branch_values import standing_of
 from txsaga.flows.branch_values import words as words_of
 from txsaga.flows.fencing import Owned, superseded
-from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, Rest, Settle, StepCall
+from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
 from txsaga.store.connection import by_index, transaction, translating
-from txsaga.store.line import ConnectionLost, ConnectionPool, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
 from txsaga.store.values import int8_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows
@@ -67,21 +67,21 @@ class PostgresSteps:
             each.format(s=s) for each in (sql.RECORD, sql.MARK, sql.SETTLE, sql.REST, sql.CLOSE)
         )
 
-    def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+    def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in one commit, each with its own answer."""
         lives = [(call, _life_of(call)) for call in calls if isinstance(call, RecordStep | Settle)]
         past = superseded([Owned(call, life.txid, life.owner) for call, life in lives])
         answers = self._written([call for call in calls if id(call) not in past]) | past
         return [answers[id(call)] for call in calls]
 
-    def _written(self, calls: Sequence[StepCall]) -> Answers:
+    def _written(self, calls: Sequence[SagaCall]) -> Answers:
         words = _of(calls, Settle)
         begins = [each for each in _of(calls, OpenSaga) if each.life is None]
         numbered = [each for each in _of(calls, OpenSaga) if each.life is not None]
         late = [each.begin for each in words if each.begin is not None]
         records, marks = _of(calls, RecordStep), _of(calls, Mark)
-        rests, closes = _of(calls, Rest), _of(calls, Close)
-        others: list[RecordStep | Settle | Rest | Close] = [*records, *words, *rests, *closes]
+        rests, closes = _of(calls, ReleaseSaga), _of(calls, Close)
+        others: list[RecordStep | Settle | ReleaseSaga | Close] = [*records, *words, *rests, *closes]
         noted = [*marks, *(mark for each in others for mark in each.marks)]
         begun = [*records, *(RecordStep(each.word.life, each.begun) for each in words if each.begun)]
         kept = [True] * len(numbered) + [False] * len(late)
@@ -257,7 +257,7 @@ def move(connection: Connection, s: str, txid: int, number: int, event: StepEven
     return moved
 
 
-def _of(calls: Sequence[StepCall], kind: type[Kind]) -> list[Kind]:
+def _of(calls: Sequence[SagaCall], kind: type[Kind]) -> list[Kind]:
     return [call for call in calls if isinstance(call, kind)]
 
 

@@ -20,7 +20,7 @@ from txsaga.core.retry import patiently
 from txsaga.errors import TransactionError
 from txsaga.flows.branch import Finish, Vote
 from txsaga.flows.journal import Journal
-from txsaga.flows.journals import JournalRoute, SwiftJournal, WrittenDown, enlist_journal, waited
+from txsaga.flows.journals import JournalRoute, PendingJournals, SwiftJournal, enlist_journal, waited
 from txsaga.flows.parts import BranchPart, PhaseTwoResult
 from txsaga.flows.ports import BranchVote
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
@@ -42,7 +42,7 @@ class Work:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._txids: tuple[int, ...] = (txid,)  # the transactions whose work is in its branches
         self._parts: dict[str, BranchPart] = {}
-        self._written = WrittenDown()
+        self._written = PendingJournals()
         self.knots = SelfDeadlockDetector(txid)
 
     def add(self, key: str, part: BranchPart) -> None:

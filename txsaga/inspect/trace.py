@@ -42,7 +42,7 @@ class SentMessages(NamedTuple):
     timed: bool  # in a topic for delayed messages
 
 
-class KeptEvidence(NamedTuple):
+class LateBodySlot(NamedTuple):
     """A slot that is reserved for a late body."""
 
     slot: int
@@ -59,7 +59,7 @@ class ConsumedOffsets(NamedTuple):
     last: int
 
 
-class Listed(NamedTuple):
+class DoubtEntry(NamedTuple):
     """An entry in the list of doubts."""
 
     checks: int
@@ -68,7 +68,7 @@ class Listed(NamedTuple):
     remarks: tuple[Remark, ...] = ()
 
 
-class Given(NamedTuple):
+class AssignedOffsets(NamedTuple):
     """Offsets that a tick assigned; `last` is included."""
 
     place: TracePlace
@@ -77,7 +77,7 @@ class Given(NamedTuple):
     at: datetime
 
 
-class Life(NamedTuple):
+class KeyedRecord(NamedTuple):
     """The row of a keyed transaction."""
 
     key: str | None
@@ -89,7 +89,7 @@ class Life(NamedTuple):
     flow: bool = False  # it has no single owner until it is closed
 
 
-class Op(NamedTuple):
+class RecordedDecision(NamedTuple):
     """A decision; it has no moment of its own."""
 
     decision: Decision
@@ -110,16 +110,16 @@ class Trace:
 
     txid: int
     group: int
-    life: Life | None = None
+    life: KeyedRecord | None = None
     resource: RegisteredResource | None = None  # with the evidence of its local work
     sent: tuple[SentMessages, ...] = ()
-    kept: tuple[KeptEvidence, ...] = ()
+    kept: tuple[LateBodySlot, ...] = ()
     bound: tuple[ConsumedOffsets, ...] = ()
     due: datetime | None = None  # of a delayed message, while it waits
-    listed: Listed | None = None
+    listed: DoubtEntry | None = None
     audits: tuple[Audited, ...] = ()
-    op: Op | None = None
-    given: tuple[Given, ...] = ()
+    op: RecordedDecision | None = None
+    given: tuple[AssignedOffsets, ...] = ()
     branches: tuple[Branch, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     flow_steps: tuple[FlowStep, ...] = ()

@@ -26,12 +26,12 @@ from txsaga.flows.steps_store import step_of
 from txsaga.inspect.overview import Audited
 from txsaga.inspect.trace import (
     Amended,
+    AssignedOffsets,
     ConsumedOffsets,
-    Given,
-    KeptEvidence,
-    Life,
-    Listed,
-    Op,
+    DoubtEntry,
+    KeyedRecord,
+    LateBodySlot,
+    RecordedDecision,
     SentMessages,
     Trace,
     TracePlace,
@@ -123,7 +123,7 @@ def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Tra
     return replace(_trace(txid, found, resource, given), flow_steps=steps, flow_units=units)
 
 
-def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: tuple[Given, ...]) -> Trace:
+def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: tuple[AssignedOffsets, ...]) -> Trace:
     others = {row.kind: row.other for row in found.effects}
     return Trace(
         txid=txid,
@@ -131,12 +131,12 @@ def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: t
         life=next((_life(row) for row in found.life), None),
         resource=resource,
         sent=tuple(_sent(row) for row in found.halves),
-        kept=tuple(KeptEvidence(row.seq, TracePlace(row.name, row.idx)) for row in found.effects if row.kind == "late"),
+        kept=tuple(LateBodySlot(row.seq, TracePlace(row.name, row.idx)) for row in found.effects if row.kind == "late"),
         bound=tuple(ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found.bound),
         due=next((row.at for row in found.due if not found.op), None),
         listed=next((_listed(row) for row in found.doubt if not found.op), None),
         audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
-        op=next((Op(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
+        op=next((RecordedDecision(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
         given=given,
         branches=tuple(map(branch_of, found.branches)),
         steps=tuple(map(step_of, found.steps)),
@@ -155,8 +155,10 @@ def _resource(connection: Connection, s: str, found: Rows) -> RegisteredResource
     return RegisteredResource(id=row.id, name=row.name, database=row.database)
 
 
-def _life(row: Any) -> Life:
-    return Life(row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched, row.lease is not None)
+def _life(row: Any) -> KeyedRecord:
+    return KeyedRecord(
+        row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched, row.lease is not None
+    )
 
 
 def _sent(row: Any) -> SentMessages:
@@ -164,11 +166,11 @@ def _sent(row: Any) -> SentMessages:
     return SentMessages(row.part, row.attempt, TracePlace(row.name, row.idx), row.messages, row.born, row.counts, timed)
 
 
-def _listed(row: Any) -> Listed:
-    return Listed(row.checks, row.check_at, row.parked, tuple(map(remark_of, row.remarks)))
+def _listed(row: Any) -> DoubtEntry:
+    return DoubtEntry(row.checks, row.check_at, row.parked, tuple(map(remark_of, row.remarks)))
 
 
-def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[Given]:
+def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[AssignedOffsets]:
     for row in halves:
         if not row.counts:
             continue
@@ -180,5 +182,5 @@ def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: 
                 entries = connection.execute(look, {**asked, "low": low, "high": high}).all()
                 if entries:
                     last = entries[-1].base + entries[-1].n - 1
-                    yield Given(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
+                    yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
                     break

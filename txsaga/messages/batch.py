@@ -22,7 +22,7 @@ from txsaga.core.records import Due, End, Half, Row
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreError, TxSagaError
 from txsaga.messages.hot_statements import Hot, StatementForm
-from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.store.values import (
     Value,
     bools,

@@ -32,7 +32,7 @@ from txsaga.messages.batch import CallKind, HotBatch, kind_of, standing
 from txsaga.messages.hot_statements import Hot
 from txsaga.messages.ports import HalvesWritten
 from txsaga.store import schema
-from txsaga.store.line import PipelineConnection, until_answered
+from txsaga.store.pipeline import PipelineConnection, until_answered
 from txsaga.store.values import int4, uuid
 from txsaga.store.wire import Call, Rows
 

@@ -23,7 +23,7 @@ from txsaga.messages.hot_statements import Hot
 from txsaga.messages.ports import HalfStore, HalvesWritten
 from txsaga.store import schema
 from txsaga.store.connection import by_index, transaction
-from txsaga.store.line import LentConnection
+from txsaga.store.pipeline import Pool
 
 _half = schema.half.c
 SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
@@ -35,7 +35,7 @@ class PostgresHalves(HalfStore):
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
-        self._sessions = LentConnection(lambda: HalfSession(engine, hot, identity, patience))
+        self._sessions = Pool(lambda: HalfSession(engine, hot, identity, patience))
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         """Store halves and write decisions; the first durable decision is final."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from txsaga.errors import StoreUnavailable
-from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 
 # The clock is read once: read per row, the index scan would have no upper bound. Decisions are inserted before rows are
 # deleted, and in the order of their numbers, as in a recall: two that meet may wait, but never deadlock.

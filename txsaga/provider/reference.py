@@ -19,7 +19,7 @@ from airflow.sdk import BaseOperatorLink
 from txsaga.config import AIRFLOW_NAME, AIRFLOW_URL
 from txsaga.core.topic import MAX_NAME
 from txsaga.errors import ConfigError
-from txsaga.provider.resources import KeptResources
+from txsaga.provider.resources import StoredConnection
 
 BEGIN = "begin"
 """The id of the task that begins a flow, unless a DAG sets another."""
@@ -36,7 +36,7 @@ class FlowReference(TypedDict):
     group: str
     store: str  # the Airflow connection of the store
     coordinated: bool
-    resources: dict[str, KeptResources]
+    resources: dict[str, StoredConnection]
 
 
 def read_reference(found: object, task: str) -> FlowReference:

@@ -22,7 +22,7 @@ UNNAMEABLE = re.compile(r"[^a-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredResources:
+class DeclaredConnection:
     """A connection and its purpose in a flow."""
 
     connection: str
@@ -30,34 +30,34 @@ class DeclaredResources:
     kind: str | None = None  # of the database, if the connection's type is unknown when the DAG is parsed
 
 
-class KeptResources(TypedDict):
+class StoredConnection(TypedDict):
     """The same, as stored in an XCom."""
 
     connection: str
     mode: str
 
 
-Said = Mapping[str, str | DeclaredResources] | Sequence[str]
+Said = Mapping[str, str | DeclaredConnection] | Sequence[str]
 """What a user may write: connections by name, or connection ids that also serve as names."""
 
 
-def local(connection: str, *, kind: str | None = None) -> DeclaredResources:
+def local(connection: str, *, kind: str | None = None) -> DeclaredConnection:
     """Declare a connection whose work is settled when its step ends, regardless of the flow's outcome."""
-    return DeclaredResources(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
+    return DeclaredConnection(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
 
 
-def main(connection: str, *, kind: str | None = None) -> DeclaredResources:
+def main(connection: str, *, kind: str | None = None) -> DeclaredConnection:
     """Declare a connection whose work is settled with the flow; `kind` is the kind of the database."""
-    return DeclaredResources(connection=connection, kind=kind)
+    return DeclaredConnection(connection=connection, kind=kind)
 
 
-def declared(said: Said) -> dict[str, DeclaredResources]:
+def declared(said: Said) -> dict[str, DeclaredConnection]:
     """Parse what a user wrote."""
     named = said if isinstance(said, Mapping) else {each: each for each in said}
-    found: dict[str, DeclaredResources] = {}
+    found: dict[str, DeclaredConnection] = {}
     for name, each in named.items():
-        read = DeclaredResources(connection=each) if isinstance(each, str) else each
-        if not isinstance(name, str) or not name or not isinstance(read, DeclaredResources) or not read.connection:
+        read = DeclaredConnection(connection=each) if isinstance(each, str) else each
+        if not isinstance(name, str) or not name or not isinstance(read, DeclaredConnection) or not read.connection:
             raise ConfigError(f"resource {name!r} is {each!r}; give an Airflow connection id, or lane(…) of one")
         if name == HOME:
             raise ConfigError(f"resource {name!r} is always there and not named: it is the store's own database")
@@ -66,7 +66,7 @@ def declared(said: Said) -> dict[str, DeclaredResources]:
     return found
 
 
-def _require_apart(resources: Iterable[DeclaredResources]) -> None:
+def _require_apart(resources: Iterable[DeclaredConnection]) -> None:
     stored: dict[str, str] = {}
     for each in resources:
         other = stored.setdefault(stored_name(each.connection), each.connection)
@@ -77,9 +77,11 @@ def _require_apart(resources: Iterable[DeclaredResources]) -> None:
             )
 
 
-def kept(resources: Mapping[str, DeclaredResources]) -> dict[str, KeptResources]:
+def kept(resources: Mapping[str, DeclaredConnection]) -> dict[str, StoredConnection]:
     """Return resources as plain values for an XCom."""
-    return {name: KeptResources(connection=each.connection, mode=each.mode.value) for name, each in resources.items()}
+    return {
+        name: StoredConnection(connection=each.connection, mode=each.mode.value) for name, each in resources.items()
+    }
 
 
 def stored_name(connection: str) -> str:

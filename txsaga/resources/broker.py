@@ -48,7 +48,7 @@ from txsaga.errors import (
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.ports import Guest
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
-from txsaga.resources.broker_records import BranchLives
+from txsaga.resources.broker_records import BranchRecords
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, Over
 from txsaga.store.right import Right
@@ -57,7 +57,7 @@ from txsaga.store.right import Right
 class BrokerWork(MessageBuffer):
     """The work of one branch in a broker."""
 
-    def __init__(self, kernel: Kernel, lives: BranchLives, life: TxRecord) -> None:
+    def __init__(self, kernel: Kernel, lives: BranchRecords, life: TxRecord) -> None:
         super().__init__(kernel)
         self._lives, self._life = lives, life
         self._closed = self._broken = self._used = False
@@ -124,7 +124,7 @@ class _Stage(Enum):
 class StoreBranch:
     """The work of one branch."""
 
-    def __init__(self, kernel: Kernel, lives: BranchLives, branch: BranchId, life: TxRecord) -> None:
+    def __init__(self, kernel: Kernel, lives: BranchRecords, branch: BranchId, life: TxRecord) -> None:
         self._kernel, self._lives, self._branch, self._life = kernel, lives, branch, life
         self._work = BrokerWork(kernel, lives, life)
         self._stage = _Stage.OPEN
@@ -237,7 +237,7 @@ class StoreParticipant:
 
     def __init__(self, broker: Broker, *, name: str) -> None:
         self.name, self.broker = name, broker
-        self._lives = BranchLives(broker.kernel)
+        self._lives = BranchRecords(broker.kernel)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -31,7 +31,7 @@ PATIENCE = 5.0
 OVERRULED = {Decision.COMMIT: Finish.COMMITTED, Decision.ROLLBACK: Finish.ROLLED_BACK}
 
 
-class BranchLives:
+class BranchRecords:
     """Records of branches in one store."""
 
     def __init__(self, kernel: Kernel) -> None:

@@ -37,7 +37,7 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
         require_rows(statement, place, count)
 
 
-class JournalDialect(NamedTuple):
+class DriverStatement(NamedTuple):
     """A statement in the form that a driver reads."""
 
     text: str
@@ -58,22 +58,22 @@ class Writes(Protocol):
         """Encode a text as it is sent."""
 
 
-def forms(dialect: Dialect) -> Callable[[str], JournalDialect]:
+def forms(dialect: Dialect) -> Callable[[str], DriverStatement]:
     """Return a function that converts a statement with parameters written `:name` into its driver's form."""
 
     @of_short
-    def formed(statement: str) -> JournalDialect:
+    def formed(statement: str) -> DriverStatement:
         compiled = text(statement).compile(dialect=dialect)
         return (
-            JournalDialect(str(compiled), True)
+            DriverStatement(str(compiled), True)
             if compiled.params
-            else JournalDialect(str(compiled).replace("%%", "%"), False)
+            else DriverStatement(str(compiled).replace("%%", "%"), False)
         )
 
     return formed
 
 
-def rendered(session: Writes, statement: Journalled, form: JournalDialect, place: str) -> str:
+def rendered(session: Writes, statement: Journalled, form: DriverStatement, place: str) -> str:
     """Render a statement with its values, as it is sent."""
     try:
         whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text

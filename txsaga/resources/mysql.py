@@ -34,7 +34,7 @@ from txsaga.resources.mysql_journal import Around, MysqlJournal
 from txsaga.resources.mysql_protocol import LentSession
 from txsaga.resources.mysql_session import MysqlSession
 from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
-from txsaga.resources.waits import MysqlLook, MysqlWaits, connection_of, is_cancelled, transaction_number
+from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 
 FORMAT = 0x54585347  # "TXSG"
 AUTOCOMMIT = "AUTOCOMMIT"
@@ -227,9 +227,9 @@ class MysqlParticipant:
         """Return the server's number of a session."""
         return cast(MysqlBranch, session).number
 
-    def look(self) -> MysqlLook:
+    def look(self) -> MysqlLockView:
         """Open a view of which session waits for which."""
-        return MysqlLook(self._engine, self.name)
+        return MysqlLockView(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of finished branches."""

@@ -46,7 +46,7 @@ from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
 from txsaga.resources.postgres_texts import Texts
-from txsaga.resources.waits import PostgresLook, PostgresWaits, connection_of, is_cancelled
+from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_of, is_cancelled
 
 S = TypeVar("S", bound=PostgresSession)
 
@@ -258,9 +258,9 @@ class PostgresParticipant:
         """Return the server's number of a session."""
         return cast(PostgresBranch, session).number
 
-    def look(self) -> PostgresLook:
+    def look(self) -> PostgresLockView:
         """Open a view of which session waits for which."""
-        return PostgresLook(self._engine, self.name)
+        return PostgresLockView(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of finished branches."""

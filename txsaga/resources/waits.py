@@ -60,7 +60,7 @@ _MYSQL = """select requesting_engine_transaction_id, blocking_engine_transaction
   from performance_schema.data_lock_waits"""
 
 
-class MysqlLook:
+class MysqlLockView:
     """A view of the lock waits of sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -123,7 +123,7 @@ class MysqlWaits:
 
     def __init__(self, engine: Engine, name: str, connection: Connection, marks: Sequence[str]) -> None:
         driver: Any = connection.connection.driver_connection
-        self._look, self._thread = MysqlLook(engine, name), driver.thread_id()
+        self._look, self._thread = MysqlLockView(engine, name), driver.thread_id()
         self._marks = frozenset(filter(None, marks))
 
     def own_blocker(self) -> str | None:
@@ -176,7 +176,7 @@ _CANCEL_WAITER = text(f"{_WAITING} select pg_cancel_backend(waiter) from pair wh
 _CANCEL = text("select pg_cancel_backend(:pid)")
 
 
-class PostgresLook:
+class PostgresLockView:
     """A view of the lock waits of sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -210,7 +210,7 @@ class PostgresWaits:
 
     def __init__(self, engine: Engine, name: str, connection: Connection, branch: BranchId) -> None:
         driver: Any = connection.connection.driver_connection
-        self._look, self._pid = PostgresLook(engine, name), driver.info.backend_pid
+        self._look, self._pid = PostgresLockView(engine, name), driver.info.backend_pid
         self._prefix = f"{PREFIX}:{branch.transaction}:"
 
     def own_blocker(self) -> str | None:

@@ -28,7 +28,7 @@ KNOWN = 1 << 16
 COLUMNS = {"body": chunk.BODY, "key": chunk.KEY, "tag": chunk.TAG}
 
 
-class Laying:
+class RowLayout:
     """Lays out the rows of one task attempt."""
 
     def __init__(self, topic: Topic, turn: Callable[[], int]) -> None:

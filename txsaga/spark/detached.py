@@ -24,7 +24,7 @@ from txsaga.flows.step_records import FlowStepState
 from txsaga.spark.application import SparkDriver, driver_at_work
 
 
-class Beside(ABC):
+class PeriodicCheck(ABC):
     """Calls `look` periodically in a thread while the block runs."""
 
     def __init__(self, every: float) -> None:
@@ -85,7 +85,7 @@ def _require_small(result: object, most: int) -> None:
         )
 
 
-class Superseding(Beside):
+class Superseding(PeriodicCheck):
     """Checks while the block runs, and kills this process and its JVM if its attempt no longer counts."""
 
     def __init__(self, flow: Flow, step: str, driver: SparkDriver, tell: Tell) -> None:

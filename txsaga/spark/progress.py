@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from txsaga.spark.detached import Beside
+from txsaga.spark.detached import PeriodicCheck
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVERY = 5.0
 
 
-class StageProgress(Beside):
+class StageProgress(PeriodicCheck):
     """Reports on a session while the block runs."""
 
     def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:

@@ -22,7 +22,7 @@ from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.messages.ports import Ledger, Ledgers
 from txsaga.messages.topics import Topics
 from txsaga.spark import chunks as arrow
-from txsaga.spark.chunks import Laying, together
+from txsaga.spark.chunks import RowLayout, together
 from txsaga.store.store import PostgresStore
 
 ENTRIES = 64
@@ -41,7 +41,7 @@ class Contribution:
         count = 0
         with opened(url) as store:
             topics = Topics(store.registry, Announcer())
-            laying = Laying(topics.admit_many(topic, SendKind.HALF), topics.turn)
+            laying = RowLayout(topics.admit_many(topic, SendKind.HALF), topics.turn)
             for rows in map(laying.rows, together(batches)):
                 self._add(store.ledgers, part, attempt, rows)
                 count += sum(row.count for row in rows)

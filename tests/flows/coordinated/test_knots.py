@@ -19,7 +19,7 @@ from txsaga.errors import OwnLock, StoreUnavailable, TransactionError
 from txsaga.flows.branch import BranchId
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
 from txsaga.resources.sqlite import SqliteBranch, SqliteParticipant
-from txsaga.resources.waits import PostgresLook
+from txsaga.resources.waits import PostgresLockView
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R17")]
 
@@ -195,14 +195,14 @@ def test_a_pool_that_has_no_other_session_does_not_keep_anybody_waiting(opened: 
 def test_a_look_that_fails_is_followed_by_others(opened: OpenBank, monkeypatch: pytest.MonkeyPatch) -> None:
     bank = opened("postgresql")
     (name,) = bank.engines
-    real, failures = PostgresLook.blocked, [StoreUnavailable("no session is to be had")]
+    real, failures = PostgresLockView.blocked, [StoreUnavailable("no session is to be had")]
 
-    def fails_once(look: PostgresLook, numbers: Sequence[int]) -> tuple[int, int] | None:
+    def fails_once(look: PostgresLockView, numbers: Sequence[int]) -> tuple[int, int] | None:
         if failures:
             raise failures.pop()
         return real(look, numbers)
 
-    monkeypatch.setattr(PostgresLook, "blocked", fails_once)
+    monkeypatch.setattr(PostgresLockView, "blocked", fails_once)
     with refused("would wait for ever"), bank.producer.coordinated(name) as tx:
         with tx.on(name) as connection:
             change(connection, -10)

@@ -33,7 +33,7 @@ from txsaga.flows.work import Work as Resources
 from txsaga.resources import postgres_journal
 from txsaga.resources.participant import LockPatience
 from txsaga.resources.postgres_journal import PostgresJournal
-from txsaga.store.line import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.wire import Rows
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]

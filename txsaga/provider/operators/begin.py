@@ -23,7 +23,7 @@ from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, RETRIES, RETRY_DELA
 from txsaga.provider.outlets import make_room
 from txsaga.provider.reference import FlowReference, TransactionLink, clearing_of, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
-from txsaga.provider.resources import DeclaredResources, Said, declared, kept, stored_name
+from txsaga.provider.resources import DeclaredConnection, Said, declared, kept, stored_name
 from txsaga.provider.tracing import named, traced
 from txsaga.provider.waking import wake_others
 
@@ -55,7 +55,7 @@ class FlowBegin(BaseOperator):
         **options: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
-        self.flow_resources: Mapping[str, DeclaredResources] = declared(resources)
+        self.flow_resources: Mapping[str, DeclaredConnection] = declared(resources)
         self.coordinated, self.ballots = coordinated, tuple(ballots)
         self.store, self.group, self.key = store_of(store), group, key
         self.lease, self.budget = seconds_of(lease, FLOW_LEASE), seconds_of(budget, FLOW_BUDGET)

@@ -24,7 +24,7 @@ from txsaga.flows.step_records import HOME
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference
 from txsaga.provider.refusing import refused_for_good
-from txsaga.provider.resources import KeptResources, stored_name
+from txsaga.provider.resources import StoredConnection, stored_name
 from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class JoinedFlow:
         """The number of the flow's transaction."""
         return self.reference["txid"]
 
-    def resource(self, name: str) -> KeptResources:
+    def resource(self, name: str) -> StoredConnection:
         """Return the declaration of a resource."""
         if name not in self.reference["resources"]:
             known = ", ".join(sorted(self.reference["resources"])) or "none"

@@ -14,7 +14,7 @@ from airflow.sdk import Context
 from txsaga.core.decision import Decision
 from txsaga.flows.declaration import DeclaredStep, ResourceMode
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
-from txsaga.provider.resources import DeclaredResources
+from txsaga.provider.resources import DeclaredConnection
 
 
 class LaneSettled(FlowOperator):
@@ -54,9 +54,9 @@ class LaneRollback(LaneSettled):
 class LaneMarker:
     """The type of `lane`."""
 
-    def __call__(self, connection: str, *, kind: str | None = None) -> DeclaredResources:
+    def __call__(self, connection: str, *, kind: str | None = None) -> DeclaredConnection:
         """Declare a connection whose work is auxiliary: its lane commits or rolls back by itself."""
-        return DeclaredResources(connection=connection, mode=ResourceMode.LANE, kind=kind)
+        return DeclaredConnection(connection=connection, mode=ResourceMode.LANE, kind=kind)
 
     def commit(self, resource: str, **options: Any) -> LaneCommit:
         """Make a task that commits the open unit of a lane while the flow goes on."""

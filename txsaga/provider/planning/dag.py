@@ -28,7 +28,7 @@ from txsaga.flows.declaration import (
 )
 from txsaga.flows.step_records import HOME
 from txsaga.provider.planning.plan import Plan, Problems, plan
-from txsaga.provider.resources import DeclaredResources
+from txsaga.provider.resources import DeclaredConnection
 from txsaga.resources.capabilities import ResourceKind
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _mapped(task: Any) -> Mapping[str, Any] | None:
     return task.partial_kwargs if isinstance(kind, type) and issubclass(kind, FlowOperator) else None
 
 
-def _resources(said: Mapping[str, DeclaredResources], steps: Iterable[DeclaredStep]) -> Iterator[DeclaredResource]:
+def _resources(said: Mapping[str, DeclaredConnection], steps: Iterable[DeclaredStep]) -> Iterator[DeclaredResource]:
     for name, each in said.items():
         yield DeclaredResource(
             name=name, kind=each.kind or ResourceKind.POSTGRESQL, mode=each.mode, instance=each.connection

@@ -221,7 +221,7 @@ class Closes(Protocol):
         """Close it."""
 
 
-class LentConnection(Generic[Kept]):
+class Pool(Generic[Kept]):
     """A pool with one object per concurrent caller; the one returned last is lent first."""
 
     def __init__(self, make: Callable[[], Kept]) -> None:
@@ -263,7 +263,7 @@ class LentConnection(Generic[Kept]):
                 one.close()
 
 
-class ConnectionPool(LentConnection[PipelineConnection]):
+class ConnectionPool(Pool[PipelineConnection]):
     """A pool with one connection per concurrent caller."""
 
     def __init__(self, engine: Engine) -> None:
