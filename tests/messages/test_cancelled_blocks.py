@@ -121,10 +121,16 @@ def test_a_block_that_is_over_in_time_is_not_a_timeout(one: Looped) -> None:
 
 
 def test_a_timeout_within_a_block_comes_out_as_one(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def expire_within_the_decision(limit: asyncio.Timeout, came: Event, go: Event) -> None:
+        await asyncio.to_thread(came.wait, 10)
+        limit.reschedule(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.02)
+        go.set()
+
     async def work() -> None:
-        with held(one, monkeypatch, 2) as (_, go), pytest.raises(TimeoutError):
-            asyncio.get_running_loop().call_later(0.4, go.set)
-            async with asyncio.timeout(0.2):
+        with held(one, monkeypatch, 2) as (came, go), pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as beside:
+                beside.create_task(expire_within_the_decision(limit, came, go))
                 await sell(one, [])
             raise AssertionError
 
