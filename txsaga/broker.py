@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Self
 from txsaga.checkback.answering import THREADS, AnswerRole
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.heartbeat import Heartbeat, checkers_of
-from txsaga.checkback.ports import Runs
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.role import CheckBack
+from txsaga.checkback.runs import Runs
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.dispatcher import Dispatcher, PartitionRole
 from txsaga.consume.start import Start

@@ -11,7 +11,7 @@ from tests.services.free_port import free_port
 from txsaga.airflow_host.instance import airflow_name, run_name, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import SILENCE, AirflowRuns
-from txsaga.checkback.ports import RunState
+from txsaga.checkback.runs import RunState
 from txsaga.errors import ConfigError, HostFailed
 
 pytestmark = pytest.mark.rule("R5")

@@ -18,71 +18,66 @@ from tests.chaos import child, coordinated, lake_programs, nine_events, scenario
 from tests.chaos.conftest import Worlds
 from tests.chaos.world import BANK, World, database
 from txsaga.broker import Broker
-from txsaga.checkback.doubts_store import PostgresDoubts
-from txsaga.checkback.leases_store import PostgresLeases
-from txsaga.checkback.ports import Doubts, Leases, Questions
-from txsaga.checkback.questions_store import PostgresQuestions
-from txsaga.consume.claims_store import PostgresClaims
-from txsaga.consume.cursors_store import PostgresQueues
-from txsaga.consume.groups_store import PostgresDeadLetters, PostgresGroups
-from txsaga.consume.log_store import PostgresLog
-from txsaga.consume.ports import Claims, ConsumerGroups, DeadLetterStore, Log, Queues
+from txsaga.checkback.doubts_store import Doubts
+from txsaga.checkback.leases_store import Leases
+from txsaga.checkback.questions_store import Questions
+from txsaga.consume.claims_store import Claims
+from txsaga.consume.cursors_store import Queues
+from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
+from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.ports import Evidence, StepWork
 from txsaga.evidence.steps import SqlSteps
-from txsaga.flows.branches_store import PostgresBranches, PostgresJoint
-from txsaga.flows.flows_store import PostgresFlowLedger, PostgresFlows
-from txsaga.flows.ports import BranchStore, FlowLedger, Flows, Joint, Steps
-from txsaga.flows.steps_store import PostgresSteps
-from txsaga.lake.effects_store import PostgresTables
-from txsaga.lake.ports import TableLedger
-from txsaga.messages.halves_store import PostgresHalves
-from txsaga.messages.ledger_store import PostgresLedger
-from txsaga.messages.ports import HalfStore, Ledger, Registry, Schedule
-from txsaga.messages.registry_store import PostgresRegistry
-from txsaga.messages.schedule_store import PostgresSchedule
+from txsaga.flows.branches_store import BranchStore, PostgresJoint
+from txsaga.flows.flows_store import FlowLedger, Flows
+from txsaga.flows.ports import Joint
+from txsaga.flows.steps_store import Steps
+from txsaga.lake.effects_store import TableLedger
+from txsaga.messages.halves_store import HalfStore
+from txsaga.messages.ledger_store import Ledger
+from txsaga.messages.registry_store import Registry
+from txsaga.messages.schedule_store import Schedule
 from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.resources.postgres_branch import PostgresBranch
-from txsaga.resources.reservations import Reservations
-from txsaga.resources.reservations_store import PostgresReservations
+from txsaga.resources.reservations_store import Reservations
 
 WRITES: dict[tuple[type, type], set[str]] = {
-    (HalfStore, PostgresHalves): {"write", "store", "decide"},
-    (Ledger, PostgresLedger): {
+    (HalfStore, HalfStore): {"write", "store", "decide"},
+    (Ledger, Ledger): {
         *{"call", "cast"},
         *{"move_step"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
-    (TableLedger, PostgresTables): {"keep", "swap", "reserve_table"},
-    (BranchStore, PostgresBranches): {"write"},
+    (TableLedger, TableLedger): {"keep", "swap", "reserve_table"},
+    (BranchStore, BranchStore): {"write"},
     (Joint, PostgresJoint): {"commit"},
-    (Steps, PostgresSteps): {"write", "claim", "hold"},
+    (Steps, Steps): {"write", "claim", "hold"},
     (StepWork, SqlSteps): {"run", "fence"},
-    (FlowLedger, PostgresFlowLedger): {
+    (FlowLedger, FlowLedger): {
         *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
         *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
     },
-    (Flows, PostgresFlows): set(),
-    (Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
-    (Log, PostgresLog): {
+    (Flows, Flows): set(),
+    (Reservations, Reservations): {"begin", "hold", "shut", "settle", "drop"},
+    (Log, Log): {
         *{"tick", "extend_partitions", "drop_partitions"},
     },
-    (Doubts, PostgresDoubts): {"sweep", "hold", "settle", "put_off"},
-    (Questions, PostgresQuestions): {"ask", "take", "answered", "collect"},
-    (Leases, PostgresLeases): {"acquire", "release", "keep", "drop"},
-    (Schedule, PostgresSchedule): {"commit_due"},
-    (Queues, PostgresQueues): {
+    (Doubts, Doubts): {"sweep", "hold", "settle", "put_off"},
+    (Questions, Questions): {"ask", "take", "answered", "collect"},
+    (Leases, Leases): {"acquire", "release", "keep", "drop"},
+    (Schedule, Schedule): {"commit_due"},
+    (Queues, Queues): {
         *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget"},
     },
-    (Claims, PostgresClaims): {
+    (Claims, Claims): {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
     },
-    (ConsumerGroups, PostgresGroups): {"open", "alter", "touch", "expire"},
-    (DeadLetterStore, PostgresDeadLetters): {"replay", "purge"},
-    (Registry, PostgresRegistry): {
+    (ConsumerGroups, ConsumerGroups): {"open", "alter", "touch", "expire"},
+    (DeadLetterStore, DeadLetterStore): {"replay", "purge"},
+    (Registry, Registry): {
         "create_topic",
         "alter_topic",
         "group",
@@ -287,7 +282,7 @@ def test_a_cut_announces_its_tick(watch: Watch, world: World) -> None:
 @pytest.mark.postgres
 def test_a_write_that_nobody_announced_is_found(watch: Watch, world: World) -> None:
     play(watch, world, lambda broker, _: broker.kernel.store.queues.leave("readers", "anna", ["orders"]))
-    assert watch.unannounced == ["PostgresQueues.leave"]
+    assert watch.unannounced == ["Queues.leave"]
     watch.unannounced.clear()
 
 

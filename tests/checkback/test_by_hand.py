@@ -90,7 +90,7 @@ class Desk:
 
     def half(self, text: str = "a") -> int:
         """Store a half whose local work leaves evidence."""
-        (receipt,) = self.store.halves.store([Half(self.group, [row(self.qid, text)], self.resource)])
+        (receipt,) = self.store.halves.write([Half(self.group, [row(self.qid, text)], self.resource)], ()).receipts
         assert isinstance(receipt, Receipt)
         return receipt.txid
 

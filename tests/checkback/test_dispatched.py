@@ -20,12 +20,12 @@ from tests.contracts.samples import (
 from tests.scene.stored import Stored
 from txsaga.checkback.doubts_store import DISPATCHED as PARKED
 from txsaga.core.lifecycle import TxState
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70")]
 
 
-def test_a_dispatched_message_whose_decision_is_gone_is_parked(store: PostgresStore, stored: Stored) -> None:
+def test_a_dispatched_message_whose_decision_is_gone_is_parked(store: Store, stored: Stored) -> None:
     group, queues = new_group(store), new_queues(store, count=3)
     ends = [prepared(store, group, row(queues[n % 3], str(n), f"{n}b")) for n in range(20)]
     lost, undecided = ends[3::4], ends[2::4]
@@ -37,7 +37,7 @@ def test_a_dispatched_message_whose_decision_is_gone_is_parked(store: PostgresSt
     assert [doubt.txid for doubt in swept(store, group)] == [end.txid for end in undecided]
 
 
-def test_it_is_found_where_the_queue_was_long_before(store: PostgresStore, stored: Stored) -> None:
+def test_it_is_found_where_the_queue_was_long_before(store: Store, stored: Stored) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     published(store, group, *(row(qid, str(n), chunk=n) for n in range(300)))
     drain(store)
@@ -52,7 +52,7 @@ def test_it_is_found_where_the_queue_was_long_before(store: PostgresStore, store
 
 
 @pytest.mark.parametrize("state", [TxState.ACTIVE, TxState.ENDED, TxState.PREPARED])
-def test_a_keyed_one_is_parked_whatever_its_row_says(store: PostgresStore, stored: Stored, state: TxState) -> None:
+def test_a_keyed_one_is_parked_whatever_its_row_says(store: Store, stored: Stored, state: TxState) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     life = opened(store, group)
     add(store, life, 1, row(qid, "a"))
@@ -65,7 +65,7 @@ def test_a_keyed_one_is_parked_whatever_its_row_says(store: PostgresStore, store
     assert PARKED in stored.value("SELECT remarks -> -1 ->> 'why' FROM doubt WHERE parked IS NOT NULL")
 
 
-def test_a_stray_row_at_the_head_parks_nothing(store: PostgresStore, stored: Stored) -> None:
+def test_a_stray_row_at_the_head_parks_nothing(store: Store, stored: Stored) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     half = prepared(store, group, row(qid, "a"))
     stored.rows("INSERT INTO log (qid, base, n, txid, part, attempt, chunk) SELECT qid, 0, 1, txid, 0, 0, 0 FROM half")
@@ -73,7 +73,7 @@ def test_a_stray_row_at_the_head_parks_nothing(store: PostgresStore, stored: Sto
 
 
 def test_only_the_newest_messages_are_looked_through(
-    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("txsaga.checkback.doubts_store.RECENT", 10)
     group, (qid,) = new_group(store), new_queues(store)
@@ -87,7 +87,7 @@ def test_only_the_newest_messages_are_looked_through(
     assert [doubt.txid for doubt in swept(store, group)] == [halves[0].txid]
 
 
-def test_one_that_was_listed_before_it_was_decided_is_parked(store: PostgresStore, stored: Stored) -> None:
+def test_one_that_was_listed_before_it_was_decided_is_parked(store: Store, stored: Stored) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     half = prepared(store, group, row(qid, "a"))
     assert [doubt.txid for doubt in swept(store, group)] == [half.txid]

@@ -25,7 +25,7 @@ from txsaga.core.records import Doubt
 from txsaga.store import schema
 from txsaga.store.connection import by_index
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store
 
@@ -59,7 +59,7 @@ VALUES ('round', 'check-back', 'me', now() + interval '1 hour'),
        ('checker:1', 'me', 'me', now() + interval '1 hour'), ('checker:1', 'other', 'other', now() + interval '1 hour')
 """
 SECOND = timedelta(seconds=1)
-CALLS: dict[str, Callable[[PostgresStore], object]] = {
+CALLS: dict[str, Callable[[Store], object]] = {
     "waiting": lambda store: store.doubts.waiting(SECOND),
     "due": lambda store: store.doubts.due(50),
     "hold": lambda store: store.doubts.hold(
@@ -97,7 +97,7 @@ READ_WHOLE = {"collect": {"question"}, "waiting": {"question"}, "forget": {"doub
 """Of each doubt its decision and its question are looked up. Each question is seen: a member has so many at a time."""
 
 
-def forgotten(store: PostgresStore) -> None:
+def forgotten(store: Store) -> None:
     """Take off the list what was decided."""
     with by_index(store.engine) as connection:
         forget(connection, f'"{store.namespace}"')
@@ -118,7 +118,7 @@ class Filled(NamedTuple):
     prepared: dict[str, Prepared]
 
 
-def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Sent:
+def sent_by(store: Store, call: Callable[[Store], object]) -> Sent:
     """Return the longest statement of a call: the others are settings and the lead."""
     seen: list[Sent] = []
     exchange = PipelineConnection.exchange

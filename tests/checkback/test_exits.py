@@ -12,8 +12,8 @@ import pytest
 from tests.scene.members import QUICK, Member, age, checks, remarks, until
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.runs import RunState
 from txsaga.core.role_loop import Loop, Pace
 
 ENDS = [SystemExit, CancelledError]

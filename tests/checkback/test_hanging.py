@@ -13,8 +13,8 @@ import pytest
 from tests.scene.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.runs import RunState
 from txsaga.checkback.settling import Question
 
 LAST = CheckProfile(interval=QUICK.interval, max_checks=1)

@@ -12,8 +12,8 @@ from tests.scene.shop import Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN
 from txsaga.checkback.heartbeat import checkers_of
 from txsaga.checkback.one_check import YOUNG, CheckResult, OneCheck
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import LEASE
+from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision
 from txsaga.errors import StoreError
 

@@ -12,21 +12,21 @@ from tests.contracts.samples import ROLLBACK, decided, end_of, new_group
 from tests.scene.stored import Stored
 from txsaga.checkback.questions import QuestionAnswer
 from txsaga.core.decision import LocalState
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
+def store(home_url: str) -> Iterator[Store]:
     with closing(open_store(home_url)) as opened_store:
         yield opened_store
 
 
 @pytest.mark.req("RMQ-85", "RMQ-61")
 @pytest.mark.timeout(30)
-def test_a_round_leaves_questions_to_who_is_taking_them_away(store: PostgresStore, home_url: str) -> None:
+def test_a_round_leaves_questions_to_who_is_taking_them_away(store: Store, home_url: str) -> None:
     """Each in an order of its own: a round that waited could be waited for, and one of them would fail."""
     stored = Stored(home_url)
     group, lead = new_group(store), led(store)
@@ -44,7 +44,7 @@ def test_a_round_leaves_questions_to_who_is_taking_them_away(store: PostgresStor
 
 @pytest.mark.req("RMQ-85", "RMQ-12")
 @pytest.mark.timeout(30)
-def test_the_sweep_leaves_what_is_decided_to_who_was_asked_about_it(store: PostgresStore, home_url: str) -> None:
+def test_the_sweep_leaves_what_is_decided_to_who_was_asked_about_it(store: Store, home_url: str) -> None:
     stored = Stored(home_url)
     group, lead = new_group(store), led(store)
     enlist(store, group, "anna")

@@ -287,7 +287,7 @@ def test_a_late_end_is_refused_and_told_what_the_check_decided(any_shop: Shop) -
     producer = any_shop.producer(checker=lambda _: LocalState.ROLLBACK)
     receipt = producer.prepare_now(ORDERS, b"a chair")
     assert any_shop.check() == 1
-    standings = [any_shop.store.halves.decide([End(*receipt[:3], decision)])[0] for decision in Decision]
+    standings = [any_shop.store.halves.write((), [End(*receipt[:3], decision)]).standings[0] for decision in Decision]
     assert [(s.decision.name, s.won) for s in standings] == [("ROLLBACK", False)] * 2  # type: ignore[union-attr]
     assert any_shop.bodies() == []
 

@@ -13,8 +13,8 @@ from tests.scene.members import Member, age, checks, closed, remarks
 from tests.scene.shop import Shop, order, says
 from txsaga import UNKNOWN
 from txsaga.broker import Broker
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import Exhausted
+from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision
 from txsaga.messages.transaction import Transaction
 

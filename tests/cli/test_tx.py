@@ -158,7 +158,7 @@ def orphan(own_url: str, foreign_databases: Callable[[], str]) -> Iterator[Orpha
     with txsaga.connect(own_url, resources={"billing": create_engine(bill, poolclass=NullPool)}, roles=False) as broker:
         store, (resource, evidence) = broker.kernel.store, broker.kernel.resource("billing")
         (qid,) = broker.create_topic("orders", "transaction", queues=1).qids
-        (receipt,) = store.halves.store([Half(new_group(store), [row(qid, "paid")], resource.id)])
+        (receipt,) = store.halves.write([Half(new_group(store), [row(qid, "paid")], resource.id)], ()).receipts
         txid = answered(receipt).txid
         with evidence.work(store.registry.identity.transaction(txid)):
             pass

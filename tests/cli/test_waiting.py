@@ -71,7 +71,7 @@ def test_the_looks_are_ever_further_apart_and_a_mistake_ends_them(monkeypatch: p
         def open(url: str) -> None:
             raise RightsMissing("no") if len(rests) == 7 else StoreUnavailable("nobody is there")
 
-    monkeypatch.setattr("txsaga.store.store.PostgresStore", Away)
+    monkeypatch.setattr("txsaga.store.store.Store", Away)
     with pytest.raises(RightsMissing):
         home.wait_for("postgresql://nowhere", rests.append)
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]

@@ -26,8 +26,8 @@ from txsaga.consume.claim import Burial, Claim, ClaimHold, Policy, Style
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
+from txsaga.store.store import Store
 
 MOST_ATTEMPTS = 3
 MEMBERS = st.sampled_from(["anna", "berta", "carl"])

@@ -9,7 +9,7 @@ from threading import Thread
 import txsaga
 from tests.scene.patience import eventually
 from txsaga.broker import Broker, JoiningProducer
-from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.log_store import Log
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
 from txsaga.errors import LeaseLost
@@ -60,7 +60,7 @@ def main() -> int:
     batch = stream.poll()
     log = broker.kernel.store.log
     assert batch is not None
-    assert isinstance(log, PostgresLog)
+    assert isinstance(log, Log)
     log.wait(0)
     Thread(target=log.wait, args=(60,), daemon=True).start()
     eventually(log._wakeup._listening.locked, "the thread listens")

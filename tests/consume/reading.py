@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from txsaga.core.decision import Decision
 from txsaga.core.records import ClaimedQueue, Intent
-from txsaga.core.store import Store
 from txsaga.errors import TxSagaError
+from txsaga.store.store import Store
 
 
 class Bound(NamedTuple):

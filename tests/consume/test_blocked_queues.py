@@ -21,7 +21,7 @@ from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.store import founding
 from txsaga.store.connection import make_engine, parse_url, transaction
 from txsaga.store.right import Right
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R7")]
@@ -33,7 +33,7 @@ MEND = "DELETE FROM log WHERE qid = :qid AND base >= (SELECT head FROM queue WHE
 class Scene:
     """A store with two queues, and no dispatcher but the test's."""
 
-    def __init__(self, store: PostgresStore, stored: Stored) -> None:
+    def __init__(self, store: Store, stored: Stored) -> None:
         self.store, self.stored, self.group = store, stored, new_group(store)
         (self.orders,), (self.news,) = new_queues(store), new_queues(store, "news")
 
@@ -67,7 +67,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(store: PostgresStore, stored: Stored) -> Scene:
+def scene(store: Store, stored: Stored) -> Scene:
     return Scene(store, stored)
 
 
@@ -212,7 +212,7 @@ def test_the_dispatcher_names_blocked_queues_once(
 
 
 def test_the_login_of_an_engine_ticks_and_writes_nothing_of_a_tick_itself(home_url: str, scene: Scene) -> None:
-    with logins(home_url) as made, closing(PostgresStore.open(made.url_with(Right.ENGINE))) as engine:
+    with logins(home_url) as made, closing(Store.open(made.url_with(Right.ENGINE))) as engine:
         for write in (
             f"INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES ({scene.orders}, 0, 1, 9, 0, 0, 0)",
             "UPDATE queue SET head = 9",

@@ -13,7 +13,7 @@ from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
 from txsaga.core.records import TxRecord
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutcomeUnknown, OutOfOrder, StoreUnavailable
-from txsaga.messages.ports import Ledger
+from txsaga.messages.ledger_store import Ledger
 
 SHORTEST, LEASE = timedelta(seconds=1), timedelta(seconds=15)
 

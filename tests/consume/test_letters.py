@@ -12,7 +12,7 @@ from tests.contracts.claiming import GROUP, buried, filled, taken
 from tests.contracts.samples import PATIENCE
 from tests.scene.stored import Stored
 from txsaga.consume.claim import Policy, Style
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-63")]
@@ -20,7 +20,7 @@ BLOCKED = 0.3
 """Seconds behind which whoever replays waits for a lock."""
 STATEMENTS = 9
 
-Work = Callable[[PostgresStore, int], object]
+Work = Callable[[Store, int], object]
 WORKS: dict[str, Work] = {
     "reset": lambda store, qid: store.queues.reset(GROUP, {qid: 1}),
     "leave": lambda store, qid: store.queues.forget(GROUP, [qid]),
@@ -31,7 +31,7 @@ WORKS: dict[str, Work] = {
 @pytest.mark.parametrize("nth", range(1, STATEMENTS))
 @pytest.mark.parametrize("name", WORKS)
 def test_a_letter_is_replayed_behind_each_statement_of_what_empties_its_group(
-    store: PostgresStore, stored: Stored, home_url: str, name: str, nth: int
+    store: Store, stored: Stored, home_url: str, name: str, nth: int
 ) -> None:
     qid = filled(store, "a")
     store.groups.open(GROUP, Style.WORK, Policy(expires=timedelta(hours=1)))
@@ -61,7 +61,7 @@ def test_a_letter_is_replayed_behind_each_statement_of_what_empties_its_group(
 class behind:
     """Do something behind the nth statement of a store."""
 
-    def __init__(self, store: PostgresStore, nth: int, work: Callable[[], None]) -> None:
+    def __init__(self, store: Store, nth: int, work: Callable[[], None]) -> None:
         self._engine, self._left, self._work = store.engine, nth, work
 
     def __enter__(self) -> None:

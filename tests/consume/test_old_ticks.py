@@ -7,7 +7,7 @@ import pytest
 
 from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row
 from tests.scene.stored import Stored
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -18,7 +18,7 @@ AT_ONCE = timedelta(0)
 class Clockwork:
     """A store with a dispatcher that has run for a while."""
 
-    def __init__(self, store: PostgresStore, stored: Stored) -> None:
+    def __init__(self, store: Store, stored: Stored) -> None:
         self.store, self._stored = store, stored
         self.group, (self.qid,) = new_group(store), new_queues(store)
 

@@ -9,7 +9,7 @@ from tests.scene.patience import eventually
 from tests.scene.probe import Probe, pid_of
 from tests.scene.rules import OpenBroker
 from txsaga.broker import Broker
-from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.log_store import Log
 
 pytestmark = pytest.mark.postgres
 
@@ -54,7 +54,7 @@ class Fickle(list[object]):
 
 def test_threads_that_read_at_the_same_time_each_have_a_line(broker: Broker, paid: int) -> None:
     log = broker.kernel.store.log
-    assert isinstance(log, PostgresLog)
+    assert isinstance(log, Log)
     log._readers._free = Fickle()  # type: ignore[assignment]
     assert len(log.fetch(paid, 0, 10)) == 4
 

@@ -20,7 +20,7 @@ from txsaga.core.chunk import BODY, Chunk
 from txsaga.core.decision import Decision
 from txsaga.core.records import TickResult
 from txsaga.store.connection import parse_url
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -114,7 +114,7 @@ def confirm(producer: JoiningProducer, name: str) -> list[str]:
 
 def dispatch(url: str, seed: int, stop: Event) -> Counter[str]:
     """Tick like a process of its own, with any cap, until told to stop; count what came of it."""
-    store, chance, came = PostgresStore.open(url), random.Random(seed), Counter[str]()
+    store, chance, came = Store.open(url), random.Random(seed), Counter[str]()
     try:
         while not stop.is_set():
             ticked = store.log.tick(chance.choice((1, 2, 3, 7, 1000)))

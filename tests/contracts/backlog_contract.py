@@ -26,7 +26,7 @@ from tests.contracts.timing import Later
 from txsaga.checkback.questions import Ask, Lead, PutOff, QuestionAnswer
 from txsaga.core.decision import LocalState
 from txsaga.core.lifecycle import TxEvent
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 MOMENT = timedelta(seconds=3)
 

@@ -27,8 +27,8 @@ from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.consume.claim import Claim
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import ClaimLost, TransactionError
+from txsaga.store.store import Store
 
 SOON = timedelta(seconds=MOMENT)
 REST = timedelta(seconds=3)

@@ -15,7 +15,6 @@ from tests.contracts.samples import COMMIT, ROLLBACK, new_group, new_queues, rea
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import LateSlot, Row, TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import (
     DecidedOtherwise,
     EffectConflict,
@@ -26,6 +25,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
 from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest, Fence
+from txsaga.store.store import Store
 
 YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY
 FIRST_OF = (BranchVote(1, 1, YES), BranchVote(2, 1, YES))

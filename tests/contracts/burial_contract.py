@@ -30,8 +30,8 @@ from tests.contracts.samples import entries, new_queues, read
 from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.consume.claim import Claim, ClaimHold, Policy, Style
 from txsaga.consume.dead_letter import DeadLetter
-from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
+from txsaga.store.store import Store
 
 
 class BurialContract:

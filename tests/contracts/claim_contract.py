@@ -29,8 +29,8 @@ from tests.contracts.claiming import (
 from tests.contracts.samples import drain, new_group, new_queues, published, row
 from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.consume.claim import MOST, Claim, ClaimHold
-from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
+from txsaga.store.store import Store
 
 
 class ClaimContract:

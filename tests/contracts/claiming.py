@@ -12,7 +12,7 @@ from txsaga.consume.claim import Burial, Claim, ClaimHold
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.layout import Batch
 from txsaga.core.message import Delivered
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 GROUP = "billing"
 HOUR, MOMENT = 3600.0, 0.1

@@ -29,9 +29,9 @@ from txsaga.core.decision import Decision
 from txsaga.core.layout import Batch
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import LateSlot
-from txsaga.core.store import Store
 from txsaga.errors import IllegalTransition, TransactionError
 from txsaga.evidence.late_bodies import lay_out
+from txsaga.store.store import Store
 
 BOTH = [COMMIT, ROLLBACK]
 

@@ -31,7 +31,7 @@ from txsaga.checkback.questions import PutOff, VerdictRecord
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import End, Half, Receipt
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 BOTH = [COMMIT, ROLLBACK]
 
@@ -70,7 +70,7 @@ class DoubtContract:
     def test_a_doubt_carries_what_its_decision_needs(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
-        (receipt,) = store.halves.store([Half(group, [row(qid, "a")], evidence=resource.id)])
+        (receipt,) = store.halves.write([Half(group, [row(qid, "a")], evidence=resource.id)], ()).receipts
         assert isinstance(receipt, Receipt)
         (doubt,) = swept(store, group)
         (view,) = store.halves.views(receipt.txid)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, new_group, opened, settle
 from txsaga.core.decision import Decision
-from txsaga.core.store import Store
 from txsaga.errors import PointerMoved, TransactionError
 from txsaga.lake.table import Effect, Swap, TableName
+from txsaga.store.store import Store
 
 LEDGER, POSTING = TableName("txsaga", "bank", "ledger"), TableName("txsaga", "bank", "posting")
 

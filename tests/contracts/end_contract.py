@@ -25,8 +25,8 @@ from tests.contracts.samples import (
 from tests.contracts.timing import Later
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.core.records import DecisionOutcome, Receipt
-from txsaga.core.store import Store
 from txsaga.errors import EndRefused, UnknownTransaction
+from txsaga.store.store import Store
 
 BOTH = [COMMIT, ROLLBACK]
 
@@ -65,7 +65,7 @@ class EndContract:
     def test_two_ends_of_one_half_in_one_batch_get_the_same_decision(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
-        answers = store.halves.decide([end_of(receipt, decision) for decision in [*BOTH, *BOTH]])
+        answers = store.halves.write((), [end_of(receipt, decision) for decision in [*BOTH, *BOTH]]).standings
         standings = [answer for answer in answers if isinstance(answer, DecisionOutcome)]
         assert len(standings) == 4
         assert len({standing.decision for standing in standings}) == 1
@@ -108,7 +108,7 @@ class EndContract:
         receipt, other = (prepared(store, group, row(qid, text)) for text in "ab")
         for token in (b"", b"guess", other.token):
             forged = end_of(receipt._replace(token=token), decision)
-            (answer,) = store.halves.decide([forged])
+            (answer,) = store.halves.write((), [forged]).standings
             assert isinstance(answer, UnknownTransaction)
         assert_pending(store, receipt)
 
@@ -117,7 +117,7 @@ class EndContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
         ahead = [receipt._replace(txid=receipt.txid + n) for n in range(1, 50)]
-        store.halves.decide([end_of(each, ROLLBACK) for each in ahead])
+        store.halves.write((), [end_of(each, ROLLBACK) for each in ahead])
         later = prepared(store, group, row(qid, "b"))
         assert decided(store, end_of(later, COMMIT)) == DecisionOutcome(later.txid, COMMIT, True)
 
@@ -150,14 +150,14 @@ class EndContract:
         (qid,), group = new_queues(store), new_group(store)
         a, bad, b = (prepared(store, group, row(qid, text)) for text in ("a", "bad", "b"))
         ends = [end_of(a, COMMIT), end_of(bad._replace(token=b"guess"), COMMIT), end_of(b, COMMIT)]
-        answers = store.halves.decide(ends)
+        answers = store.halves.write((), ends).standings
         assert [type(answer) for answer in answers] == [DecisionOutcome, UnknownTransaction, DecisionOutcome]
         assert read(store, qid) == ["a", "b"]
 
 
 def assert_refused(store: Store, receipt: Receipt, decision: Decision, code: ReplyCode, reason: str) -> None:
     """Check that an end is refused with this code and reason."""
-    (answer,) = store.halves.decide([end_of(receipt, decision)])
+    (answer,) = store.halves.write((), [end_of(receipt, decision)]).standings
     assert isinstance(answer, EndRefused)
     assert answer.code == code
     assert reason in answer.reason

@@ -14,8 +14,8 @@ from tests.contracts.samples import LONG, ROLLBACK, claimed, new_group, opened, 
 from tests.contracts.timing import Later, Unseen
 from txsaga.consume.claim import Policy, Style
 from txsaga.core.records import Intent
-from txsaga.core.store import Store
 from txsaga.errors import UnknownGroup
+from txsaga.store.store import Store
 
 WEEK = timedelta(days=7)
 

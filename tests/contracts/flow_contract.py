@@ -14,12 +14,12 @@ from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import TransactionClosed
 from txsaga.flows.branch import BranchEvent, BranchState, Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.ports import BranchOutcome
 from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, FlowUnit, Journalled
+from txsaga.store.store import Store
 
 HOUR = timedelta(hours=1)
 WHERE = (Enrolled("current"), Enrolled("mortgage", True, timedelta(seconds=0.5)))

@@ -12,8 +12,8 @@ import pytest
 
 from tests.contracts.claiming import CROWD, crowded
 from txsaga.consume.claim import ConsumerGroup, Policy, Style
-from txsaga.core.store import Store
 from txsaga.errors import GroupKindMismatch, UnknownGroup
+from txsaga.store.store import Store
 
 OWN = Policy(
     ordered=True,

@@ -14,8 +14,8 @@ from tests.contracts.timing import Later
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
 from txsaga.flows.ports import Guest
+from txsaga.store.store import Store
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 AGE = timedelta(milliseconds=20)

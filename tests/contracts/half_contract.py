@@ -25,9 +25,9 @@ from tests.contracts.samples import (
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.records import Half, Receipt
-from txsaga.core.store import Store
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import TransactionsRejected, TxSagaError
+from txsaga.store.store import Store
 
 
 class HalfContract:
@@ -35,7 +35,7 @@ class HalfContract:
 
     def test_halves_are_numbered_in_the_order_given(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
-        receipts = store.halves.store([Half(group, [row(qid, str(n))]) for n in range(5)])
+        receipts = store.halves.write([Half(group, [row(qid, str(n))]) for n in range(5)], ()).receipts
         numbers = [receipt.txid for receipt in receipts if isinstance(receipt, Receipt)]
         assert len(numbers) == 5
         assert numbers == sorted(set(numbers))
@@ -126,7 +126,7 @@ class HalfContract:
     def test_a_rejecting_store_stores_no_half_and_still_takes_plain_messages(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         store.registry.reject_transactions(True)
-        answers = store.halves.store([Half(group, [row(qid, "a")])] * 2)
+        answers = store.halves.write([Half(group, [row(qid, "a")])] * 2, ()).receipts
         assert [type(answer) for answer in answers] == [TransactionsRejected] * 2
         assert store.registry.transactions(undecided=True, limit=10) == []
         published(store, group, row(qid, "b"))
@@ -143,14 +143,16 @@ class HalfContract:
     def test_a_bad_half_does_not_fail_its_neighbours(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         rows = [[row(qid, "a")], [row(qid, "bad"), row(qid, "bad")], [row(qid, "b")]]
-        answers = one_by_one(store.halves.store, [Half(group, each, plain=True) for each in rows])
+        answers = one_by_one(
+            lambda halves: store.halves.write(halves, ()).receipts, [Half(group, each, plain=True) for each in rows]
+        )
         assert [isinstance(answer, TxSagaError) for answer in answers] == [False, True, False]
         assert read(store, qid) == ["a", "b"]
 
     def test_plain_messages_are_read_in_the_order_in_which_they_were_published(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         for batch in range(3):
-            store.halves.store([Half(group, [row(qid, f"{batch}.{n}")], plain=True) for n in range(4)])
+            store.halves.write([Half(group, [row(qid, f"{batch}.{n}")], plain=True) for n in range(4)], ())
         assert read(store, qid) == [f"{batch}.{n}" for batch in range(3) for n in range(4)]
 
     def test_a_plain_message_is_committed_from_the_start(self, store: Store) -> None:
@@ -184,6 +186,6 @@ class HalfContract:
         assert sorted(read(store, qid)) == ["a", "p"]
 
     def test_nothing_in_is_nothing_out(self, store: Store) -> None:
-        assert not store.halves.store([])
+        assert not store.halves.write([], ()).receipts
         assert store.halves.write([], []) == ([], [])
-        assert not store.halves.decide([])
+        assert not store.halves.write((), []).standings

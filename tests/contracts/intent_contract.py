@@ -20,8 +20,8 @@ from tests.contracts.samples import (
     settle,
 )
 from txsaga.core.decision import Decision
-from txsaga.core.store import Store
 from txsaga.errors import LeaseLost, OutOfOrder, TransactionError
+from txsaga.store.store import Store
 
 
 class IntentContract:

@@ -13,9 +13,9 @@ from tests.contracts.branch_contract import FIRST_OF, concluded, numbered, said,
 from tests.contracts.samples import COMMIT, ROLLBACK, new_queues, read, row
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
 from txsaga.flows.branch import BranchState
 from txsaga.flows.ports import DecisionRequest, Fence, Joint
+from txsaga.store.store import Store
 
 
 def three(store: Store) -> list[TxRecord]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.samples import LONG
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 SOON, LATE = timedelta(seconds=IN_TIME), OVER
 ROUND = ("round", "check-back")

@@ -23,9 +23,9 @@ from tests.contracts.samples import (
 )
 from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.core.records import LateSlot
-from txsaga.core.store import Store
 from txsaga.errors import ConfigError, IllegalTransition, TransactionError, TxSagaError
 from txsaga.flows.ballot import Ballot, CastVote, Rule
+from txsaga.store.store import Store
 
 WAY_TO: Mapping[TxState, tuple[TxEvent, ...]] = {
     TxState.ACTIVE: (),

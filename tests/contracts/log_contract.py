@@ -31,7 +31,7 @@ from tests.contracts.samples import (
 )
 from tests.contracts.timing import Later
 from txsaga.core.records import Bounds, Half
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 DAY = timedelta(days=1)
 
@@ -93,7 +93,7 @@ class LogContract:
     def test_decisions_of_one_batch_are_read_in_the_order_of_their_numbers(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipts = [prepared(store, group, row(qid, str(n))) for n in range(10)]
-        store.halves.decide([end_of(receipt, COMMIT) for receipt in reversed(receipts)])
+        store.halves.write((), [end_of(receipt, COMMIT) for receipt in reversed(receipts)])
         assert read(store, qid) == [str(n) for n in range(10)]
 
     def test_a_limited_tick_leaves_the_rest_for_the_next(self, store: Store) -> None:
@@ -172,7 +172,7 @@ class LogContract:
     def test_settled_partitions_hold_nothing_back(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
-        store.halves.store([Half(group, [row(qid, "b")], plain=True)])
+        store.halves.write([Half(group, [row(qid, "b")], plain=True)], ())
         store.log.extend_partitions(1000)
         assert store.log.extend_partitions(1000) == 0
         store.log.drop_partitions()

@@ -28,7 +28,7 @@ from tests.contracts.claiming import (
 from tests.contracts.samples import drain, new_group, new_queues, published, row
 from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.consume.claim import Claim, Policy, Style, Unread
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 
 class OrderContract:

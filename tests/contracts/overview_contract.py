@@ -33,9 +33,9 @@ from txsaga.checkback.questions import PutOff
 from txsaga.consume.claim import Policy, Style, Unread
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import End, Half, Receipt
-from txsaga.core.store import Store
 from txsaga.flows.ballot import Ballot, CastVote
 from txsaga.inspect.overview import Undecided
+from txsaga.store.store import Store
 
 
 def figures(store: Store) -> tuple[int, int, int]:
@@ -224,7 +224,9 @@ class OverviewContract:
     def test_every_transaction_can_be_decided_with_what_its_doubt_carries(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
-        (receipt,) = store.halves.store([Half(group, [row(qid, "a"), row(qid, "b", chunk=1)], resource.id)])
+        (receipt,) = store.halves.write(
+            [Half(group, [row(qid, "a"), row(qid, "b", chunk=1)], resource.id)], ()
+        ).receipts
         assert isinstance(receipt, Receipt)
         doubt = store.doubts.of(receipt.txid)
         assert doubt is not None

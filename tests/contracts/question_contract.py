@@ -25,7 +25,7 @@ from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.checkback.questions import Ask, Lead, QuestionAnswer
 from txsaga.core.decision import LocalState
 from txsaga.core.lifecycle import TxEvent
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 
 SOON, LATE = timedelta(seconds=IN_TIME), OVER
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contracts.samples import LONG, claimed, drain, new_group, new_queues, position, published, row
 from tests.contracts.timing import Later
-from txsaga.core.store import Store
 from txsaga.errors import LeaseLost
+from txsaga.store.store import Store
 
 SHORT = timedelta(seconds=0.5)
 LAPSE = 0.7

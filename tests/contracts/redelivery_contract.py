@@ -25,8 +25,8 @@ from tests.contracts.claiming import (
     until_none,
 )
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
+from txsaga.store.store import Store
 
 AT_ONCE = timedelta(0)
 

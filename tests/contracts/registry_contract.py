@@ -22,9 +22,9 @@ from tests.contracts.samples import (
     settle,
 )
 from txsaga.core.lifecycle import TxEvent
-from txsaga.core.store import Store
 from txsaga.core.topic import HALF_TOPIC, OP_TOPIC, TopicType
 from txsaga.errors import GroupKindMismatch, TopicExists, TransactionsRejected, UnknownTopic
+from txsaga.store.store import Store
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 

@@ -26,8 +26,8 @@ from tests.contracts.samples import (
 )
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import TxRecord
-from txsaga.core.store import Store
-from txsaga.messages.ports import Ledger
+from txsaga.messages.ledger_store import Ledger
+from txsaga.store.store import Store
 
 
 def copied(ledger: Ledger, txid: int, group: int) -> TxRecord:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from txsaga.core.decision import Decision
-from txsaga.core.store import Store
 from txsaga.resources.reservations import Reservation, ReservationState
+from txsaga.store.store import Store
 from txsaga.testing.participant_contract import new_branch
 
 State = ReservationState

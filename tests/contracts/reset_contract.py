@@ -13,8 +13,8 @@ from tests.contracts.claiming import GROUP, acked, buried, due, filled, offsets,
 from tests.contracts.samples import claimed, new_group, opened, position
 from txsaga.consume.claim import Policy, Style
 from txsaga.core.records import Intent
-from txsaga.core.store import Store
 from txsaga.errors import GroupInUse, LeaseLost
+from txsaga.store.store import Store
 
 
 class ResetContract:

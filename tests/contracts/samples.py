@@ -28,10 +28,10 @@ from txsaga.core.records import (
     Row,
     TxRecord,
 )
-from txsaga.core.store import Store
 from txsaga.core.topic import TopicType
 from txsaga.errors import TxSagaError
-from txsaga.messages.ports import Ledger
+from txsaga.messages.ledger_store import Ledger
+from txsaga.store.store import Store
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 LONG = timedelta(hours=1)
@@ -65,12 +65,12 @@ def answered(answer: Answer | TxSagaError) -> Answer:
 
 def prepared(store: Store, group: int, *rows: Row, immunity: int | None = None) -> Receipt:
     """Store one half."""
-    return answered(store.halves.store([Half(group, rows, immunity=immunity)])[0])
+    return answered(store.halves.write([Half(group, rows, immunity=immunity)], ()).receipts[0])
 
 
 def published(store: Store, group: int, *rows: Row) -> Receipt:
     """Store one plain message."""
-    return answered(store.halves.store([Half(group, rows, plain=True)])[0])
+    return answered(store.halves.write([Half(group, rows, plain=True)], ()).receipts[0])
 
 
 def end_of(receipt: Receipt, decision: Decision, *, from_check: bool = False) -> End:
@@ -80,7 +80,7 @@ def end_of(receipt: Receipt, decision: Decision, *, from_check: bool = False) ->
 
 def decided(store: Store, end: End) -> DecisionOutcome:
     """Decide one half."""
-    return answered(store.halves.decide([end])[0])
+    return answered(store.halves.write((), [end]).standings[0])
 
 
 def one_by_one(call: Callable[[Sequence[Half]], Sequence[Answer]], halves: Sequence[Half]) -> list[object]:

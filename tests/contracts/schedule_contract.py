@@ -26,14 +26,14 @@ from tests.contracts.samples import (
 from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.core.decision import Decision
 from txsaga.core.records import DecisionOutcome, Due, End, Half, Receipt
-from txsaga.core.store import Store
 from txsaga.errors import UnknownTransaction
+from txsaga.store.store import Store
 
 
 def scheduled(store: Store, group: int, qid: int, text: str, due: Due | float) -> Receipt:
     """Store one message for later; a number is its delay in seconds."""
     when = due if isinstance(due, Due) else Due(timedelta(seconds=due))
-    return answered(store.halves.store([Half(group, [row(qid, text)], due=when)])[0])
+    return answered(store.halves.write([Half(group, [row(qid, text)], due=when)], ()).receipts[0])
 
 
 def recalled(store: Store, receipt: Receipt) -> DecisionOutcome:
@@ -81,7 +81,9 @@ class ScheduleContract:
             for text, delay in delays.items()
             for qid in qids
         ]
-        assert all(isinstance(answer, Receipt) for answer in store.halves.store(halves))  # together: at one moment
+        assert all(
+            isinstance(answer, Receipt) for answer in store.halves.write(halves, ()).receipts
+        )  # together: at one moment
         later(0.6)
         assert commit_all_due(store) == 10
         assert [read(store, qid) for qid in qids] == [["a", "b", "c", "d", "e"]] * 2
@@ -90,7 +92,7 @@ class ScheduleContract:
         (qid,), group = new_queues(store), new_group(store)
         halves = [Half(group, [row(qid, str(n))], due=Due(timedelta(seconds=0.01))) for n in range(20)]
         for batch in (halves[:12], halves[12:]):
-            assert all(isinstance(answer, Receipt) for answer in store.halves.store(batch))
+            assert all(isinstance(answer, Receipt) for answer in store.halves.write(batch, ()).receipts)
         later(0.1)
         assert store.schedule.commit_due(1000) == 20
         assert read(store, qid) == [str(n) for n in range(20)]

@@ -14,7 +14,6 @@ from tests.contracts.timing import IN_TIME, OVER, Later
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import LateSlot, Row, TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import DecidedOtherwise, EffectConflict, Superseded, TransactionsRejected, TxSagaError
 from txsaga.flows.ports import (
     Answer,
@@ -30,6 +29,7 @@ from txsaga.flows.ports import (
 )
 from txsaga.flows.saga_values import Action, ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepKind, StepState
+from txsaga.store.store import Store
 
 NONE, A_WHILE = timedelta(0), timedelta(seconds=IN_TIME)
 UNDO = Action(kind=StepKind.CALL, what="refund").written()

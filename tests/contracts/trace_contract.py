@@ -30,10 +30,10 @@ from tests.contracts.samples import (
 )
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Due, Half, LateSlot
-from txsaga.core.store import Store
 from txsaga.core.topic import TopicType
 from txsaga.inspect.timeline_steps import steps_of
 from txsaga.inspect.trace import ConsumedOffsets, LateBodySlot, Trace, TracePlace
+from txsaga.store.store import Store
 
 
 def trace_of(store: Store, txid: int) -> Trace:
@@ -118,7 +118,7 @@ class TraceContract:
     def test_the_resource_of_local_work_is_told(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
-        receipt = answered(store.halves.store([Half(group, [row(qid, "a")], resource.id)])[0])
+        receipt = answered(store.halves.write([Half(group, [row(qid, "a")], resource.id)], ()).receipts[0])
         life = opened(store, group)
         with store.ledgers.open() as ledger:
             ledger.lock(life.txid)
@@ -140,7 +140,7 @@ class TraceContract:
     def test_a_message_for_later_is_due_until_it_is_decided(self, store: Store) -> None:
         (qid,) = store.registry.create_topic("reminders", TopicType.DELAY, 1).qids
         half = Half(new_group(store), [row(qid, "a")], due=Due(LONG))
-        receipt = answered(store.halves.store([half])[0])
+        receipt = answered(store.halves.write([half], ()).receipts[0])
         trace = trace_of(store, receipt.txid)
         assert trace.due is not None
         assert abs(trace.due - trace.sent[0].born - LONG) < timedelta(seconds=10)

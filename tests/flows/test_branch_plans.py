@@ -33,7 +33,7 @@ from txsaga.flows.ports import (
 )
 from txsaga.flows.step import StepKind
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store
 
@@ -58,7 +58,7 @@ SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user
 class Filled(NamedTuple):
     """A store with a past."""
 
-    store: PostgresStore
+    store: Store
     group: int
 
     def lives(self, first: int) -> list[TxRecord]:

@@ -15,7 +15,7 @@ from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
 from txsaga.flows.branch import BranchEvent, BranchState
 from txsaga.flows.ports import BranchOutcome
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres
 
@@ -25,7 +25,7 @@ COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 @pytest.mark.parametrize("turn", [1, -1], ids=["superseded first", "owner first"])
 @pytest.mark.parametrize(("early", "late"), [(COMMIT, ROLLBACK), (COMMIT, COMMIT), (ROLLBACK, COMMIT)])
 def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(
-    store: PostgresStore, home_url: str, early: Decision, late: Decision, turn: int
+    store: Store, home_url: str, early: Decision, late: Decision, turn: int
 ) -> None:
     (qid,), life = new_queues(store), begun(store)
     Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
@@ -39,7 +39,7 @@ def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(
     assert BranchState.PREPARED not in states(store, life)
 
 
-def test_the_word_of_one_who_was_alone_changes_nothing(store: PostgresStore, home_url: str) -> None:
+def test_the_word_of_one_who_was_alone_changes_nothing(store: Store, home_url: str) -> None:
     life = begun(store)
     Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
     (answer,) = store.branches.write([said(life, COMMIT)])
@@ -49,14 +49,14 @@ def test_the_word_of_one_who_was_alone_changes_nothing(store: PostgresStore, hom
 
 
 @pytest.mark.parametrize("events", [(BranchEvent.FORGET, BranchEvent.COMMIT), (BranchEvent.COMMIT, BranchEvent.FORGET)])
-def test_of_two_notes_the_one_that_can_be_counts(store: PostgresStore, events: tuple[BranchEvent, ...]) -> None:
+def test_of_two_notes_the_one_that_can_be_counts(store: Store, events: tuple[BranchEvent, ...]) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
     store.branches.write([BranchOutcome(life.txid, 1, 1, each) for each in events])
     assert states(store, life)[0] is BranchState.COMMITTED
 
 
-def test_of_two_notes_that_can_be_the_first_counts(store: PostgresStore) -> None:
+def test_of_two_notes_that_can_be_the_first_counts(store: Store) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
     store.branches.write(
@@ -65,7 +65,7 @@ def test_of_two_notes_that_can_be_the_first_counts(store: PostgresStore) -> None
     assert states(store, life)[0] is BranchState.HEURISTIC_HAZARD
 
 
-def test_a_note_waits_for_no_row_that_it_does_not_change(store: PostgresStore) -> None:
+def test_a_note_waits_for_no_row_that_it_does_not_change(store: Store) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
     note = BranchOutcome(life.txid, 1, 1, BranchEvent.COMMIT)

@@ -9,7 +9,7 @@ import pytest
 from txsaga.flows.branch import BranchEvent
 from txsaga.flows.ports import BranchOutcome, Fence
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.store.wire import Call, Rows
 
 pytestmark = pytest.mark.postgres
@@ -28,16 +28,16 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def test_one_caller_is_alone(store: PostgresStore, told: list[bool]) -> None:
+def test_one_caller_is_alone(store: Store, told: list[bool]) -> None:
     store.branches.write([Fence(1, "recovery", "its owner is gone")])
     assert told[0] is True
 
 
-def test_callers_of_one_statement_are_not_alone(store: PostgresStore, told: list[bool]) -> None:
+def test_callers_of_one_statement_are_not_alone(store: Store, told: list[bool]) -> None:
     store.branches.write([Fence(number, "recovery", "its owner is gone") for number in (1, 2)])
     assert told[0] is False
 
 
-def test_nobody_waits_for_a_note(store: PostgresStore, told: list[bool]) -> None:
+def test_nobody_waits_for_a_note(store: Store, told: list[bool]) -> None:
     store.branches.write([BranchOutcome(1, 1, 1, BranchEvent.COMMIT, "")])
     assert told == [False]

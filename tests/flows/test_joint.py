@@ -16,7 +16,7 @@ from txsaga.flows.branch import BranchEvent
 from txsaga.flows.branches_store import PostgresJoint
 from txsaga.flows.ports import BranchOutcome, Joint
 from txsaga.store import pipeline as line
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.store.wire import Call
 
 pytestmark = pytest.mark.postgres
@@ -36,7 +36,7 @@ def cut(stored: Stored, of: line.PipelineConnection) -> None:
 
 
 @pytest.mark.rule("R14")
-def test_words_whose_session_is_lost_are_sent_again(store: PostgresStore, stored: Stored) -> None:
+def test_words_whose_session_is_lost_are_sent_again(store: Store, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
     cut(stored, opened(joint))
@@ -47,7 +47,7 @@ def test_words_whose_session_is_lost_are_sent_again(store: PostgresStore, stored
 
 @pytest.mark.rule("R14")
 def test_words_are_sent_again_where_what_was_lost_is_known(
-    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,), lives = new_queues(store), three(store)
     first, joint = (begun(store, words(store, qid, each)) for each in (three(store), lives))
@@ -66,7 +66,7 @@ def test_words_are_sent_again_where_what_was_lost_is_known(
 
 @pytest.mark.rule("R14")
 def test_where_they_can_t_be_sent_again_nobody_knows(
-    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+    store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,) = new_queues(store)
     joint = begun(store, words(store, qid, three(store)))
@@ -81,9 +81,7 @@ def test_where_they_can_t_be_sent_again_nobody_knows(
 
 
 @pytest.mark.rule("R14")
-def test_words_whose_answer_is_lost_stand_once(
-    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_whose_answer_is_lost_stand_once(store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint, end = begun(store, words(store, qid, lives)), line.PipelineConnection.end
 
@@ -98,7 +96,7 @@ def test_words_whose_answer_is_lost_stand_once(
     assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
 
 
-def test_what_is_recalled_on_a_lost_session_holds_nobody_up(store: PostgresStore, stored: Stored) -> None:
+def test_what_is_recalled_on_a_lost_session_holds_nobody_up(store: Store, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
     cut(stored, opened(joint))
@@ -109,9 +107,7 @@ def test_what_is_recalled_on_a_lost_session_holds_nobody_up(store: PostgresStore
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_what_could_not_be_recalled_holds_nobody_up(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+def test_what_could_not_be_recalled_holds_nobody_up(store: Store, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
     due, conclude = [TimeoutError] * times, line.PipelineConnection.conclude
@@ -128,7 +124,7 @@ def test_what_could_not_be_recalled_holds_nobody_up(
     assert begun(store, words(store, qid, lives)).commit()
 
 
-def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresStore, stored: Stored) -> None:
+def test_words_are_sent_where_the_session_had_been_lost_before(store: Store, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
     first = begun(store, words(store, qid, three(store)))
     lost = opened(first)
@@ -144,7 +140,7 @@ def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresSt
     [(True, PostgresJoint.commit), (True, PostgresJoint.abandon), (False, PostgresJoint.abandon)],
     ids=["committed", "abandoned", "never said"],
 )
-def test_its_session_is_lent_again(store: PostgresStore, said: bool, left: Callable[[PostgresJoint], object]) -> None:
+def test_its_session_is_lent_again(store: Store, said: bool, left: Callable[[PostgresJoint], object]) -> None:
     (qid,) = new_queues(store)
     sessions = set()
     for _ in range(3):
@@ -158,7 +154,7 @@ def test_its_session_is_lent_again(store: PostgresStore, said: bool, left: Calla
 
 
 @pytest.mark.parametrize("many", [1, 2])
-def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: PostgresStore, many: int) -> None:
+def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: Store, many: int) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
     mine = opened(joint)
@@ -170,7 +166,7 @@ def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: Postgres
     assert read(store, qid) == ["of another"] * many
 
 
-def test_what_it_needs_of_the_server_it_has_before_it_is_said(store: PostgresStore) -> None:
+def test_what_it_needs_of_the_server_it_has_before_it_is_said(store: Store) -> None:
     (qid,) = new_queues(store)
     first, joint = (store.branches.joint(words(store, qid, three(store))) for _ in range(2))
     assert isinstance(joint, PostgresJoint)
@@ -179,7 +175,7 @@ def test_what_it_needs_of_the_server_it_has_before_it_is_said(store: PostgresSto
     joint.abandon()
 
 
-def test_words_that_nobody_abandons_hold_up_no_others(store: PostgresStore) -> None:
+def test_words_that_nobody_abandons_hold_up_no_others(store: Store) -> None:
     (qid,), lives = new_queues(store), three(store)
     forgotten = begun(store, words(store, qid, three(store)))
     assert begun(store, words(store, qid, lives)).commit()

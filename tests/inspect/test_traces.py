@@ -23,14 +23,14 @@ from tests.contracts.trace_contract import told, trace_of
 from tests.scene.stored import Stored
 from txsaga.checkback.questions import PutOff
 from txsaga.inspect.timeline_steps import steps_of
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
+def store(home_url: str) -> Iterator[Store]:
     store = open_store(home_url)
     yield store
     store.close()
@@ -42,7 +42,7 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.mark.req("IBM-42")
-def test_remarks_are_told(store: PostgresStore) -> None:
+def test_remarks_are_told(store: Store) -> None:
     (qid,), group = new_queues(store), new_group(store)
     receipt = prepared(store, group, row(qid, "a"))
     swept(store, group)
@@ -58,7 +58,7 @@ def test_remarks_are_told(store: PostgresStore) -> None:
     assert [what for what in steps if what.startswith("check: ")] == ["check: UNKNOWN", "check: NOBODY"]
 
 
-def test_offsets_are_found_even_if_the_clock_was_put_back(store: PostgresStore, stored: Stored) -> None:
+def test_offsets_are_found_even_if_the_clock_was_put_back(store: Store, stored: Stored) -> None:
     (qid,), group = new_queues(store), new_group(store)
     receipt = prepared(store, group, row(qid, "a"))
     decided(store, end_of(receipt, COMMIT))
@@ -68,7 +68,7 @@ def test_offsets_are_found_even_if_the_clock_was_put_back(store: PostgresStore, 
     assert "offset 0 of orders/0 given out" in told(store, receipt.txid)
 
 
-def test_offsets_that_retention_has_dropped_are_told_no_more(store: PostgresStore, stored: Stored) -> None:
+def test_offsets_that_retention_has_dropped_are_told_no_more(store: Store, stored: Stored) -> None:
     (qid,), group = new_queues(store), new_group(store)
     receipt = published(store, group, row(qid, "a"))
     drain(store)

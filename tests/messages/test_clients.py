@@ -127,7 +127,9 @@ def test_a_decision_that_finds_no_place_is_refused_and_not_dropped(moody_shop: S
     """A full buffer of ops writes past itself elsewhere; here the caller is told, and may try again."""
     producer = moody_shop.producer()
     receipts = [producer.prepare_now(ORDERS, b"") for _ in range(3)]
-    batcher: Batcher[End, DecisionOutcome] = Batcher("decide", halves.decide, limit=1, capacity=1, patience=0.05)
+    batcher: Batcher[End, DecisionOutcome] = Batcher(
+        "decide", lambda ends: halves.write((), ends).standings, limit=1, capacity=1, patience=0.05
+    )
     ends = [End(each.txid, each.group, each.token, Decision.COMMIT) for each in receipts]
     halves.open.clear()
     taken = [batcher.submit(ends[0])]

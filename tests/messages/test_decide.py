@@ -22,7 +22,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.messages.decide import DecidedBy, Decider
-from txsaga.messages.ports import Ledger
+from txsaga.messages.ledger_store import Ledger, Ledgers
 from txsaga.testing import FakeClock
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.rule("R2")]
@@ -31,7 +31,7 @@ AWAY = StoreUnavailable("the home database did not answer")
 LOST = OutcomeUnknown("the connection broke at COMMIT")
 
 
-class Flaky:
+class Flaky(Ledgers):
     """Ledgers of a store that fails as a test wants it, one try after the other."""
 
     def __init__(self, store: MemoryStore) -> None:

@@ -165,7 +165,7 @@ def test_a_check_without_an_answer_leaves_the_half_as_old_as_it_is(shop: Shop, s
 def test_a_look_at_a_half_leaves_its_body_where_it_lies(shop: Shop) -> None:
     receipt = shop.producer().prepare_now(ORDERS, b"a chair")
     asked: list[str] = []
-    event.listen(shop.store.engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))  # type: ignore[attr-defined]
+    event.listen(shop.store.engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))
     shop.view(receipt.txid)
     (question,) = [sql for sql in asked if not sql.startswith("SET LOCAL")]
     assert "body" not in question

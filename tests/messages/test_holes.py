@@ -142,7 +142,7 @@ def test_only_who_holds_the_token_of_a_half_ends_it(any_shop: Shop) -> None:
         End(receipt.txid, receipt.group, b"guess", Decision.ROLLBACK, from_check=True),
     ]
     for attempt in attempts:
-        (answer,) = any_shop.store.halves.decide([attempt])
+        (answer,) = any_shop.store.halves.write((), [attempt]).standings
         assert isinstance(answer, (EndRefused, UnknownTransaction)), attempt
     assert any_shop.state(receipt.txid) == "prepared"
     assert producer.commit(receipt).won

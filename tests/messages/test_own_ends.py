@@ -57,7 +57,7 @@ class Scene:
         monkeypatch.setattr(LibpqSession, "exchange", exchange)
 
     def prepared(self, **how: Any) -> Receipt:  # as a half takes it
-        return answered(self.store.halves.store([Half(self.group, [row(self.queue, "a")], **how)])[0])
+        return answered(self.store.halves.write([Half(self.group, [row(self.queue, "a")], **how)], ()).receipts[0])
 
     def decisions(self) -> dict[int, Decision]:
         return {txid: Decision(made) for txid, made in self.sql("SELECT txid, decision FROM {s}.op")}
@@ -80,7 +80,7 @@ def scene(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 @pytest.mark.parametrize("count", [1, 3])
 def test_own_halves_are_decided_the_short_way(scene: Scene, decision: Decision, count: int) -> None:
     receipts = [scene.prepared() for _ in range(count)]
-    answers = scene.store.halves.decide([end_of(each, decision) for each in receipts])
+    answers = scene.store.halves.write((), [end_of(each, decision) for each in receipts]).standings
     assert [answered(each).won for each in answers] == [True] * count
     assert scene.short == [each.txid for each in receipts]
     assert scene.decisions() == {each.txid: decision for each in receipts}
@@ -125,7 +125,7 @@ def test_a_receipt_is_good_for_its_own_group_and_token_alone(scene: Scene) -> No
         (End(receipt.txid, others, receipt.token, COMMIT), EndRefused),
         (End(receipt.txid, receipt.group, b"guess", COMMIT), UnknownTransaction),
     ):
-        (answer,) = scene.store.halves.decide([forged])
+        (answer,) = scene.store.halves.write((), [forged]).standings
         assert isinstance(answer, error)
     assert scene.decisions() == {}
     assert decided(scene.store, end_of(receipt, COMMIT)).won
@@ -134,7 +134,7 @@ def test_a_receipt_is_good_for_its_own_group_and_token_alone(scene: Scene) -> No
 def test_among_others_they_go_their_way_in_the_order_of_their_numbers(scene: Scene) -> None:
     mine = scene.prepared()
     others = [prepared(scene.other, scene.group, row(scene.queue, "a")), mine]
-    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in others])
+    answers = scene.store.halves.write((), [end_of(each, COMMIT) for each in others]).standings
     assert [answered(each).won for each in answers] == [True, True]
     assert scene.short == []
 
@@ -142,7 +142,7 @@ def test_among_others_they_go_their_way_in_the_order_of_their_numbers(scene: Sce
 def test_a_half_that_is_due_for_its_own_check_is_looked_at(scene: Scene) -> None:
     receipt = scene.prepared(immunity=0)
     scene.sql("UPDATE {s}.half SET born = born - interval '1 hour'")
-    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, EndRefused)
     assert (scene.short, scene.decisions()) == ([], {})
 
@@ -152,7 +152,7 @@ def test_another_session_knows_nothing_of_what_was_stored_before(scene: Scene) -
     with psycopg.connect(scene.store.engine.url.set(drivername="postgresql").render_as_string(False)) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
     scene.sql("DELETE FROM {s}.half")  # as a store that was put back to an earlier state
-    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, EndRefused)
     assert (scene.short, scene.decisions()) == ([], {})
 
@@ -161,7 +161,7 @@ def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Sce
     receipt = scene.prepared()
     scene.sql("DELETE FROM {s}.half")
     scene.sql("UPDATE {s}.store SET uuid = gen_random_uuid()")
-    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, TxSagaError)
     assert (scene.short, scene.decisions()) == ([], {})
 
@@ -181,7 +181,7 @@ def test_one_whose_partition_was_dropped_is_not_decided_again(
             past.parked()  # its partition is left to it, without what is decided
         past.leave()
         assert past.drop()
-        (answer,) = store.halves.decide([end_of(receipt, COMMIT)])
+        (answer,) = store.halves.write((), [end_of(receipt, COMMIT)]).standings
         assert isinstance(answer, EndRefused)
         assert (receipt.txid,) not in past.stored.rows("SELECT txid FROM op")
 
@@ -193,7 +193,7 @@ def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Sc
     mixed = [Half(scene.group, [row(scene.queue, text)], None, at) for at, text in enumerate("def", 7)]
     for some in (alike, mixed, [*alike, *mixed], alike[:1], mixed[:1]):
         before = len(scene.sql("SELECT FROM {s}.half"))
-        receipts = [answered(each) for each in scene.store.halves.store(some)]
+        receipts = [answered(each) for each in scene.store.halves.write(some, ()).receipts]
         lying = scene.sql("SELECT txid, evidence, immunity, body FROM {s}.half ORDER BY txid")[before:]
         given = [(half.evidence, half.immunity, half.rows[0].body) for half in some]
         assert [tuple(each)[1:] for each in lying] == given
@@ -219,9 +219,9 @@ def test_what_goes_wrong_at_commit_is_no_decision(scene: Scene, count: int) -> N
     receipts = [scene.prepared() for _ in range(count)]
     scene.sql(DEFERRED)
     with pytest.raises(StoreError, match="at commit"):
-        scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
+        scene.store.halves.write((), [end_of(each, COMMIT) for each in receipts])
     with pytest.raises(StoreError, match="at commit"):
-        scene.store.halves.store([Half(scene.group, [row(scene.queue, "a")], plain=True)])
+        scene.store.halves.write([Half(scene.group, [row(scene.queue, "a")], plain=True)], ())
     assert (scene.decisions(), len(scene.sql("SELECT FROM {s}.half"))) == ({}, count)
 
 
@@ -229,7 +229,7 @@ def test_what_goes_wrong_at_commit_is_no_decision(scene: Scene, count: int) -> N
 def test_what_was_left_out_is_no_decision(scene: Scene, count: int) -> None:
     receipts = [scene.prepared() for _ in range(count)]
     scene.sql(SWALLOWED)
-    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
+    answers = scene.store.halves.write((), [end_of(each, COMMIT) for each in receipts]).standings
     assert [type(each) for each in answers] == [EndRefused] * count
     assert scene.decisions() == {}
 
@@ -272,7 +272,7 @@ class TestLone:
     def test_it_is_refused_while_the_store_rejects(self, scene: Scene) -> None:
         scene.prepared()
         scene.sql("UPDATE {s}.store SET rejecting = true")
-        (answer,) = scene.store.halves.store([Half(scene.group, [row(scene.queue, "a")])])
+        (answer,) = scene.store.halves.write([Half(scene.group, [row(scene.queue, "a")])], ()).receipts
         assert isinstance(answer, TransactionsRejected)
         assert len(scene.sql("SELECT FROM {s}.half")) == 1
 

@@ -27,7 +27,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.messages.decide import DecidedBy
-from txsaga.messages.ports import Ledger, Ledgers
+from txsaga.messages.ledger_store import Ledger, Ledgers
 from txsaga.messages.replay import Replays, Resent
 
 pytestmark = [pytest.mark.req("IBM-65"), pytest.mark.postgres]
@@ -117,7 +117,7 @@ def test_many_replays_of_one_key_at_once_are_one(billed: Shop, turn: int) -> Non
 
 @pytest.mark.rule("R14")
 def test_a_replay_whose_answer_was_lost_is_found_and_not_done_twice() -> None:
-    class Forgetful:
+    class Forgetful(Ledgers):
         """Ledgers that lose the answer of their first COMMIT behind which a replay stands."""
 
         def __init__(self, real: Ledgers) -> None:

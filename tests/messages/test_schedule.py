@@ -15,7 +15,7 @@ from tests.scene.stored import Stored
 from txsaga.core.records import Due, End, Half, Receipt
 from txsaga.core.topic import TopicType
 from txsaga.store import schema
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -27,11 +27,11 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def open_one(home_url: str) -> Iterator[Callable[[], PostgresStore]]:
+def open_one(home_url: str) -> Iterator[Callable[[], Store]]:
     """Give a way to open stores of one namespace, each with lines of its own."""
-    stores: list[PostgresStore] = []
+    stores: list[Store] = []
 
-    def opened() -> PostgresStore:
+    def opened() -> Store:
         stores.append(open_store(home_url))
         return stores[-1]
 
@@ -40,10 +40,10 @@ def open_one(home_url: str) -> Iterator[Callable[[], PostgresStore]]:
         store.close()
 
 
-def later(store: PostgresStore, qid: int, text: str, seconds: float = 0.001) -> Receipt:
+def later(store: Store, qid: int, text: str, seconds: float = 0.001) -> Receipt:
     group = store.registry.group("plain", transactional=False).id
     half = Half(group, [row(qid, text)], due=Due(timedelta(seconds=seconds)))
-    return answered(store.halves.store([half])[0])
+    return answered(store.halves.write([half], ()).receipts[0])
 
 
 def recall(receipt: Receipt) -> End:
@@ -51,7 +51,7 @@ def recall(receipt: Receipt) -> End:
 
 
 def test_a_recall_takes_the_row_off_the_schedule_and_a_late_one_finds_none(
-    open_one: Callable[[], PostgresStore], stored: Stored
+    open_one: Callable[[], Store], stored: Stored
 ) -> None:
     store = open_one()
     (qid,) = store.registry.create_topic("later", TopicType.DELAY, 1).qids
@@ -65,7 +65,7 @@ def test_a_recall_takes_the_row_off_the_schedule_and_a_late_one_finds_none(
 
 
 def test_while_a_round_is_under_way_a_rival_does_nothing_and_a_recall_waits(
-    open_one: Callable[[], PostgresStore], stored: Stored
+    open_one: Callable[[], Store], stored: Stored
 ) -> None:
     store, rival = open_one(), open_one()
     (qid,) = store.registry.create_topic("later", TopicType.DELAY, 1).qids
@@ -86,14 +86,14 @@ def test_while_a_round_is_under_way_a_rival_does_nothing_and_a_recall_waits(
 
 
 def test_whoever_is_first_at_a_message_there_is_one_decision_and_it_was_told(
-    open_one: Callable[[], PostgresStore],
+    open_one: Callable[[], Store],
 ) -> None:
     stores = [open_one() for _ in range(3)]
     (qid,) = stores[0].registry.create_topic("later", TopicType.DELAY, 1).qids
     receipts = [later(stores[0], qid, str(n), 0.2 + n / 200) for n in range(60)]
     stop = threading.Event()
 
-    def schedule(store: PostgresStore) -> None:
+    def schedule(store: Store) -> None:
         while not stop.is_set():
             store.schedule.commit_due(7)
 
@@ -110,7 +110,7 @@ def test_whoever_is_first_at_a_message_there_is_one_decision_and_it_was_told(
 
 
 def test_a_partition_with_a_message_that_waits_stays_and_one_that_goes_takes_the_row_along(
-    open_one: Callable[[], PostgresStore], stored: Stored, monkeypatch: pytest.MonkeyPatch
+    open_one: Callable[[], Store], stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "SPAN", 10)
     store = open_one()
@@ -128,7 +128,7 @@ def test_a_partition_with_a_message_that_waits_stays_and_one_that_goes_takes_the
     assert stored.rows("SELECT txid FROM scheduled") == []
 
 
-def test_the_servers_clock_counts(open_one: Callable[[], PostgresStore], stored: Stored) -> None:
+def test_the_servers_clock_counts(open_one: Callable[[], Store], stored: Stored) -> None:
     store = open_one()
     (qid,) = store.registry.create_topic("later", TopicType.DELAY, 1).qids
     receipt = later(store, qid, "a", 90.5)

@@ -50,7 +50,7 @@ def in_a_keyed_block(shop: Shop, producer: JoiningProducer, topic: str) -> objec
 
 
 def joined(shop: Shop, producer: JoiningProducer, topic: str) -> object:
-    with shop.store.engine.begin() as connection:  # type: ignore[attr-defined]  # the home database's
+    with shop.store.engine.begin() as connection:
         return producer.join(connection).send(topic, b"a chair")
 
 

@@ -23,6 +23,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import BRANCH, OVER, UNIT, Branch, BranchState
+from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.ports import (
     NONE,
     Answer,
@@ -44,7 +45,7 @@ FENCED = 0
 GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
 
 
-class MemoryBranches:
+class MemoryBranches(BranchStore):
     """Branches of a store in memory."""
 
     def __init__(self, home: Home, names: Names) -> None:
@@ -66,7 +67,7 @@ class MemoryBranches:
                 for word in words:
                     if self._is_first(kept, word.life):
                         self._write_down(ledger, word.life, word.resources)
-                    if self._resolve(kept, word) is not Decision.COMMIT:
+                    if self._on_decide(kept, word) is not Decision.COMMIT:
                         raise DecidedOtherwise(word.life.txid, "ROLLBACK")
         except TransactionError:
             return False
@@ -162,17 +163,17 @@ class MemoryBranches:
             with self._home.block() as kept:
                 match call:
                     case BeginBranches():
-                        return self._begin(kept, call)
+                        return self._on_begin(kept, call)
                     case DecisionRequest():
-                        return self._resolve(kept, call)
+                        return self._on_decide(kept, call)
                     case Fence():
-                        return self._fence(kept, call)
+                        return self._on_fence(kept, call)
                     case BranchOutcome():
-                        return self._note(kept, call)
+                        return self._on_outcome(kept, call)
         except TransactionError as wrong:
             return wrong
 
-    def _begin(self, kept: Kept, call: BeginBranches) -> Answer:
+    def _on_begin(self, kept: Kept, call: BeginBranches) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.life is None:
             life = ledger.create(call.group, None, 1, call.run)
@@ -198,7 +199,7 @@ class MemoryBranches:
             raise UnknownTransaction(f"transaction {life.txid} is not in this store")
         return opened is None
 
-    def _fence(self, kept: Kept, call: Fence) -> Answer:
+    def _on_fence(self, kept: Kept, call: Fence) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.txid not in kept.lives:
             ledger.open(self._life(FENCED, call.txid))
@@ -207,7 +208,7 @@ class MemoryBranches:
             ledger.record(call.txid, Decision.ROLLBACK.name, who=call.who, why=call.why)
         return ledger.standing(call.txid)
 
-    def _resolve(self, kept: Kept, call: DecisionRequest) -> Answer:
+    def _on_decide(self, kept: Kept, call: DecisionRequest) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.resources and self._is_first(kept, call.life):
             self._write_down(ledger, call.life, call.resources)
@@ -237,7 +238,7 @@ class MemoryBranches:
             ledger.record(life.txid, call.decision.name, who=call.who, why=call.why)
         return call.decision
 
-    def _note(self, kept: Kept, call: BranchOutcome) -> Answer:
+    def _on_outcome(self, kept: Kept, call: BranchOutcome) -> Answer:
         row = kept.branches.get(call[:3])
         if row is None or not (row.aux or row.decision or call.txid in kept.ops):
             return False

@@ -16,12 +16,13 @@ from tests.oracle.home import Home
 from tests.oracle.log import MemoryLog
 from tests.oracle.rows import ClaimRow, Kept, Letter, Op, StoredHalf
 from txsaga.consume.claim import MOST, Burial, Claim, ClaimHold, Unread
+from txsaga.consume.claims_store import Claims
 from txsaga.core.decision import Decision
 from txsaga.core.records import NOBODY, Row
 from txsaga.errors import TxSagaError
 
 
-class MemoryClaims:
+class MemoryClaims(Claims):
     """Claims of one store."""
 
     def __init__(self, home: Home, log: MemoryLog) -> None:
@@ -34,7 +35,7 @@ class MemoryClaims:
             for qid, start, head in self._behind(kept, group, qids, after):
                 size = min(head - start, limit, MOST)
                 self._move(kept, group, qid, start + size)
-                taken = self._taken(ClaimRow(group, qid, start, size, (1 << size) - 1, 0, None), hold)
+                taken = self._take_row(ClaimRow(group, qid, start, size, (1 << size) - 1, 0, None), hold)
                 kept.put(taken)
                 return taken.claimed()
         return None
@@ -46,7 +47,7 @@ class MemoryClaims:
             if due and due[0].open.bit_count() > 1:
                 return [self._alone(kept, due[0], hold)]
             chosen = due[:1] if due and due[0].attempts else [row for row in due if not row.attempts]
-            taken = [self._taken(row, hold) for row in chosen]
+            taken = [self._take_row(row, hold) for row in chosen]
             kept.put(*taken)
             return sorted(row.claimed() for row in taken)
 
@@ -127,7 +128,7 @@ class MemoryClaims:
         due = [row for row in mine if row.is_due(now) and (row.key is None or first[row.qid, row.key] == row.base)]
         return sorted(due, key=lambda row: (row.until, row.qid, row.base))
 
-    def _taken(self, row: ClaimRow, hold: ClaimHold) -> ClaimRow:
+    def _take_row(self, row: ClaimRow, hold: ClaimHold) -> ClaimRow:
         until, receipt = self._home.now() + timedelta(seconds=hold.seconds), next(self._receipts)
         return row._replace(attempts=row.attempts + 1, until=until, receipt=receipt, member=hold.member)
 
@@ -135,7 +136,7 @@ class MemoryClaims:
         """Take the first message out of a run that ran out."""
         lowest = run.open & -run.open
         kept.put(run._replace(open=run.open & ~lowest))
-        taken = self._taken(run._replace(base=run.base + lowest.bit_length() - 1, size=1, open=1), hold)
+        taken = self._take_row(run._replace(base=run.base + lowest.bit_length() - 1, size=1, open=1), hold)
         kept.put(taken)
         return taken.claimed()
 

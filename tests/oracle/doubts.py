@@ -17,6 +17,7 @@ from tests.oracle.home import Home
 from tests.oracle.leases import MemoryLeases
 from tests.oracle.names import Names
 from tests.oracle.rows import Audit, Kept, Listed, Op
+from txsaga.checkback.doubts_store import Doubts
 from txsaga.checkback.profile import LEASE, CheckProfile, effective
 from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord
 from txsaga.core.lifecycle import TxState
@@ -29,7 +30,7 @@ KEPT = 20
 """Remarks of one doubt; older ones go."""
 
 
-class MemoryDoubts:
+class MemoryDoubts(Doubts):
     """The list of doubts."""
 
     def __init__(self, home: Home, names: Names, leases: MemoryLeases) -> None:

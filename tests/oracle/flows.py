@@ -15,6 +15,7 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
+from txsaga.flows.flows_store import FlowLedger, Flows
 from txsaga.flows.ports import Entered, Mark, NamedBranch, Start
 from txsaga.flows.step import STEP, Left, StepEvent
 from txsaga.flows.step_records import HOME, Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
@@ -23,7 +24,7 @@ OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 
 
-class MemoryFlowLedger:
+class MemoryFlowLedger(FlowLedger):
     """The rows of one flow inside one open block."""
 
     def __init__(self, home: Home, kept: Kept, touch: Callable[[int], None]) -> None:
@@ -105,13 +106,13 @@ class MemoryFlowLedger:
 
     def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
         """Note that the work of a branch is over."""
-        self._change((txid, *branch), state=LEFT[vote])
+        self._change_step((txid, *branch), state=LEFT[vote])
 
     def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
         """Decide branches by themselves."""
         elected: dict[str, Any] = {"state": BranchState.PREPARED} if decision is Decision.COMMIT else {}
         for branch in branches:
-            self._change((txid, *branch), decision=decision, **elected)
+            self._change_step((txid, *branch), decision=decision, **elected)
 
     def declare(self, txid: int, step: Start, attempt: int) -> None:
         """Write down what undoes a step."""
@@ -152,13 +153,13 @@ class MemoryFlowLedger:
         self._kept.flow_steps[txid, number, attempt] = step._replace(late=True)
         return not step.late
 
-    def _change(self, place: tuple[int, int, int], **values: Any) -> None:  # whatever a row holds
+    def _change_step(self, place: tuple[int, int, int], **values: Any) -> None:  # whatever a row holds
         row = self._kept.branches[place]
         if row.state in OPEN:
             self._kept.branches[place] = row._replace(at=self._home.now(), **values)
 
 
-class MemoryFlows:
+class MemoryFlows(Flows):
     """What undecided flows hold."""
 
     def __init__(self, home: Home) -> None:
@@ -166,7 +167,7 @@ class MemoryFlows:
 
     def held(self) -> Sequence[HeldLocks]:
         """Tell what is held in each resource."""
-        found = [each for each, _ in self._held()]
+        found = [each for each, _ in self._held_steps()]
         return [
             HeldLocks(
                 name,
@@ -179,9 +180,9 @@ class MemoryFlows:
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
         """Return steps that hold their locks for longer than their budget."""
-        return [each for each, step in self._held() if not step.late and each.held > each.budget][:limit]
+        return [each for each, step in self._held_steps() if not step.late and each.held > each.budget][:limit]
 
-    def _held(self) -> Iterator[tuple[Overdue, FlowStep]]:
+    def _held_steps(self) -> Iterator[tuple[Overdue, FlowStep]]:
         with self._home.lock:
             kept, now = self._home.kept, self._home.now()
             for (txid, number, attempt), step in sorted(kept.flow_steps.items()):

@@ -16,16 +16,17 @@ from tests.oracle.queues import MemoryQueues
 from tests.oracle.rows import ClaimRow, Letter
 from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.consume.dead_letter import DeadLetter
+from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
 from txsaga.errors import GroupKindMismatch, UnknownGroup
 
 
-class MemoryGroups:
+class MemoryGroups(ConsumerGroups):
     """The consumer groups of one store."""
 
     def __init__(self, home: Home, queues: MemoryQueues) -> None:
         self._home, self._queues = home, queues
         self._groups: dict[str, ConsumerGroup] = {}
-        self._seen: dict[str, datetime] = {}
+        self._last_seen: dict[str, datetime] = {}
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
         """Register a group, or find it."""
@@ -33,7 +34,7 @@ class MemoryGroups:
             known = self._groups.setdefault(name, ConsumerGroup(name=name, style=style, policy=policy))
             if known.style is not style:
                 raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
-            self._seen[name] = self._home.now()
+            self._last_seen[name] = self._home.now()
             return known
 
     def find(self, name: str) -> ConsumerGroup | None:
@@ -46,13 +47,13 @@ class MemoryGroups:
         with self._home.lock:
             if name not in self._groups:
                 raise UnknownGroup(name)
-            self._seen[name] = self._home.now()
+            self._last_seen[name] = self._home.now()
             return self._groups[name]
 
     def seen(self, name: str) -> None:
         """Note that somebody still wants a group, if there is one; the caller holds the lock."""
-        if name in self._seen:
-            self._seen[name] = self._home.now()
+        if name in self._last_seen:
+            self._last_seen[name] = self._home.now()
 
     def expire(self) -> Sequence[str]:
         """Delete groups that nobody was seen in for as long as they say."""
@@ -61,13 +62,13 @@ class MemoryGroups:
                 self.seen(name)
             expired = [name for name in sorted(self._groups) if self._is_over(name)]
             for name in expired:
-                del self._groups[name], self._seen[name]
+                del self._groups[name], self._last_seen[name]
                 self._queues.forget_group(name)
             return expired
 
     def _is_over(self, name: str) -> bool:
         expires = self._groups[name].policy.expires
-        return expires is not None and self._seen[name] < self._home.now() - expires
+        return expires is not None and self._last_seen[name] < self._home.now() - expires
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
@@ -85,7 +86,7 @@ class MemoryGroups:
             return changed
 
 
-class MemoryDeadLetters:
+class MemoryDeadLetters(DeadLetterStore):
     """The dead letters of one store."""
 
     def __init__(self, home: Home, names: Names, groups: MemoryGroups) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from tests.oracle.home import Home
@@ -11,7 +11,7 @@ from tests.oracle.rows import Kept, Op, StoredHalf
 from txsaga.checkback.profile import effective
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.core.identity import HalfId
-from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, Receipt
+from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
     EndRefused,
@@ -21,7 +21,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.messages.ports import HalfStore, HalvesWritten
+from txsaga.messages.halves_store import HalfStore
 
 
 class MemoryHalves(HalfStore):
@@ -41,7 +41,11 @@ class MemoryHalves(HalfStore):
         """Show the halves of a transaction as they lie."""
         with self._home.lock:
             halves = sorted(self._home.kept.halves.get(txid, ()), key=lambda half: half.place)
-            return [self._view(self._home.kept, half) for half in halves]
+            return [self._view_of(self._home.kept, half) for half in halves]
+
+    def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
+        """Return the stored halves of several transactions."""
+        return {txid: tuple(self.views(txid)) for txid in txids}
 
     def contents(self, txid: int) -> Sequence[Content]:
         """Read what a transaction would deliver."""
@@ -98,7 +102,7 @@ class MemoryHalves(HalfStore):
             return False
         return self._home.now() >= half.born + timedelta(seconds=effective(half.immunity))
 
-    def _view(self, kept: Kept, half: StoredHalf) -> HalfView:
+    def _view_of(self, kept: Kept, half: StoredHalf) -> HalfView:
         op = kept.ops.get(half.txid)
         real = op is not None and op.decision is Decision.COMMIT and kept.counts(half)
         topic, index = self._names.place(half.row.qid)

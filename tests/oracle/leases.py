@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tests.oracle.home import Home
+from txsaga.checkback.leases_store import Leases
 from txsaga.checkback.questions import Lead
 from txsaga.inspect.overview import LastRound
 
@@ -21,7 +22,7 @@ class Held(NamedTuple):
     until: datetime
 
 
-class MemoryLeases:
+class MemoryLeases(Leases):
     """Leases by kind and name."""
 
     def __init__(self, home: Home) -> None:

@@ -36,9 +36,10 @@ from txsaga.flows.ballot import Ballot, CastVote, Polled, require_same
 from txsaga.flows.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
 from txsaga.flows.ports import VOTED, BranchVote
 from txsaga.flows.step import StepEvent
+from txsaga.messages.ledger_store import Ledger, Ledgers
 
 
-class MemoryLedger(MemoryTables):
+class MemoryLedger(MemoryTables, Ledger):
     """The rows of keyed transactions inside one open block."""
 
     def __init__(self, home: Home, names: Names, kept: Kept) -> None:
@@ -320,7 +321,7 @@ class MemoryLedger(MemoryTables):
             raise TransactionClosed(f"transaction {txid} is decided; nothing can be added any more")
 
 
-class MemoryLedgers:
+class MemoryLedgers(Ledgers):
     """Opens ledgers."""
 
     def __init__(self, home: Home, names: Names) -> None:

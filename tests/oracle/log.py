@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import StoredHalf
+from txsaga.consume.log_store import Log
 from txsaga.core.decision import Decision
 from txsaga.core.records import Bounds, LogEntry, TickResult
 from txsaga.inspect.overview import Dispatch
@@ -28,7 +29,7 @@ class Given(NamedTuple):
     at: datetime
 
 
-class MemoryLog:
+class MemoryLog(Log):
     """Offsets of committed messages."""
 
     def __init__(self, home: Home, names: Names) -> None:
@@ -38,7 +39,7 @@ class MemoryLog:
         self._heads: dict[int, int] = {}
         self._taken = 0  # decisions that had their tick
         self._seen: dict[int, datetime] = {}  # when that was
-        self._tick = 0
+        self._last_tick = 0
         self._ticked = home.now()
         self._announced = 0
         self._news = Condition(home.lock)
@@ -50,18 +51,18 @@ class MemoryLog:
             kept, now = self._home.kept, self._home.now()
             batch = kept.order[self._taken : self._taken + limit]
             if not batch:
-                return TickResult(self._tick, 0, False)
+                return TickResult(self._last_tick, 0, False)
             halves = [half for txid in batch for half in kept.deliverable(txid)]
             for half in halves:
                 self._give(half, now)
             self._seen |= dict.fromkeys(batch, now)
             self._taken += len(batch)
-            self._tick += 1
+            self._last_tick += 1
             self._ticked = now
             if halves:
-                self._announced = self._tick
+                self._announced = self._last_tick
                 self._news.notify_all()
-            return TickResult(self._tick, len(halves), self._taken < len(kept.order))
+            return TickResult(self._last_tick, len(halves), self._taken < len(kept.order))
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
         """Return chunks from the one that holds `offset` on."""
@@ -102,7 +103,7 @@ class MemoryLog:
         with self._home.lock:
             kept, age = self._home.kept, self._home.now() - self._ticked
             waiting = sum(kept.ops[txid].decision is Decision.COMMIT for txid in kept.order[self._taken :])
-            return Dispatch(tick=self._tick, age=age, waiting=waiting)
+            return Dispatch(tick=self._last_tick, age=age, waiting=waiting)
 
     def seen(self, txid: int) -> datetime | None:
         """Return when a tick first saw a decision."""

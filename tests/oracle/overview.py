@@ -31,10 +31,11 @@ from txsaga.inspect.overview import (
     Reading,
     Undecided,
 )
+from txsaga.inspect.overview_store import Overview
 from txsaga.inspect.trace import Trace
 
 
-class MemoryOverview:
+class MemoryOverview(Overview):
     """Figures and records for people."""
 
     def __init__(
@@ -47,7 +48,7 @@ class MemoryOverview:
         leases: MemoryLeases,
     ) -> None:
         self._home, self._names, self._doubts, self._leases = home, names, doubts, leases
-        self._log, self._queues = log, queues
+        self._memory_log, self._queues = log, queues
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""
@@ -79,7 +80,7 @@ class MemoryOverview:
 
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""
-        return self._log.dispatch()
+        return self._memory_log.dispatch()
 
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction."""
@@ -194,16 +195,16 @@ class MemoryOverview:
     def trace(self, txid: int) -> Trace | None:
         """Return everything durable of a transaction."""
         with self._home.lock:
-            return trace(self._home, self._names, self._doubts, self._log, txid)
+            return trace(self._home, self._names, self._doubts, self._memory_log, txid)
 
     def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
-        now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]
+        now, (tail, head) = self._home.now(), self._memory_log.bounds([qid])[qid]
         claims = [row for row in self._home.kept.claims.values() if (row.group, row.qid) == (group, qid)]
         lowest = min([row.base for row in claims if row.copy is None], default=offset)
         held = sum(row.open.bit_count() for row in claims if row.is_held(now))
         in_line = sum(row.open.bit_count() for row in claims if row.is_new)
         lowest = min(lowest, offset)
-        since = self._log.given_at(qid, max(lowest, tail)) if lowest < head else None
+        since = self._memory_log.given_at(qid, max(lowest, tail)) if lowest < head else None
         return Position(
             queue=index,
             tail=tail,

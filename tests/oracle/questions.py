@@ -10,17 +10,18 @@ from tests.oracle.home import Home
 from tests.oracle.leases import MemoryLeases
 from tests.oracle.rows import Audit, Kept, Put
 from txsaga.checkback.questions import TURNS, Ask, Lead, OpenQuestion, QuestionAnswer
+from txsaga.checkback.questions_store import Questions
 from txsaga.core.decision import LocalState
 from txsaga.core.records import HalfView
 
 
-class MemoryQuestions:
+class MemoryQuestions(Questions):
     """What members are asked."""
 
     def __init__(
         self, home: Home, doubts: MemoryDoubts, leases: MemoryLeases, views: Callable[[int], Sequence[HalfView]]
     ) -> None:
-        self._home, self._doubts, self._leases, self._views = home, doubts, leases, views
+        self._home, self._doubts, self._leases, self._halves_of = home, doubts, leases, views
 
     def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
         """Put questions and count their checks."""
@@ -46,7 +47,7 @@ class MemoryQuestions:
             for ask in mine:
                 kept.questions[ask.txid] = kept.questions[ask.txid]._replace(until=self._home.now() + ask.patience)
             keys = {ask.txid: kept.lives[ask.txid].life.key for ask in mine if ask.txid in kept.lives}
-            views = {ask.txid: tuple(self._views(ask.txid)) for ask in mine}
+            views = {ask.txid: tuple(self._halves_of(ask.txid)) for ask in mine}
             return [OpenQuestion(self._doubts.doubt(a.txid), keys.get(a.txid), views[a.txid], a.patience) for a in mine]
 
     def answered(self, member: str, answers: Sequence[QuestionAnswer]) -> None:

@@ -9,11 +9,12 @@ from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import ClaimRow, Cursor, Kept, Letter
 from txsaga.consume.claim import Burial
+from txsaga.consume.cursors_store import Queues
 from txsaga.core.records import ClaimedQueue, Intent
 from txsaga.errors import GroupInUse, LeaseLost
 
 
-class MemoryQueues:
+class MemoryQueues(Queues):
     """Who owns which queue, and how far each group has read."""
 
     def __init__(self, home: Home, names: Names) -> None:
@@ -85,18 +86,18 @@ class MemoryQueues:
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
         """Put cursors elsewhere and forget the claims there."""
         with self._home.writing() as kept:
-            self._empty(kept, group, positions, "the group was reset")
+            self._is_empty(kept, group, positions, "the group was reset")
             for qid, offset in positions.items():
                 kept.cursors[group, qid] = Cursor(offset, None, kept.cursors[group, qid].epoch + 1)
 
     def forget(self, group: str, qids: Collection[int]) -> None:
         """Drop cursors and claims."""
         with self._home.writing() as kept:
-            self._empty(kept, group, qids, "the group left its topic")
+            self._is_empty(kept, group, qids, "the group left its topic")
             for qid in qids:
                 kept.cursors.pop((group, qid), None)
 
-    def _empty(self, kept: Kept, group: str, qids: Collection[int], why: str) -> None:
+    def _is_empty(self, kept: Kept, group: str, qids: Collection[int], why: str) -> None:
         """Drop the claims on queues that nobody is at work on."""
         claims = [row for row in kept.claims.values() if row.group == group and row.qid in qids]
         if any(row.is_held(self._home.now()) for row in claims):

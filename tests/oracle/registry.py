@@ -15,18 +15,24 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import SCHEDULED, Group, RegisteredResource, TxView
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError
+from txsaga.messages.registry_store import Registry
 
 DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED_BACK}
 
 
-class MemoryRegistry:
+class MemoryRegistry(Registry):
     """Topics, groups, resources and transactions by name and number."""
 
     def __init__(self, home: Home, names: Names, doubts: MemoryDoubts) -> None:
         self._home = home
         self._names = names
         self._doubts = doubts
-        self.cluster: str | None = None
+        self._cluster: str | None = None
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that the store belongs to."""
+        return self._cluster
 
     @property
     def identity(self) -> StoreId:
@@ -45,7 +51,7 @@ class MemoryRegistry:
 
     def join_cluster(self, name: str | None) -> None:
         """Say which cluster the store belongs to."""
-        self.cluster = name
+        self._cluster = name
 
     def create_topic(
         self,

@@ -8,6 +8,7 @@ from tests.oracle.home import Home
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import BranchId
 from txsaga.resources.reservations import Reservation, ReservationState
+from txsaga.resources.reservations_store import Reservations
 
 WAITING = (ReservationState.HELD, ReservationState.CANCELLING)
 SETTLED = {
@@ -16,7 +17,7 @@ SETTLED = {
 }
 
 
-class MemoryReservations:
+class MemoryReservations(Reservations):
     """Reservations of a store in memory."""
 
     def __init__(self, home: Home) -> None:

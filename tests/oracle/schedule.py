@@ -9,9 +9,10 @@ from __future__ import annotations
 from tests.oracle.home import Home
 from tests.oracle.rows import Op
 from txsaga.core.decision import Decision
+from txsaga.messages.schedule_store import Schedule
 
 
-class MemorySchedule:
+class MemorySchedule(Schedule):
     """Commits what is due, each message in a step of its own: decisions of one step are sorted by their numbers."""
 
     def __init__(self, home: Home) -> None:

@@ -27,12 +27,13 @@ from txsaga.errors import (
 from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import StepRecord
+from txsaga.flows.steps_store import Steps
 
 DECIDED = {TxState.COMMITTED: Decision.COMMIT, TxState.ROLLED_BACK: Decision.ROLLBACK}
 ORDER = (OpenSaga, RecordStep, Mark, Settle, ReleaseSaga, Close)
 
 
-class MemorySteps:
+class MemorySteps(Steps):
     """Steps of a store in memory."""
 
     def __init__(self, home: Home, names: Names, branches: MemoryBranches) -> None:
@@ -104,15 +105,15 @@ class MemorySteps:
 
     def _one(self, call: SagaCall) -> Answer | TxSagaError:
         if isinstance(call, Settle):
-            return self._settle(call)
+            return self._on_settle(call)
         try:
             with self._home.block() as kept:
                 now = self._home.now()
                 match call:
                     case OpenSaga():
-                        return self._open(kept, call)
+                        return self._on_open(kept, call)
                     case RecordStep():
-                        return self._record(kept, call)
+                        return self._on_record(kept, call)
                     case Mark():
                         return step_moves.marked(kept, call, now)
                     case ReleaseSaga():
@@ -122,13 +123,13 @@ class MemorySteps:
         except TransactionError as wrong:
             return wrong
 
-    def _open(self, kept: Kept, call: OpenSaga) -> Answer:
+    def _on_open(self, kept: Kept, call: OpenSaga) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.life is not None:
             if call.life.given != self._home.token(-call.group, call.life.txid):
                 raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
             if call.life.txid in kept.lives:  # whoever fenced it was first, or its answer was lost
-                self._record(kept, RecordStep(call.life, call.steps))
+                self._on_record(kept, RecordStep(call.life, call.steps))
                 return _numbered(call)
             ledger.open(_numbered(call))
         life = _numbered(call) if call.life else ledger.create(call.group, None, 1, call.run)
@@ -137,7 +138,7 @@ class MemorySteps:
         self._put(kept, life, call.steps)
         return life
 
-    def _record(self, kept: Kept, call: RecordStep) -> Answer:
+    def _on_record(self, kept: Kept, call: RecordStep) -> Answer:
         opened = kept.lives.get(call.life.txid)
         if opened is None or opened.life.owner != call.life.owner:
             raise Superseded(call.life.txid)
@@ -149,7 +150,7 @@ class MemorySteps:
         self._put(kept, opened.life, call.steps)
         return None
 
-    def _settle(self, call: Settle) -> Answer | TxSagaError:
+    def _on_settle(self, call: Settle) -> Answer | TxSagaError:
         life = call.word.life
         (answer,) = self._branches.write([call.word])
         with self._home.block() as kept:

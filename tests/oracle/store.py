@@ -25,9 +25,10 @@ from tests.oracle.schedule import MemorySchedule
 from tests.oracle.steps import MemorySteps
 from txsaga.core.clock import Clock, wall_clock
 from txsaga.store.right import EVERY_RIGHT
+from txsaga.store.store import Store
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store that is gone with its process; any number of threads may share it."""
 
     rights, waits_in_loops = EVERY_RIGHT, False

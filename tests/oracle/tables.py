@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tests.oracle.rows import Kept
 from txsaga.errors import PointerMoved, TransactionClosed
+from txsaga.lake.effects_store import TableLedger
 from txsaga.lake.table import Effect, Swap, TableName
 
 
-class MemoryTables:
+class MemoryTables(TableLedger):
     """The effects and pointers of one open block."""
 
     _kept: Kept

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts import suites
 from tests.contracts.timing import Later, Unseen
 from tests.oracle import MemoryStore
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 from txsaga.testing import FakeClock
 
 

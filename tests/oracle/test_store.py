@@ -21,8 +21,8 @@ from tests.contracts.samples import (
 )
 from tests.oracle import MemoryStore
 from txsaga.core.records import Half
-from txsaga.core.store import Store
 from txsaga.errors import Superseded
+from txsaga.store.store import Store
 from txsaga.testing import FakeClock
 from txsaga.testing.clock import START
 
@@ -102,8 +102,8 @@ def test_a_write_beside_an_open_block_of_the_same_thread_is_refused() -> None:
     store.queues.create_cursors("billing", {qid: 0})
     with store.ledgers.open():
         for write in (
-            lambda: store.halves.store([half]),
-            lambda: store.halves.decide([]),
+            lambda: store.halves.write([half], ()).receipts,
+            lambda: store.halves.write((), []).standings,
             lambda: store.queues.release("billing", "anna", qid),
             lambda: store.log.wait(0),
             lambda: opened(store, group),

@@ -16,7 +16,7 @@ from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.provider import ConsumeStep, message_flow
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def sent(broker: Broker, topic: str, *messages: dict[str, Any]) -> None:
 def lives(broker: Broker) -> set[int]:
     """Return the transactions that were begun."""
     store = broker.kernel.store
-    assert isinstance(store, PostgresStore)
+    assert isinstance(store, Store)
     with store.engine.connect() as connection:
         return set(connection.exec_driver_sql(f"SELECT txid FROM {store.namespace}.tx").scalars())
 

@@ -21,7 +21,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, wait_of
 from txsaga.provider.waits.looking import StorePoll, each_answered
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 
@@ -39,7 +39,7 @@ def half(broker: Broker, topic: str | None = None) -> int:
     producer = broker.producer("sensed", checker=lambda question: LocalState.UNKNOWN)
     sent = producer.send_in_transaction(txsaga.Message(topic=name, body=b"x"), local=lambda *given: LocalState.UNKNOWN)
     store = broker.kernel.store
-    assert isinstance(store, PostgresStore)
+    assert isinstance(store, Store)
     with store.engine.begin() as connection:  # so that it may be asked about
         connection.exec_driver_sql(f"UPDATE {store.namespace}.half SET born = born - interval '1 minute'")
     return broker.identity.own(sent.transaction_id)

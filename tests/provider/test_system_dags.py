@@ -16,7 +16,7 @@ import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.airflow_host.instance import run_name
-from txsaga.checkback.ports import RunState
+from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import StoreUnavailable
 from txsaga.wiring.connecting import open_store

@@ -83,7 +83,7 @@ def test_the_batch_path_decides_nothing_that_has_a_row_of_its_own(
         life = ledger.lock(dead.txid)
     assert life is not None
     bare, plain = End(life.txid, life.group, life.token, decision), _plain(broker)
-    refused, decided = store.halves.decide([bare, plain])
+    refused, decided = store.halves.write((), [bare, plain]).standings
     assert isinstance(refused, EndRefused)
     assert "keyed" in str(refused)
     assert getattr(decided, "won", False)

@@ -65,9 +65,9 @@ def test_batches_that_overlap_in_another_order_do_not_deadlock(
     one, two = (end_of(seller.prepare_now("orders", body), COMMIT) for body in (b"a", b"b"))
     rivals = [open_broker().kernel.store.halves for _ in range(2)]
     with gate(probe, "INSERT", "op", first=False) as second_row:
-        deciding = [start(lambda: rivals[0].decide([one, two]))]
+        deciding = [start(lambda: rivals[0].write((), [one, two]))]
         (pid,) = second_row.wait()
-        deciding.append(start(lambda: rivals[1].decide([two, one])))
+        deciding.append(start(lambda: rivals[1].write((), [two, one])))
         eventually(lambda: probe.blocked_by(pid) or len(second_row.waiting()) == 2, "the rivals meet")
         second_row.open()
         answers = [decision.result(PATIENCE) for decision in deciding]
@@ -107,7 +107,7 @@ def test_a_number_that_nobody_has_yet_is_not_decided_beforehand(broker: Broker, 
     known = seller.prepare_now("orders", b"known")
     txid = known.txid + 1
     future = End(txid, known.group, true_token(probe, known.group, txid), COMMIT)
-    (refused,) = broker.kernel.store.halves.decide([future])
+    (refused,) = broker.kernel.store.halves.write((), [future]).standings
     assert isinstance(refused, EndRefused)
     assert seller.prepare_now("orders", b"later").txid == future.txid
     assert (read(broker), probe.value("SELECT count(*) FROM op")) == ([], 0)
@@ -120,13 +120,14 @@ def test_a_half_is_decided_with_its_own_group_and_token_only(
     mine, other = seller.prepare_now("orders", b"mine"), seller.prepare_now("orders", b"other")
     stranger = broker.producer("stranger", checker=lambda _: None).group.id
     strange = end_of(mine, decision)._replace(group=stranger, token=true_token(probe, stranger, mine.txid))
-    wrong_group, wrong_token, right = broker.kernel.store.halves.decide(
+    wrong_group, wrong_token, right = broker.kernel.store.halves.write(
+        (),
         [
             strange,
             end_of(mine, decision)._replace(token=other.token),
             end_of(other, decision),
-        ]
-    )
+        ],
+    ).standings
     assert isinstance(wrong_group, EndRefused)
     assert isinstance(wrong_token, UnknownTransaction)
     assert isinstance(right, DecisionOutcome)
@@ -205,7 +206,7 @@ def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_i
 ) -> None:
     monkeypatch.setattr(hot_batch, "PATIENCE", 0.0)
     two = Half(far_shop.group.id, [row(far.kernel.topics.open("orders", SendKind.HALF).qids[0], "before")])
-    far.kernel.store.halves.store([two, two])  # from now on the statement for many is prepared, too
+    far.kernel.store.halves.write([two, two], ())  # from now on the statement for many is prepared, too
     with gate(probe, "INSERT", "half") as shut:
         wire.lose_answer(skip=1)
         wire.refuse(1)

@@ -17,18 +17,18 @@ from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.broker import Broker
-from txsaga.checkback.ports import Questions
 from txsaga.checkback.questions import Ask, Lead, OpenQuestion, QuestionAnswer
+from txsaga.checkback.questions_store import Questions
 from txsaga.core.announcer import Announcer, Observer
 from txsaga.core.decision import ReplyCode
 from txsaga.core.kernel import Kernel
-from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, Receipt
-from txsaga.core.store import Store
+from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
 from txsaga.errors import StoreError
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
-from txsaga.messages.ports import HalfStore, HalvesWritten
+from txsaga.messages.halves_store import HalfStore
 from txsaga.resources.participant import Enlistable, Participant
+from txsaga.store.store import Store
 from txsaga.wiring.resources import Resources
 
 
@@ -73,8 +73,14 @@ class FakeHalves(HalfStore):
     def views(self, txid: int) -> Sequence[HalfView]:
         return self._real.views(txid)
 
+    def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
+        return self._real.views_of(txids)
+
     def contents(self, txid: int) -> Sequence[Content]:
         return self._real.contents(txid)
+
+    def close(self) -> None:
+        self._real.close()
 
 
 class FakeQuestions(Questions):
@@ -104,7 +110,7 @@ class FakeQuestions(Questions):
         return self._real.collect()
 
 
-class FakeStore:
+class FakeStore(Store):
     """A store whose hot path and whose questions have moods."""
 
     def __init__(self, real: Store) -> None:
@@ -115,7 +121,10 @@ class FakeStore:
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
         self.registry, self.overview, self.branches = real.registry, real.overview, real.branches
         self.reservations, self.steps, self.flows = real.reservations, real.steps, real.flows
-        self.close = real.close
+        self._real = real
+
+    def close(self) -> None:
+        self._real.close()
 
 
 _numbers = count(1)

@@ -15,13 +15,13 @@ from tests.scene.shop import Shop
 from tests.scene.shop import closing as closing_shop
 from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.testing import FakeClock
 from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
+def store(home_url: str) -> Iterator[Store]:
     """Give a store of the test's own."""
     with closing(open_store(home_url)) as store:
         yield store

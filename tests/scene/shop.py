@@ -16,7 +16,7 @@ from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.message import MessageOptions
 from txsaga.core.records import HalfView, TxView
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 from txsaga.testing.checking import check_once
 
 ORDERS, NEWS = "orders", "news"

@@ -35,8 +35,8 @@ from txsaga.core.chunk import BODY, Chunk
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TRANSACTION
 from txsaga.core.records import ClaimedQueue, DecisionOutcome, Half, Receipt, Row, TxRecord
-from txsaga.core.store import Store
 from txsaga.errors import LeaseLost, TransactionError, TxSagaError
+from txsaga.store.store import Store
 
 COMMIT = Decision.COMMIT
 MEMBERS = ["anna", "berta"]
@@ -113,7 +113,7 @@ class Interleavings(RuleBasedStateMachine):
     def prepare(self, shapes: list[tuple[list[tuple[int, int]], bool]]) -> object:
         """Store halves and plain messages in one batch; ends of the plain ones change nothing any more."""
         halves = [Half(self.group, self.rows(shape), plain=plain) for shape, plain in shapes]
-        receipts = self.stored(halves, self.store.halves.store(halves))
+        receipts = self.stored(halves, self.store.halves.write(halves, ()).receipts)
         for half, receipt in zip(halves, receipts, strict=True):
             if half.plain:
                 self.settle(receipt.txid, COMMIT, self.rows_of[receipt.txid])
@@ -122,7 +122,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(receipts=st.lists(halves, min_size=1, max_size=4), decision=DECISIONS, check=st.booleans())
     def decide(self, receipts: list[Receipt], decision: Decision, check: bool) -> None:
         """Decide halves in one batch; some of them again, some of them twice."""
-        answers = self.store.halves.decide([end_of(each, decision, from_check=check) for each in receipts])
+        answers = self.store.halves.write((), [end_of(each, decision, from_check=check) for each in receipts]).standings
         fresh = {receipt.txid for receipt in receipts} - self.decisions.keys()
         for txid in sorted(fresh):
             self.settle(txid, decision, self.rows_of[txid])

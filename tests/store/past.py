@@ -20,7 +20,7 @@ from tests.contracts.samples import (
 from tests.scene.stored import Stored
 from txsaga.core.records import ClaimedQueue, Half, Receipt
 from txsaga.core.topic import TopicType
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 SPAN = 100
 NAMES = """
@@ -47,7 +47,7 @@ class Scene:
     receipt: Receipt
     """Of the parked transaction that a test is about."""
 
-    def __init__(self, store: PostgresStore, stored: Stored) -> None:
+    def __init__(self, store: Store, stored: Stored) -> None:
         self.store, self.stored = store, stored
         self.group = new_group(store)
         (self.qid,) = self.topic("orders", LONG)
@@ -78,7 +78,9 @@ class Scene:
 
     def crowd(self, count: int = 2 * SPAN // 10) -> None:
         """Send messages that everybody is done with."""
-        sent = self.store.halves.store([Half(self.group, [row(self.qid, str(n))], plain=True) for n in range(count)])
+        sent = self.store.halves.write(
+            [Half(self.group, [row(self.qid, str(n))], plain=True) for n in range(count)], ()
+        ).receipts
         assert all(answered(receipt) for receipt in sent)
         drain(self.store)
         self.claim = self.read_to(self.claim, self.store.log.bounds([self.qid])[self.qid].head)

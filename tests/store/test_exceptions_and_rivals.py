@@ -14,7 +14,7 @@ from tests.scene.stored import Stored
 from tests.store.past import SPAN, Scene, named, partitions
 from txsaga.store import partitions as dropping
 from txsaga.store import schema
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -32,14 +32,14 @@ def store_url(home_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore.open(store_url)
+def store(store_url: str) -> Iterator[Store]:
+    store = Store.open(store_url)
     yield store
     store.close()
 
 
 @pytest.fixture
-def scene(store: PostgresStore, store_url: str) -> Scene:
+def scene(store: Store, store_url: str) -> Scene:
     """Give a store with a parked transaction in a partition that is past."""
     scene = Scene(store, Stored(store_url))
     scene.crowd()
@@ -211,7 +211,7 @@ class TestGivingWay:
         assert decided(scene.store, end_of(scene.receipt, COMMIT)).won
 
     def test_rivals_copy_a_partition_once(self, scene: Scene, store_url: str) -> None:
-        rival = PostgresStore.open(store_url)
+        rival = Store.open(store_url)
         dropping = [start(store.log.drop_partitions) for store in (scene.store, rival)]
         assert sorted(each.result(PATIENCE) for each in dropping) == [0, 1]
         rival.close()

@@ -10,14 +10,14 @@ from tests.scene.stored import Stored
 from txsaga.checkback.heartbeat import Lease
 from txsaga.core.lifecycle import TxEvent
 from txsaga.store.connection import by_index
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.mark.rule("R13")
 @pytest.mark.timeout(30)
-def test_a_doubt_that_somebody_has_locked_keeps_no_other_from_being_held(store: PostgresStore, stored: Stored) -> None:
+def test_a_doubt_that_somebody_has_locked_keeps_no_other_from_being_held(store: Store, stored: Stored) -> None:
     group = new_group(store)
     txids = [opened(store, group, key=key).txid for key in "abc"]
     with store.ledgers.open() as ledger:
@@ -41,7 +41,7 @@ def _due(stored: Stored) -> list[tuple[int, datetime]]:
 
 
 @pytest.mark.req("RMQ-30")
-def test_whoever_is_stopped_in_a_round_loses_its_locks_before_its_lead_is_over(store: PostgresStore) -> None:
+def test_whoever_is_stopped_in_a_round_loses_its_locks_before_its_lead_is_over(store: Store) -> None:
     with by_index(store.engine) as connection:
         (seconds,) = connection.execute(
             text("SELECT extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval)")

@@ -13,7 +13,7 @@ from tests.store.past import MORE, SPAN, Scene, named, partitions
 from txsaga.store import founding, schema
 from txsaga.store import retention as spared
 from txsaga.store.connection import transaction
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -29,7 +29,7 @@ INSERT INTO op (txid, decision) SELECT DISTINCT txid, 2 FROM h"""
 
 
 @pytest.fixture
-def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
+def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(schema, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
@@ -42,7 +42,7 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def scene(store: PostgresStore, stored: Stored) -> Scene:
+def scene(store: Store, stored: Stored) -> Scene:
     scene = Scene(store, stored)
     scene.crowd()
     return scene

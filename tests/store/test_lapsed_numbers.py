@@ -18,7 +18,7 @@ from txsaga.errors import NumberLapsed
 from txsaga.flows.ports import BeginBranches, DecisionRequest, OpenSaga, Settle, Start
 from txsaga.flows.step import StepKind
 from txsaga.store import schema
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -27,7 +27,7 @@ WRITTEN = ("tx", "op", "step", "saga", "branch", "event")
 
 
 @pytest.fixture
-def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
+def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Give a store with small partitions."""
     monkeypatch.setattr(schema, "SPAN", SPAN)
     store = open_store(home_url)
@@ -42,7 +42,7 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def old_and_new(store: PostgresStore, stored: Stored) -> tuple[TxRecord, TxRecord]:
+def old_and_new(store: Store, stored: Stored) -> tuple[TxRecord, TxRecord]:
     """Give a number whose partition was dropped since, and one that is fresh."""
     scene = Scene(store, stored)
     (old,) = store.branches.numbers(scene.group, 1)
@@ -72,7 +72,7 @@ def word(life: TxRecord, decision: Decision) -> DecisionRequest:
 
 
 def test_a_saga_that_begins_under_it_is_told_to_begin_anew(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
+    store: Store, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
 ) -> None:
     old, new = old_and_new
     refused, begun = store.steps.write([OpenSaga(life.group, (step(),), None, life) for life in old_and_new])
@@ -84,7 +84,7 @@ def test_a_saga_that_begins_under_it_is_told_to_begin_anew(
 
 @pytest.mark.parametrize("decision", list(Decision))
 def test_a_saga_that_is_begun_with_its_decision_is_told_so_too(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
+    store: Store, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
 ) -> None:
     begins = [OpenSaga(life.group, (), None, life) for life in old_and_new]
     settles = [Settle(word(begin.life, decision), "me", begin=begin) for begin in begins if begin.life]
@@ -96,7 +96,7 @@ def test_a_saga_that_is_begun_with_its_decision_is_told_so_too(
 
 @pytest.mark.parametrize("decision", list(Decision))
 def test_a_word_about_it_spoils_no_other(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
+    store: Store, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
 ) -> None:
     bank = store.registry.resource("bank", uuid4()).id
     words = [word(life, decision)._replace(resources=[bank]) for life in old_and_new]
@@ -107,7 +107,7 @@ def test_a_word_about_it_spoils_no_other(
 
 
 def test_a_transaction_that_is_written_down_late_is_told_so(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
+    store: Store, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
 ) -> None:
     old, _ = old_and_new
     refused, begun = store.branches.write([BeginBranches(life.group, [], life=life) for life in old_and_new])
@@ -116,9 +116,7 @@ def test_a_transaction_that_is_written_down_late_is_told_so(
     assert rows(stored, old.txid) == 0
 
 
-def test_a_number_ahead_of_all_partitions_is_not_taken_for_lapsed(
-    store: PostgresStore, stored: Stored, home_url: str
-) -> None:
+def test_a_number_ahead_of_all_partitions_is_not_taken_for_lapsed(store: Store, stored: Stored, home_url: str) -> None:
     group = Scene(store, stored).group
     stored.rows("SELECT setval('tx_seq', :last)", last=2 * SPAN)
     (life,) = store.branches.numbers(group, 1)
@@ -127,7 +125,7 @@ def test_a_number_ahead_of_all_partitions_is_not_taken_for_lapsed(
 
 
 def test_a_saga_that_waited_for_days_before_its_first_lasting_step_raises_and_its_next_try_is_good(
-    home_url: str, store: PostgresStore, stored: Stored
+    home_url: str, store: Store, stored: Stored
 ) -> None:
     scene = Scene(store, stored)
     with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:

@@ -36,7 +36,7 @@ from txsaga.core.topic import TopicType
 from txsaga.errors import StoreError
 from txsaga.store import schema
 from txsaga.store.connection import parse_url
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -45,7 +45,7 @@ LATE = "INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body) VALUES (50, 1, 
 
 
 @pytest.fixture
-def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
+def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(schema, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
@@ -63,18 +63,18 @@ def callers(home_url: str) -> Engine:
 
 
 @pytest.fixture
-def scene(store: PostgresStore, stored: Stored) -> Scene:
+def scene(store: Store, stored: Stored) -> Scene:
     return Scene(store, stored)
 
 
 class TestAdding:
-    def test_partitions_are_added_until_the_numbers_have_room(self, store: PostgresStore, stored: Stored) -> None:
+    def test_partitions_are_added_until_the_numbers_have_room(self, store: Store, stored: Stored) -> None:
         assert partitions(stored) == named(0, 1)
         assert store.log.extend_partitions(5 * SPAN) == 8
         assert store.log.extend_partitions(5 * SPAN) == 0
         assert partitions(stored) == named(0, 1, 2, 3, 4, 5)
 
-    def test_a_new_partition_is_like_the_first_ones(self, store: PostgresStore, stored: Stored) -> None:
+    def test_a_new_partition_is_like_the_first_ones(self, store: Store, stored: Stored) -> None:
         store.log.extend_partitions(3 * SPAN)
         look = """
             SELECT 'storage', attstorage::text FROM pg_attribute
@@ -93,7 +93,7 @@ class TestAdding:
         assert ("storage", "e") in stored.rows(look, name="half_3")
         assert ("index", "btree (xid)") in stored.rows(look, name="op_3")
 
-    def test_without_room_nothing_is_stored_and_the_error_says_why(self, store: PostgresStore, stored: Stored) -> None:
+    def test_without_room_nothing_is_stored_and_the_error_says_why(self, store: Store, stored: Stored) -> None:
         (qid,), group = store.registry.create_topic("orders", TopicType.TRANSACTION, 1).qids, new_group(store)
         stored.rows("SELECT setval('tx_seq', :last)", last=2 * SPAN - 1)
         with pytest.raises(StoreError, match=r"no partition.*; run `txsaga engine`, it makes room") as told:
@@ -103,12 +103,12 @@ class TestAdding:
         store.log.extend_partitions(SPAN)
         assert published(store, group, row(qid, "b")).txid == 2 * SPAN + 1
 
-    def test_a_batch_may_lie_across_two_partitions(self, store: PostgresStore, stored: Stored) -> None:
+    def test_a_batch_may_lie_across_two_partitions(self, store: Store, stored: Stored) -> None:
         (qid,), group = store.registry.create_topic("orders", TopicType.TRANSACTION, 1).qids, new_group(store)
         stored.rows("SELECT setval('tx_seq', :last)", last=SPAN - 3)
-        receipts = store.halves.store([Half(group, [row(qid, str(n))]) for n in range(5)])
+        receipts = store.halves.write([Half(group, [row(qid, str(n))]) for n in range(5)], ()).receipts
         ends = [end_of(answered(receipt), COMMIT) for receipt in receipts]
-        assert all(answered(standing).won for standing in store.halves.decide(ends))
+        assert all(answered(standing).won for standing in store.halves.write((), ends).standings)
         drain(store)
         assert [entry.txid for entry in store.log.fetch(qid, 0, 10)] == list(range(SPAN - 2, SPAN + 3))
         assert [stored.value(f"SELECT count(*) FROM {table}_{n}") for table in ("half", "op") for n in (0, 1)] == [
@@ -116,7 +116,7 @@ class TestAdding:
         ]  # fmt: skip
 
     def test_a_long_reader_and_a_busy_producer_do_not_hold_it_up(
-        self, store: PostgresStore, stored: Stored, callers: Engine
+        self, store: Store, stored: Stored, callers: Engine
     ) -> None:
         (qid,), group = store.registry.create_topic("orders", TopicType.TRANSACTION, 1).qids, new_group(store)
         with callers.connect() as busy:
@@ -125,8 +125,8 @@ class TestAdding:
             assert store.log.extend_partitions(3 * SPAN) == 4
             assert published(store, group, row(qid, "a")).txid == 1
 
-    def test_rivals_add_each_partition_once(self, store: PostgresStore, stored: Stored, home_url: str) -> None:
-        stores = [PostgresStore.open(home_url) for _ in range(3)]
+    def test_rivals_add_each_partition_once(self, store: Store, stored: Stored, home_url: str) -> None:
+        stores = [Store.open(home_url) for _ in range(3)]
         adding = [start(partial(each.log.extend_partitions, 10 * SPAN)) for each in stores]
         assert sorted(each.result() for each in adding) == [0, 0, 18]
         for each in stores:

@@ -22,7 +22,7 @@ from txsaga.messages.hot_statements import TOKEN, Hot, StatementForm
 from txsaga.messages.schedule_store import COMMIT_DUE
 from txsaga.store import schema
 from txsaga.store.right import Right
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -163,7 +163,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
         engine = store.engine
         if not owner:
             login = stack.enter_context(logins(url)).url_with(*Right)
-            engine = stack.enter_context(closing(PostgresStore.open(login))).engine
+            engine = stack.enter_context(closing(Store.open(login))).engine
         hot, statements = Hot.of(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
         identity = store.registry.identity

@@ -21,7 +21,7 @@ from tests.contracts.samples import (
 from tests.scene.stored import Stored
 from txsaga.core.topic import TopicType
 from txsaga.store import schema
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13"), pytest.mark.req("RMQ-19")]
@@ -38,7 +38,7 @@ def stored(home_url: str) -> Stored:
 class Scene:
     """A store with one topic, whose partitions are filled one by one."""
 
-    def __init__(self, store: PostgresStore, stored: Stored) -> None:
+    def __init__(self, store: Store, stored: Stored) -> None:
         self.store, self.stored = store, stored
         self.group, self.at = new_group(store), 0
 

@@ -29,7 +29,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Due, End, Half, Receipt, TxRecord
 from txsaga.core.topic import TopicType
 from txsaga.store import schema
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -38,7 +38,7 @@ MANY = timedelta(days=365)
 
 
 @pytest.fixture
-def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
+def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(schema, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
@@ -51,7 +51,7 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def scene(store: PostgresStore, stored: Stored) -> Scene:
+def scene(store: Store, stored: Stored) -> Scene:
     scene = Scene(store, stored)
     scene.crowd()
     return scene
@@ -273,7 +273,7 @@ class TestLater:
 
     def later(self, scene: Scene, qid: int, text: str, after: timedelta) -> Receipt:
         half = Half(scene.group, [row(qid, text)], due=Due(after))
-        return answered(scene.store.halves.store([half])[0])
+        return answered(scene.store.halves.write([half], ()).receipts[0])
 
     def test_what_is_due_far_ahead_is_copied_and_comes_at_its_time(
         self, scene: Scene, stored: Stored, qid: int

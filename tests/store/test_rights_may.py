@@ -31,7 +31,7 @@ from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise
-from txsaga.messages.halves_store import PostgresHalves
+from txsaga.messages.halves_store import HalfStore
 from txsaga.store.connection import parse_url
 from txsaga.store.right import Right
 
@@ -156,7 +156,7 @@ class TestProducer:
         producer = producing.producer("shop", checker=lambda _: None)
         receipt = producer.prepare_now("orders", b"a")
         halves = producing.kernel.store.halves
-        assert isinstance(halves, PostgresHalves)
+        assert isinstance(halves, HalfStore)
         look = halves._hot.batch.replace("$1", "0").replace("batch = $2", "batch <> 0")
         with halves._sessions.taken() as session:
             ((txid, token),) = session._line.execute(look, {})
@@ -267,7 +267,7 @@ class TestOperator:
             standing = by_hand.decide(txid, decision, who="anna", why="the shop is closed")
             assert (standing.decision, standing.won) == (decision, True)
             (audited,) = operator.kernel.store.overview.history(txid)
-            assert (audited.who, audited.login) == ("anna", operator.kernel.store.engine.url.username)  # type: ignore[attr-defined]
+            assert (audited.who, audited.login) == ("anna", operator.kernel.store.engine.url.username)
 
     def test_looks_at_everything(self, operator: Broker, open_as: Open) -> None:
         producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)

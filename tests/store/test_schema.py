@@ -15,7 +15,7 @@ from tests.store.catalog import described
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
 from txsaga.store import migrate, schema
 from txsaga.store.connection import make_engine, parse_url
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -156,14 +156,14 @@ def test_a_newer_schema_is_left_alone(
     stored.rows("UPDATE alembic_version SET version_num = '9999'")
     before = described(engine, migrated)
     with pytest.raises(SchemaTooNew, match="schema 9999, newer than this program; upgrade txsaga"):
-        PostgresStore.open(home_url, create=create)
+        Store.open(home_url, create=create)
     assert stored.value("SELECT version_num FROM alembic_version") == "9999"
     assert described(engine, migrated) == before
 
 
 def test_an_empty_namespace_is_not_used_before_it_is_migrated(home_url: str, stored: Stored) -> None:
     with pytest.raises(SchemaMissing, match=r"has schema none, needs \w+; run `txsaga db migrate`"):
-        PostgresStore.open(home_url)
+        Store.open(home_url)
     assert stored.value("SELECT to_regnamespace(:name)", name=stored.namespace) is None
 
 
@@ -172,7 +172,7 @@ def test_an_older_schema_is_not_used_before_it_is_migrated(
 ) -> None:
     monkeypatch.setattr(migrate, "newest", lambda: "0777")
     with pytest.raises(SchemaMissing, match=r"has schema \w+, needs 0777; run `txsaga db migrate`"):
-        PostgresStore.open(home_url)
+        Store.open(home_url)
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -181,7 +181,7 @@ def test_a_server_that_is_too_old_is_refused_and_gets_no_tables(
 ) -> None:
     monkeypatch.setattr(migrate, "OLDEST", 990_000)
     with pytest.raises(ServerTooOld, match=r"PostgreSQL \d+ is too old; txsaga needs 99 or later: upgrade the server"):
-        PostgresStore.open(home_url, create=create)
+        Store.open(home_url, create=create)
     assert stored.value("SELECT to_regnamespace(:name)", name=stored.namespace) is None
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from txsaga.airflow_host.instance import Strangers, airflow_name, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import AirflowRuns
-from txsaga.checkback.ports import Runs, RunState
+from txsaga.checkback.runs import Runs, RunState
 from txsaga.errors import HostFailed
 from txsaga.flows.follow_up import SKEW, AssetName, FollowUp, carries
 

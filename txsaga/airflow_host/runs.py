@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from txsaga.airflow_host.instance import Strangers, run_of
 from txsaga.airflow_host.rest import Airflow
-from txsaga.checkback.ports import RunState
+from txsaga.checkback.runs import RunState
 from txsaga.errors import HostFailed
 
 logger = logging.getLogger("txsaga")

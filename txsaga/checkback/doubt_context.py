@@ -7,15 +7,17 @@ It holds no rules. Each thing is read at most once per check, however often it i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core.decision import LocalState
 from txsaga.core.layout import unpack
 from txsaga.core.message import Message
 from txsaga.core.records import Doubt, EvidenceOutcome, HalfView
-from txsaga.core.store import Store
 from txsaga.errors import ChunkDamaged
 from txsaga.messages.end_request import EndRequest
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
 
 
 class Seen(NamedTuple):

@@ -194,8 +194,8 @@ SELECT FROM (
        > clock_timestamp()"""
 
 
-class PostgresDoubts:
-    """The doubts of one namespace."""
+class Doubts:
+    """Undecided transactions, when each is checked next, and how often it was."""
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
@@ -203,7 +203,7 @@ class PostgresDoubts:
         self._hold = HOLD.replace("{held}", HELD) if owner else CALL_HOLD
 
     def waiting(self, age: timedelta) -> bool:
-        """Return whether a round would find anything."""
+        """Return whether a round would find anything; writes nothing."""
         first, second = LOOKS
         parameters = {"age": age.total_seconds(), "behind": max(age, SECOND_LOOK).total_seconds()}
         ((found,),) = self._run(
@@ -212,13 +212,17 @@ class PostgresDoubts:
         return bool(found)
 
     def sweep(self, age: timedelta) -> int:
-        """Put old half messages without a decision on the list."""
+        """Put half messages and closed transactions older than `age`, or than their group's setting, on the list.
+
+        Each half message is examined once, and again later for numbers older than their commit. An open transaction is
+        listed when its owner sent no heartbeat for `LEASE`.
+        """
         with transaction(self._engine) as connection:
             connection.exec_driver_sql(UNCOMPILED).close()  # it is planned as if no number had a decision
             return sweep(connection, self._hot, self._schema, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
-        """Return doubts that are due, except those whose messages were dispatched."""
+        """Return transactions that are due, without a decision and without an open question; oldest first."""
         asked = Call(self._hot.doubts, [int8(limit)])
         with self._lines.taken() as line:
             (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
@@ -235,12 +239,12 @@ class PostgresDoubts:
         return parked
 
     def of(self, txid: int) -> Doubt | None:
-        """Return what is needed to decide one transaction."""
+        """Return what is needed to decide one transaction, listed or not, decided or not; None for an unknown one."""
         rows = self._run(self._hot.doubt, {"txid": txid})
         return Doubt(*rows[0]) if rows else None
 
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
-        """Delay the checks of transactions that are being worked on by at least `lease`."""
+        """Delay the checks of transactions that are being worked on by at least `lease` from now."""
         columns = {
             "txids": [doubt.txid for doubt in held],
             "groups": [doubt.group for doubt in held],
@@ -252,12 +256,15 @@ class PostgresDoubts:
         return bool(self._run(IS_HELD, {"txid": txid}))
 
     def rests(self, txid: int, age: timedelta) -> bool:
-        """Return whether a transaction must not be checked yet."""
+        """Return whether a transaction must not be checked yet, listed or not.
+
+        It is younger than `age`, its group's minimum age or its own immunity, or it is held.
+        """
         young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
         return bool(self._run(RESTS, young)) or self._is_held(txid)
 
     def settle(self, verdicts: Sequence[VerdictRecord], who: str) -> Sequence[DecisionOutcome]:
-        """Decide plain half messages with their audit rows."""
+        """Decide plain half messages with their audit rows, and remove them from the list, all in one step."""
         columns = {
             "txids": [verdict.txid for verdict in verdicts],
             "decisions": [int(verdict.decision) for verdict in verdicts],
@@ -273,7 +280,7 @@ class PostgresDoubts:
         ]
 
     def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
-        """Postpone the next check."""
+        """Postpone checks, with a remark each; False, and nothing done, when the lead was lost."""
         columns: dict[str, object] = {
             "txids": [each.txid for each in doubts],
             "bys": [each.by.total_seconds() for each in doubts],

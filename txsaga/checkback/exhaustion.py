@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 from txsaga.checkback.checkers import Question, question_about
 from txsaga.checkback.doubt_context import DoubtContext
@@ -22,7 +23,10 @@ from txsaga.core.kernel import Handler, Kernel
 from txsaga.core.lifecycle import TRANSACTION, TxEvent
 from txsaga.errors import InDoubt, TxSagaError
 from txsaga.messages.decide import DecidedBy
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 logger = logging.getLogger("txsaga")
 WHO = "check-back"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from txsaga.checkback.checkers import Checkers
 from txsaga.checkback.doubt_context import DoubtContext, Seen
@@ -33,7 +33,6 @@ from txsaga.core.announcer import Announcer
 from txsaga.core.decision import LocalState
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import EvidenceOutcome, RegisteredResource, TxRecord
-from txsaga.core.store import Store
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import (
     ConfigError,
@@ -45,6 +44,10 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.evidence.ports import Evidence
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
 
 logger = logging.getLogger("txsaga")
 

@@ -21,14 +21,14 @@ lease = schema.lease
 NOW = func.clock_timestamp()
 
 
-class PostgresLeases:
+class Leases:
     """The leases of one namespace."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def acquire(self, kind: str, name: str, holder: str, ttl: timedelta) -> Lead | None:
-        """Take a free lease, or extend one's own."""
+        """Take a free lease, or extend one's own; None while another holder has it."""
         fresh = insert(lease).values(kind=kind, name=name, holder=holder, until=NOW + ttl)
         mine = lease.c.holder == holder
         statement = fresh.on_conflict_do_update(
@@ -45,7 +45,7 @@ class PostgresLeases:
         return None if epoch is None else Lead(kind, name, holder, epoch)
 
     def release(self, lead: Lead) -> None:
-        """Give a lease back: its row stays, so that epochs only rise."""
+        """Give a lease back; one that was lost meanwhile stays with its new holder."""
         mine = tuple_(lease.c.kind, lease.c.name, lease.c.holder, lease.c.epoch) == tuple_(*lead)
         with transaction(self._engine) as connection:
             connection.execute(lease.update().where(mine).values(until=NOW))

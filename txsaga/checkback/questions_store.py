@@ -124,7 +124,7 @@ def _answered(mine: str, decided: str) -> str:
     return sql.replace("{into}", checked.INTO).replace("{kept}", checked.KEPT)
 
 
-class PostgresQuestions:
+class Questions:
     """The questions of one namespace."""
 
     def __init__(
@@ -143,7 +143,10 @@ class PostgresQuestions:
         )
 
     def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
-        """Ask questions and count their checks."""
+        """Ask questions and count their checks in one durable step; return the transactions that are asked about.
+
+        None of them where the lead was lost; not one that is decided or has an open question.
+        """
         columns: dict[str, object] = {
             "txids": [each.txid for each in asks],
             "groups": [each.group for each in asks],
@@ -158,7 +161,7 @@ class PostgresQuestions:
         return dict(map(tuple, self._run("SELECT member, count(*) FROM {s}.question GROUP BY member", {})))
 
     def take(self, member: str, limit: int) -> Sequence[OpenQuestion]:
-        """Take up questions for a member."""
+        """Take up a member's questions; from now on its time to answer runs."""
         txids = [txid for (txid,) in self._run(self._take, {"member": member, "limit": limit})]
         if not txids:
             return []
@@ -167,7 +170,10 @@ class PostgresQuestions:
         return [OpenQuestion(Doubt(*row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[QuestionAnswer]) -> None:
-        """Remove answered questions."""
+        """Remove questions: decided transactions leave the list of doubts, UNKNOWN leaves a remark.
+
+        An answer without a state does not count, and the next check is due at once.
+        """
         columns = {
             "txids": [each.txid for each in answers],
             "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
@@ -177,7 +183,11 @@ class PostgresQuestions:
             connection.exec_driver_sql(self._answered.format(s=self._schema), columns | {"member": member})
 
     def collect(self) -> int:
-        """Remove unanswered questions."""
+        """Remove unanswered questions, with a remark; one that was not taken up does not count.
+
+        A question waits twenty times its patience to be taken up, and once to be answered. One about a decided
+        transaction goes at once if it was not taken up; otherwise its member removes it.
+        """
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
         ((count,),) = self._run(COLLECT.replace("{remark}", remark).replace("{turns}", str(TURNS)), {})

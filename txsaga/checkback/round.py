@@ -17,23 +17,26 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from txsaga.checkback import questions as asking
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.exhaustion import Exhaustion
 from txsaga.checkback.heartbeat import Lease, checkers_of
 from txsaga.checkback.judge import UNCOUNTED, Basis, Judge, Verdict
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.questions import Ask, PutOff
 from txsaga.checkback.run_liveness import LIVES, SILENT, state_of_run
+from txsaga.checkback.runs import RunState
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt
-from txsaga.core.store import Store
 from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
 from txsaga.messages.decide import DecidedBy
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
 
 TOGETHER = 32
 """Cases that are fenced before the round checks its time again."""

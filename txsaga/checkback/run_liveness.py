@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from txsaga.checkback.ports import RunState
+from txsaga.checkback.runs import RunState
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt
 from txsaga.errors import StoreUnavailable

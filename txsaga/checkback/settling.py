@@ -11,17 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from txsaga.checkback.checkers import Checker, Question
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import UNCOUNTED, Basis, Judge, Verdict
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import DecisionOutcome, Doubt, End
-from txsaga.core.store import Store
 from txsaga.errors import EffectConflict, InDoubt
 from txsaga.messages.decide import DecidedBy, Decider
 from txsaga.messages.end_hooks import EndHooks
 from txsaga.messages.halves_writer import HalvesWriter
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
 
 __all__ = ["Checked", "Checker", "Question", "Settler"]
 

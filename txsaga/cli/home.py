@@ -59,12 +59,12 @@ def opened(
 
 def wait_for(url: str, rest: Rest) -> None:
     """Wait until a home database answers; only what runs for ever has so much time."""
-    from txsaga.store.store import PostgresStore
+    from txsaga.store.store import Store
 
     seconds = FIRST_REST
     while True:
         try:
-            PostgresStore.open(url).close()
+            Store.open(url).close()
             return
         except StoreUnavailable as away:
             logger.warning("waiting for the home database, the next look is in %g s: %s", seconds, away)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -24,12 +25,15 @@ from txsaga.cli.store_state import CHECK_BACK
 from txsaga.core import facts
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
-from txsaga.core.store import Store
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga_values import SagaFigures
 from txsaga.flows.step_records import HeldLocks
 from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
 
 UP = "txsaga_store_up"
 STORE: Mapping[str, str] = {

@@ -134,8 +134,11 @@ class ClaimStatements:
         )
 
 
-class PostgresClaims:
-    """Claims of one namespace."""
+class Claims:
+    """Claims, in addition to the cursors. The store's clock decides; an expired claim is lost to its member.
+
+    A cursor is after everything that was ever claimed; what of it is not done is in claims.
+    """
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema, self._owner = engine, f'"{namespace}"', owner
@@ -143,31 +146,38 @@ class PostgresClaims:
         self._lines = ConnectionPool(engine)
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
-        """Claim messages that were never claimed."""
+        """Claim up to `limit` messages that were never claimed, of the first free queue after `after`."""
         values = [text_value(group), int4_array(qids), int4(after), int4(min(limit, MOST)), *_held(hold)]
         found = self._taken(group, Call(self._sql.take_new, values))
         return found[0] if found else None
 
     def take_due(self, group: str, qids: Sequence[int], limit: int, hold: ClaimHold) -> Sequence[Claim]:
-        """Claim messages that are due again."""
+        """Claim messages that were put back or whose claim expired and that are due, raising their attempts.
+
+        A message claimed before is delivered alone: if it kills its member, no other message is affected. An expired
+        run is split. A message in line is delivered once no earlier one has its key.
+        """
         values = [text_value(group), int4_array(qids), int4(limit), *_held(hold)]
         return sorted(self._taken(group, Call(self._sql.take_due, values)))
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
-        """Return messages to be lined up."""
+        """Return messages to be lined up, of the first queue after `after` that has less than `window` in claims."""
         values = {"grp": group, "qids": list(qids), "after": after, "limit": limit, "window": window}
         with transaction(self._engine) as connection:
             row = connection.execute(text(self._sql.unread), values).one_or_none()
         return None if row is None else Unread(*row)
 
     def line_up(self, group: str, found: Unread, keys: Sequence[int | None]) -> bool:
-        """Put unread messages into claims without a holder, each with its key."""
+        """Put unread messages into claims without a holder, each with its key; False when a rival was first."""
         values = {"grp": group, **found._asdict(), "keys": list(keys)}
         with transaction(self._engine) as connection:
             return connection.execute(text(self._sql.line_up), values).rowcount > 0
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
-        """Remove messages from the group."""
+        """Remove the open messages of these claims from the group; `ClaimLost` in the place of each that is lost.
+
+        A message acknowledged, put back or bound earlier is lost to its claim; the claim's other messages are done.
+        """
         if not claims:
             return []
         asked: dict[tuple[str, int, int, int, int], int] = {}
@@ -179,28 +189,31 @@ class PostgresClaims:
         return [None if not claim.open & ~done.get(_place(claim)[1:], 0) else lost(claim) for claim in claims]
 
     def extend(self, claim: Claim, by: timedelta) -> None:
-        """Extend a claim to this long from now."""
+        """Extend a claim to this long from now; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
             if not extend(connection, self._schema, claim, by):
                 raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
-        """Put a message back for redelivery."""
+        """Put the one open message of a claim back, with the cause; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
             put_back(connection, self._schema, claim, delay, cause)
 
     def give_back(self, claim: Claim) -> None:
-        """Put messages back at once, uncounted."""
+        """Put messages back at once, as if they had not been claimed; a lost claim is ignored."""
         with transaction(self._engine) as connection:
             give_back(connection, self._schema, claim)
 
     def bury(self, claim: Claim, burial: Burial) -> None:
-        """Remove a message from the group, to a backout queue or the dead letters."""
+        """Remove the one open message of a claim from the group, to a backout queue or the dead letters.
+
+        Both happen in one commit, with the history; `ClaimLost` when the claim is lost.
+        """
         with transaction(self._engine) as connection:
             bury(connection, self._schema, claim, burial, owner=self._owner)
 
     def drop(self, claim: Claim) -> None:
-        """Remove a message from the group for good."""
+        """Remove the one open message of a claim from the group for good; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
             single_out(connection, self._schema, claim, "DELETE FROM {s}.claim WHERE {mine}")
 

@@ -62,14 +62,14 @@ def _lock(connection: Connection, group: str, qid: int) -> None:
     connection.execute(select(cursor.c.qid).where(_cursor(group, qid)).with_for_update())
 
 
-class PostgresQueues:
-    """Consumer groups of one namespace."""
+class Queues:
+    """Cursors per group and queue, fenced by owner and epoch. The store's clock decides leases."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
 
     def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
-        """Take or renew a member's leases, drop expired ones, and return the live members."""
+        """Take or renew a member's lease on each topic; return the live members of each, sorted."""
         kinds = {_kind(group, name): name for name in sorted(topics)}
         values = [{"kind": kind, "name": member, "holder": member, "until": NOW + ttl} for kind in kinds]
         mine = insert(lease).values(values)
@@ -86,7 +86,7 @@ class PostgresQueues:
         return live
 
     def leave(self, group: str, member: str, topics: Sequence[str]) -> None:
-        """Drop a member's leases and give back its queues."""
+        """Drop a member's leases and give back its queues of these topics."""
         of_topics = select(queue.c.qid).join(topic, queue.c.topic == topic.c.id).where(topic.c.name.in_(topics))
         mine = (cursor.c.grp == group) & (cursor.c.owner == member) & cursor.c.qid.in_(of_topics)
         kinds = [_kind(group, name) for name in topics]
@@ -97,13 +97,16 @@ class PostgresQueues:
             connection.execute(update(cursor).where(mine).values(owner=None))
 
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
-        """Create cursors that do not exist yet."""
+        """Create cursors that do not exist yet, at these offsets."""
         values = [{"grp": group, "qid": qid, "off": offset} for qid, offset in sorted(starts.items())]
         with transaction(self._engine) as connection:
             connection.execute(insert(cursor).on_conflict_do_nothing(), values)
 
     def acquire(self, group: str, member: str, qid: int) -> ClaimedQueue | None:
-        """Own a queue, with a raised epoch."""
+        """Own a queue, with a raised epoch.
+
+        None while a live member owns it or an intent is open on it, and without a lease on its topic.
+        """
         free = or_(cursor.c.owner.is_(None), cursor.c.owner == member, ~_lives(group, qid, cursor.c.owner))
         statement = (
             update(cursor)
@@ -122,7 +125,11 @@ class PostgresQueues:
             connection.execute(update(cursor).where(_cursor(group, qid), cursor.c.owner == member).values(owner=None))
 
     def advance(self, claim: ClaimedQueue, member: str, offset: int) -> ClaimedQueue:
-        """Move a cursor while owner and epoch are still the claim's."""
+        """Move a cursor; the same move again is no error.
+
+        `LeaseLost` unless owner, epoch and offset are still the claim's, and while an intent is open: a member that
+        does not know the cursor's position would skip unread messages.
+        """
         statement = (
             update(cursor)
             .where(
@@ -142,7 +149,11 @@ class PostgresQueues:
         return claim._replace(offset=offset)
 
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
-        """Move cursors and drop the claims on their queues."""
+        """Move cursors, by queue, and drop the claims there; all of them or none.
+
+        `GroupInUse` while a live member owns one of the queues or holds messages of one, and while a transaction is
+        bound to one.
+        """
         with transaction(self._engine) as connection:
             self._empty(connection, group, sorted(positions), "the group was reset")
             for qid, offset in sorted(positions.items()):
@@ -150,7 +161,10 @@ class PostgresQueues:
                 connection.execute(moved.values(off=offset, owner=None, epoch=cursor.c.epoch + 1))
 
     def forget(self, group: str, qids: Collection[int]) -> None:
-        """Drop cursors and claims."""
+        """Drop a group's cursors and claims on these queues, where it has any; all of them or none.
+
+        `GroupInUse` as for `reset`. Messages replayed there become dead letters again.
+        """
         with transaction(self._engine) as connection:
             self._empty(connection, group, sorted(qids), "the group left its topic")
             connection.execute(delete(cursor).where(cursor.c.grp == group, cursor.c.qid.in_(qids)))

@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from txsaga.consume.burial import bury
 from txsaga.consume.claim import LONGEST, Claim, Policy
@@ -46,8 +46,11 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 logger = logging.getLogger("txsaga")
 

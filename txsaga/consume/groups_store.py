@@ -67,14 +67,17 @@ WITH l AS MATERIALIZED (SELECT * FROM {s}.dead_letter WHERE id = ANY (:ids) AND 
 DELETE FROM {s}.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base)"""
 
 
-class PostgresGroups:
+class ConsumerGroups:
     """The consumer groups of one namespace."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
-        """Register a group, or find it."""
+        """Register a group, or find it; the policy applies only to a new one. The group is marked as seen.
+
+        `GroupKindMismatch` for a group of the other style: a cursor can't be moved in both.
+        """
         known = self._seen(name)
         if known is None:
             new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
@@ -94,14 +97,18 @@ class PostgresGroups:
         return None if row is None else _group(row)
 
     def touch(self, name: str) -> ConsumerGroup:
-        """Record that a member is alive."""
+        """Mark the group as seen, at most once a minute; `UnknownGroup` if it expired meanwhile."""
         known = self._seen(name)
         if known is None:
             raise UnknownGroup(name)
         return known
 
     def expire(self) -> Sequence[str]:
-        """Delete groups in which no member was seen for their expiry time."""
+        """Delete groups in which no member was seen for their expiry time, with cursors and claims; return their names.
+
+        A group with a live member, claimed messages or messages bound to a transaction counts as seen. All dead letters
+        stay.
+        """
         with transaction(self._engine) as connection:
             connection.execute(self._sql(SEEN_AT_WORK))
         with transaction(self._engine) as connection:
@@ -134,7 +141,7 @@ class PostgresGroups:
             return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
 
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
-        """Change parts of a group's policy."""
+        """Change only the named parts of a group's policy; `UnknownGroup` for one that is not registered."""
         statement = update(group).where(group.c.name == name).values(**changes).returning(group)
         with transaction(self._engine) as connection:
             row = connection.execute(statement).one_or_none()
@@ -143,21 +150,21 @@ class PostgresGroups:
         return _group(row)
 
 
-class PostgresDeadLetters:
+class DeadLetterStore:
     """The dead letters of one namespace."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
 
     def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
-        """Return dead letters, newest first."""
+        """Return dead letters, newest first; of all groups if none is named."""
         query = NEWEST if group is None else NEWEST.where(letter.c.grp == group)
         with transaction(self._engine) as connection:
             rows = connection.execute(query.order_by(letter.c.id.desc()).limit(limit)).all()
         return [_letter(row) for row in rows]
 
     def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
-        """Return numbers of a group's letters, oldest first."""
+        """Return numbers of a group's letters after a number, oldest first."""
         query = select(letter.c.id).where(letter.c.grp == group, letter.c.id > after)
         with transaction(self._engine) as connection:
             return connection.execute(query.order_by(letter.c.id).limit(limit)).scalars().all()
@@ -169,7 +176,7 @@ class PostgresDeadLetters:
         return None if row is None else _letter(row)
 
     def replay(self, ids: Sequence[int]) -> int:
-        """Redeliver letters to their groups."""
+        """Redeliver letters to their groups, with their history and no attempts; return how many."""
         numbers = {"ids": [*ids]}
         with transaction(self._engine) as connection:
             wanted = {"names": list(connection.execute(self._sql(WANTED), numbers).scalars())}
@@ -177,7 +184,7 @@ class PostgresDeadLetters:
             return connection.execute(self._sql(REPLAY), {**numbers, **wanted}).rowcount
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Delete letters for good."""
+        """Delete letters for good; return how many there were."""
         with transaction(self._engine) as connection:
             return connection.execute(delete(letter).where(letter.c.id.in_(ids))).rowcount
 

@@ -98,7 +98,7 @@ RIVAL = "40001"
 """Another dispatcher wrote this tick first."""
 
 
-class PostgresLog:
+class Log:
     """The log of one namespace."""
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
@@ -110,7 +110,10 @@ class PostgresLog:
         self._partitions = Partitions(engine, namespace)
 
     def tick(self, limit: int) -> TickResult | None:
-        """Assign offsets to messages decided since the last tick."""
+        """Assign offsets to decisions that became visible since the last tick, in (commit, number) order.
+
+        None when a rival was first: nothing was written. A tick without news writes nothing.
+        """
         return self._in_tick(limit, lambda _, ticked: ticked)
 
     def tick_with(self, read: Callable[[psycopg.Connection[Any]], T]) -> tuple[int, T] | None:
@@ -127,7 +130,7 @@ class PostgresLog:
         return self._in_tick(UNCAPPED, of_all)
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
-        """Return chunks from the one that holds an offset."""
+        """Return up to `limit` chunks from the one that holds `offset`, none that begins at or after `end`."""
         try:
             (rows,) = self._readers.exchange([Call(self._hot.fetch, [int4(qid), int8(offset), int4(limit), int8(end)])])
         except ConnectionLost as error:
@@ -157,15 +160,19 @@ class PostgresLog:
         return max(low, self.bounds([qid])[qid].tail)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the NOTIFY of a tick."""
+        """Wait for news; True when a tick announced some. Only a hint: the log is authoritative."""
         return self._wakeup.wait(seconds)
 
     def extend_partitions(self, ahead: int) -> int:
-        """Add partitions ahead of the numbers."""
+        """Ensure partitions for numbers up to `ahead` beyond the newest; return how many were added."""
         return self._partitions.extend(ahead)
 
     def drop_partitions(self) -> int:
-        """Drop partitions that are no longer needed."""
+        """Drop partitions in which everything is settled, acknowledged and read, past its topic's retention.
+
+        Parked transactions and messages due far ahead don't keep one; they stay, and are found as before. Return how
+        many partitions went, including those that left something behind.
+        """
         return self._partitions.drop()
 
     def close(self) -> None:

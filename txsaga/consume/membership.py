@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import count
+from typing import TYPE_CHECKING
 
 from txsaga.checkback.running import TYPICAL
 from txsaga.consume.claim import ConsumerGroup, Policy, Style
@@ -30,7 +31,9 @@ from txsaga.core.records import ClaimedQueue, Doubt
 from txsaga.core.retry import patiently
 from txsaga.core.topic import Topic, check_name
 from txsaga.errors import ConfigError
-from txsaga.messages.ports import Ledgers
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledgers
 
 
 class BoundOffsets:

@@ -5,15 +5,21 @@ Offsets below the tail are gone. A reader positioned there gets an error: contin
 messages silently.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from txsaga.consume.ports import Log
 from txsaga.core.identity import StoreId
 from txsaga.core.layout import Batch
 from txsaga.core.records import LogEntry
 from txsaga.core.retry import patiently
 from txsaga.errors import ChunkDamaged, OffsetOutOfRange, StoreUnavailable
+
+if TYPE_CHECKING:
+    from txsaga.consume.log_store import Log
+
 
 AHEAD = 16
 """Chunks per fetch, at most: if that takes the store too long, fewer are requested."""

@@ -4,11 +4,16 @@ Where a reader without a position begins.
 An unknown value is refused: if a typing error were taken for "latest", the existing messages would never be read.
 """
 
-from datetime import datetime
-from typing import Literal
+from __future__ import annotations
 
-from txsaga.consume.ports import Log
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
 from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txsaga.consume.log_store import Log
+
 
 Start = Literal["earliest", "latest"] | datetime | int
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from txsaga.consume.claim import Style
 from txsaga.consume.delivery import Consuming, PendingChunk, Stepwise
@@ -34,8 +35,11 @@ from txsaga.core.records import ClaimedQueue, Intent, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.core.validation import validate_wanted_tag
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
 """Of a lease."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from txsaga.consume.membership import BoundOffsets, Membership
-from txsaga.consume.ports import Log
 from txsaga.consume.queue_reader import QueueReader
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
@@ -21,6 +21,9 @@ from txsaga.core.records import ClaimedQueue
 from txsaga.core.retry import patiently
 from txsaga.core.topic import Topic
 from txsaga.errors import ChunkDamaged, LeaseLost, OffsetOutOfRange, OutOfOrder
+
+if TYPE_CHECKING:
+    from txsaga.consume.log_store import Log
 
 
 class HeldQueues:

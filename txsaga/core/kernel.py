@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from txsaga.checkback.checkers import Checkers, Question
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import Judge
-from txsaga.checkback.ports import Runs
 from txsaga.checkback.running import Running
+from txsaga.checkback.runs import Runs
 from txsaga.checkback.settling import Settler
 from txsaga.consume.claim import Claim
 from txsaga.core import facts
@@ -24,7 +24,6 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt, RegisteredResource, TxRecord
 from txsaga.core.redacting import redacted
-from txsaga.core.store import Store
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
@@ -42,6 +41,10 @@ from txsaga.messages.halves_writer import Answer, HalvesWriter, Write
 from txsaga.messages.topics import Topics
 from txsaga.resources.participant import Participant
 from txsaga.resources.services import HttpReply, Services
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
 
 logger = logging.getLogger("txsaga")
 

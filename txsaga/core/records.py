@@ -12,7 +12,7 @@ from uuid import UUID
 
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import OutOfOrder
+from txsaga.errors import OutOfOrder, TxSagaError
 
 FRAMES = 1 << 20
 """Parts from here on belong to frames: one per frame, one per task within it. A take-over drops them."""
@@ -271,3 +271,10 @@ class EvidenceOutcome(NamedTuple):
 
     committed: bool
     bodies: Mapping[int, bytes]  # late payloads by slot
+
+
+class HalvesWritten(NamedTuple):
+    """The answers to a batch, in the order of its items; an item that failed alone has its error."""
+
+    receipts: Sequence[Receipt | TxSagaError]
+    standings: Sequence[DecisionOutcome | TxSagaError]

@@ -8,6 +8,7 @@ vote is never cast, its ballot is never carried and the transaction can only rol
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind
@@ -16,7 +17,9 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, DecidedOtherwise, TransactionClosed, UnknownTransaction
 from txsaga.flows.ballot import CastVote, Polled
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 
 def vote(kernel: Kernel, txid: int, name: str, cast: CastVote) -> bool:

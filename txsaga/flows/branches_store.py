@@ -141,8 +141,8 @@ class Task(NamedTuple):
     read: Callable[[Rows], Answers]
 
 
-class PostgresBranches:
-    """Branches of one namespace."""
+class BranchStore:
+    """Names branches before their work, and keeps them until they are finished."""
 
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._store = store
@@ -164,7 +164,13 @@ class PostgresBranches:
         self._standing, self._all_stand = sql.STANDING.format(s=s), sql.ALL_STAND.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Execute calls of every kind in one commit, each with its own answer."""
+        """Execute calls of every kind in ONE commit, each with its own answer.
+
+        `DecisionRequest` answers `Superseded` if the transaction has another owner, and `EffectConflict` if something
+        is bound to it that only the decider applies (late bodies, offsets, messages). `Fence` answers the final
+        decision, None if the transaction was written meanwhile and is open; it fails while the owner's decision is
+        being written.
+        """
         sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
         past = superseded(
             [Owned(call, call.life.txid, call.life.owner) for call in calls if isinstance(call, DecisionRequest)]
@@ -182,24 +188,27 @@ class PostgresBranches:
         return [answers[id(call)] for call in calls]
 
     def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Prepare decisions that are written together or not at all, with a session for them."""
+        """Prepare decision requests and a session for them: they are sent while the resources still vote.
+
+        Each is a COMMIT of a transaction of which nothing is written yet.
+        """
         txids = [word.life.txid for word in words]
         all_stand, never = (Statement(self._all_stand, [int8_array(each)]) for each in (txids, NONE))
         return PostgresJoint(self._lines, [Statement(self._conclude, conclusions(words)), all_stand], never, _sent)
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Assign numbers to transactions of which nothing is written before their end."""
+        """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""
         (rows,) = self._exchanged([Statement(self._numbers, [int4(group), int4(count)])])
         if not rows:
             raise TransactionsRejected(self._store)
         return [life_of(group, txid, token, given=given) for txid, token, given in rows]
 
     def of(self, txid: int) -> Sequence[Branch]:
-        """Return the branches of a transaction, every attempt."""
+        """Return every attempt of the branches of a transaction."""
         return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
 
     def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
-        """Return what is stored of these transactions."""
+        """Return what is written of each of these transactions; those without a row are left out."""
         if not txids:
             return {}
         # Read the branches last: in the other order a decision could be seen without those that it names.
@@ -213,7 +222,7 @@ class PostgresBranches:
         }
 
     def over(self, places: Collection[Place]) -> Collection[Place]:
-        """Return those that are over."""
+        """Return those whose resource has acknowledged the decision, with nothing left to settle by hand."""
         columns = zip(*places, strict=True) if places else ((), (), ())
         values = dict(zip(("txids", "numbers", "attempts"), map(list, columns), strict=True))
         return {(row.txid, row.number, row.attempt) for row in self._rows(sql.OVER, values)}
@@ -221,7 +230,10 @@ class PostgresBranches:
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
-        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged it."""
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged it.
+
+        With `older`, only those that have not changed for so long.
+        """
         rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
@@ -239,7 +251,10 @@ class PostgresBranches:
         return [branch_of(row) for row in self._rows(sql.LISTED, values)]
 
     def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
-        """Return, in order, what voted yes here for another store, or for any."""
+        """Return, in order, the transactions that voted yes here for another store, or for any.
+
+        One that was decided by force stays listed until its coordinator decides the same, or it is forgotten.
+        """
         values = {"coordinator": coordinator, "after": after, "limit": limit}
         rows = self._rows(sql.GUESTS, values)
         return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -29,8 +29,11 @@ from txsaga.flows.block_lane import able
 from txsaga.flows.ports import Entered
 from txsaga.flows.saga import undo
 from txsaga.flows.step_records import Amendment, Enrolled
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords, amended
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 JOINED = 1
 """The owner number of a flow to which steps can be added."""

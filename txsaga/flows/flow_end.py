@@ -10,7 +10,7 @@ ends it, or its lease expires.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -34,7 +34,7 @@ from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.outcome_writer import noted
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.parts import BranchPart
-from txsaga.flows.ports import BranchVote, DecisionRequest, FlowLedger, Journals, Waiting
+from txsaga.flows.ports import BranchVote, DecisionRequest, Journals, Waiting
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step_attempts import close_failed
 from txsaga.flows.step_records import (
@@ -48,8 +48,11 @@ from txsaga.flows.step_records import (
 )
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.effects import PreparedEffects
-from txsaga.messages.ports import Ledger
 from txsaga.resources.participant import EnlistedBranch, Participant
+
+if TYPE_CHECKING:
+    from txsaga.flows.flows_store import FlowLedger
+    from txsaga.messages.ledger_store import Ledger
 
 
 class HeldBranch:

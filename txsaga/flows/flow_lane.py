@@ -9,7 +9,7 @@ journal, committed in one phase with its own evidence row: a commit whose answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -33,8 +33,10 @@ from txsaga.flows.flow_end import do_journal
 from txsaga.flows.outcome_writer import noted
 from txsaga.flows.ports import NamedBranch
 from txsaga.flows.step_records import FlowStep, FlowStepState, FlowUnit, Journalled, last_attempts, open_unit
-from txsaga.messages.ports import Ledger
 from txsaga.resources.participant import EnlistedBranch, Participant
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 
 class LaneUnit(NamedTuple):

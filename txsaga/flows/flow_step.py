@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import PendingConsumption, bind_all
@@ -47,8 +47,11 @@ from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
 from txsaga.flows.step_records import Application, FlowStep
 from txsaga.flows.table_steps import FlowTables
 from txsaga.messages.message_buffer import Outbox
-from txsaga.messages.ports import Ledger
 from txsaga.resources.participant import EnlistedBranch, Participant
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 logger = logging.getLogger("txsaga")
 

@@ -69,22 +69,22 @@ SELECT txid, number, attempt, name, resource, lane, age, budget * interval '1 se
  WHERE NOT late AND age > budget * interval '1 second' ORDER BY txid, number LIMIT :limit"""
 
 
-class PostgresFlowLedger:
+class FlowLedger:
     """The rows of one locked flow inside one database transaction."""
 
     def __init__(self, connection: Connection, rounds: FlowRounds, lock: Callable[[int], TxRecord | None]) -> None:
         self._connection, self._rounds, self._lock = connection, rounds, lock
 
     def look(self, txid: int) -> Entered | None:
-        """Return a flow without locking it."""
+        """Return a flow as it is, without a lock."""
         return self._rounds.look(self._connection, txid)
 
     def enter(self, txid: int) -> Entered | None:
-        """Lock a flow, renew its lease, and return it."""
+        """Lock a flow as `Ledger.lock` does, and return it; if it is open, show that a process is at work in it."""
         return self._rounds.enter(self._connection, txid)
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
-        """Store where a flow may work."""
+        """Store what a flow may work in."""
         rows = [
             {"txid": txid, "resource": each.resource, "lane": each.lane, "budget": each.budget.total_seconds()}
             for each in enrolled
@@ -93,35 +93,35 @@ class PostgresFlowLedger:
             self._run(insert(resource_of), rows)
 
     def enrolled(self, txid: int) -> Sequence[Enrolled]:
-        """Return where a flow may work."""
+        """Return what a flow may work in, by name."""
         c = resource_of.c
         rows = self._run(select(c.resource, c.lane, c.budget).where(c.txid == txid).order_by(c.resource, c.lane))
         return [Enrolled(row.resource, row.lane, timedelta(seconds=row.budget)) for row in rows]
 
     def amend(self, txid: int, amendment: Amendment) -> None:
-        """Store a transaction's amendment."""
+        """Store why a transaction record was begun, and what it amends; a repeated call overwrites it."""
         self._run(delete(effect).where(effect.c.txid == txid, effect.c.seq == AMENDS))
         row = {"txid": txid, "seq": AMENDS, "kind": "amends", "payload": amendment._asdict()}
         self._run(insert(effect).values(row))
 
     def amendment(self, txid: int) -> Amendment | None:
-        """Return a transaction's amendment."""
+        """Return why a transaction record was begun, if that is stored."""
         c = effect.c
         found = self._run(select(c.payload).where(c.txid == txid, c.seq == AMENDS)).scalar()
         return None if found is None else Amendment(**found)
 
     def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
-        """Return every attempt of every step, or of one."""
+        """Return every attempt of every step, or of one, in order."""
         return steps_of(self._connection, txid, name)
 
     def start(self, txid: int, step: FlowStep) -> None:
-        """Record a new attempt."""
+        """Write a new attempt; the journal of the previous one is deleted."""
         self._rounds.start(self._connection, txid, step)
         if step.attempt > 1:  # the previous one may have recorded statements
             self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
 
     def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Record that an attempt is done."""
+        """Write together that an attempt is done, its journal, and the result of its declared step."""
         self._rounds.finish(self._connection, txid, step, journal, output)
 
     def close(self, txid: int, step: FlowStep) -> None:
@@ -132,14 +132,14 @@ class PostgresFlowLedger:
         self._run(closed.values(ended=func.clock_timestamp(), **values))
 
     def journal(self, txid: int) -> Sequence[Journalled]:
-        """Return the journalled statements of all steps."""
+        """Return the statements of all steps, in the order of the steps."""
         c = statement_of.c
         fields = [c[name] for name in Journalled._fields]
         rows = self._run(select(*fields).where(c.txid == txid).order_by(c.step, c.seq))
         return [Journalled(*row) for row in rows]
 
     def units(self, txid: int) -> Sequence[FlowUnit]:
-        """Return the units of all lanes."""
+        """Return the units of all lanes, and of main work that was run from the journal."""
         return units_of(self._connection, txid)
 
     def put(self, txid: int, unit: FlowUnit) -> None:
@@ -151,7 +151,7 @@ class PostgresFlowLedger:
         self._run(fresh.on_conflict_do_update(index_elements=["txid", "resource", "number"], set_=changed))
 
     def name(self, txid: int, resource: int, attempt: int, *, aux: bool, number: int | None = None) -> int:
-        """Name an attempt of a branch."""
+        """Name an attempt of a branch, a new one or the one of that number; return its number."""
         if number is None:
             last = self._run(select(func.max(branch.c.number)).where(branch.c.txid == txid)).scalar()
             number = (last or 0) + 1
@@ -160,31 +160,37 @@ class PostgresFlowLedger:
         return int(number)
 
     def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
-        """Record the vote of a branch whose work is over."""
+        """Record that the work of a branch is over, and its vote."""
         self._change(txid, [branch], state=LEFT[vote].value)
 
     def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
-        """Decide branches independently of the flow."""
+        """Decide branches on their own, independently of the flow; finished ones stay as they are."""
         if branches:
             self._change(txid, branches, decision=int(decision), state=SETTLED[decision])
 
     def declare(self, txid: int, step: Start, attempt: int) -> None:
-        """Record what undoes a step."""
+        """Write what undoes a step before an attempt of it runs: it is used after ROLLBACK.
+
+        It replaces what an earlier attempt declared.
+        """
         with translating():
             declaring.declare(self._connection, txid, step, attempt)
 
     def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
-        """Record the outcome of a step."""
+        """Write what became of a declared step; it moves only by its lifecycle."""
         with translating():
             declaring.mark(self._connection, txid, number, event, left, output, error)
 
     def let_stand(self, txid: int) -> None:
-        """Stop all handling of a flow's steps."""
+        """Have the steps of a flow left as they are: what they did stays."""
         with translating():
             declaring.let_stand(self._connection, txid)
 
     def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner."""
+        """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
+
+        After ROLLBACK, its steps are reserved for this owner for a time.
+        """
         raised = update(tx).where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value)
         if self._run(raised.values(owner=tx.c.owner + 1, touched=func.clock_timestamp())).rowcount != 1:
             raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")
@@ -195,7 +201,10 @@ class PostgresFlowLedger:
         return life
 
     def do_home_work(self, txid: int) -> None:
-        """Execute the statements journalled for the home database."""
+        """Execute what is journalled for the home database, in this very transaction.
+
+        `EffectConflict` if a statement fails, or changes another number of rows.
+        """
         statements = [each for each in self.journal(txid) if each.resource == HOME]
         try:
             with translating():
@@ -204,7 +213,7 @@ class PostgresFlowLedger:
             raise EffectConflict(str(no)) from no
 
     def alarm(self, txid: int, number: int, attempt: int) -> bool:
-        """Record that a step holds its locks for too long."""
+        """Note that a step holds its locks for too long; return False if that was noted before."""
         c = step_of.c
         same = and_(c.txid == txid, c.number == number, c.attempt == attempt, ~c.late)
         return bool(self._run(update(step_of).where(same).values(late=True)).rowcount)
@@ -219,19 +228,19 @@ class PostgresFlowLedger:
             return self._connection.execute(statement, values)
 
 
-class PostgresFlows:
+class Flows:
     """The locks that undecided flows of one namespace hold."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._held = engine, HELD.format(s=f'"{namespace}"')
 
     def held(self) -> Sequence[HeldLocks]:
-        """Return what is held in each resource."""
+        """Return what is held in each resource, by name."""
         with transaction(self._engine) as connection:
             return [HeldLocks(*row) for row in connection.execute(text(self._held + BY_RESOURCE))]
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
-        """Return unreported steps that hold locks for longer than their budget."""
+        """Return steps that hold their locks for longer than their budget and were not reported yet."""
         with transaction(self._engine) as connection:
             return [Overdue(*row) for row in connection.execute(text(self._held + OVER), {"limit": limit})]
 

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -20,8 +21,12 @@ from txsaga.core.forking import this_process
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import EVENT_OF, BranchEvent, BranchId, Finish
-from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, BranchStore, Call, DecisionRequest
+from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, Call, DecisionRequest
 from txsaga.resources.participant import Traced
+
+if TYPE_CHECKING:
+    from txsaga.flows.branches_store import BranchStore
+
 
 logger = logging.getLogger("txsaga")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind
@@ -48,9 +49,12 @@ from txsaga.flows.work import Work
 from txsaga.lake.table import Effect
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.effects import PreparedEffects
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
 from txsaga.resources.participant import Participant
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 NamedParticipant = tuple[RegisteredResource, Participant]
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
-from txsaga.checkback.profile import LEASE
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Row, TxRecord
-from txsaga.errors import TxSagaError
 from txsaga.flows.branch import Branch, BranchEvent, BranchId, BranchState, Vote
 from txsaga.flows.follow_up import FollowUp
-from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
-from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord
-from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
+from txsaga.flows.step import Left, StepEvent, StepKind
+from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, Journalled
 from txsaga.resources.participant import EnlistedBranch
 
 Place = tuple[int, int, int]
@@ -125,61 +122,6 @@ class Joint(Protocol):
         """Make sure that none of them is written; after `commit` there is nothing to do."""
 
 
-class BranchStore(Protocol):
-    """Names branches before their work, and keeps them until they are finished."""
-
-    def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Execute calls of every kind in ONE commit, each with its own answer.
-
-        `DecisionRequest` answers `Superseded` if the transaction has another owner, and `EffectConflict` if something
-        is bound to it that only the decider applies (late bodies, offsets, messages). `Fence` answers the final
-        decision, None if the transaction was written meanwhile and is open; it fails while the owner's decision is
-        being written.
-        """
-
-    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Prepare decision requests and a session for them: they are sent while the resources still vote.
-
-        Each is a COMMIT of a transaction of which nothing is written yet.
-        """
-
-    def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""
-
-    def of(self, txid: int) -> Sequence[Branch]:
-        """Return every attempt of the branches of a transaction."""
-
-    def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
-        """Return what is written of each of these transactions; those without a row are left out."""
-
-    def over(self, places: Collection[Place]) -> Collection[Place]:
-        """Return those whose resource has acknowledged the decision, with nothing left to settle by hand."""
-
-    def unfinished(
-        self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
-    ) -> Sequence[tuple[Branch, Decision]]:
-        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged it.
-
-        With `older`, only those that have not changed for so long.
-        """
-
-    def listed(
-        self,
-        states: Collection[BranchState],
-        *,
-        resource: str | None = None,
-        after: tuple[int, int, int] = NONE,
-        limit: int = 1_000,
-    ) -> Sequence[Branch]:
-        """Return, in order, branches in one of these states, of one resource or of all."""
-
-    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
-        """Return, in order, the transactions that voted yes here for another store, or for any.
-
-        One that was decided by force stays listed until its coordinator decides the same, or it is forgotten.
-        """
-
-
 class Start(NamedTuple):
     """A step that is about to run. With an action it is after the point of no return.
 
@@ -271,44 +213,6 @@ class Close(NamedTuple):
 SagaCall = OpenSaga | RecordStep | Mark | Settle | ReleaseSaga | Close
 
 
-class Steps(Protocol):
-    """Writes steps down before they run, and keeps them until they are finished."""
-
-    def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
-        """Execute calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
-
-        `OpenSaga` answers its record. `RecordStep` answers None; `DecidedOtherwise`, `Superseded` or
-        `TransactionClosed` if the transaction is not open under its owner: then nothing may run. `Settle` answers the
-        final decision, as `BranchStore.write` does. The others answer whether anything changed: a superseded driver
-        changes nothing, and a step moves only by its lifecycle.
-        """
-
-    def of(self, txid: int) -> Sequence[StepRecord]:
-        """Return the steps of a transaction, in the order of their start."""
-
-    def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
-        """Return the steps of many transactions in one query; those without steps are left out."""
-
-    def claim(
-        self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None
-    ) -> Sequence[ClaimedSaga]:
-        """Take over, in order, sagas whose driver is gone; each gets a new owner.
-
-        A saga is claimed when its lease has run out, unless it is open and belongs to a run (R5); an open one also when
-        something that it reserved has expired. Stalled ones are left alone. The steps of a rolled back one are to be
-        compensated. Leases may be shorter by a third, so that the sagas of one process do not all expire at once.
-        """
-
-    def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
-        """Renew the leases of these transactions, given with their owners or drivers."""
-
-    def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
-        """Return, in order, the unfinished sagas, or one."""
-
-    def counted(self) -> SagaFigures:
-        """Count the unfinished sagas."""
-
-
 NamedBranch = tuple[int, int]
 """A branch by its number and attempt."""
 
@@ -321,95 +225,6 @@ class Entered(NamedTuple):
     amendment: Amendment | None
     enrolled: Sequence[Enrolled]
     steps: Sequence[FlowStep]
-
-
-class FlowLedger(Protocol):
-    """The rows of one locked flow inside one open database transaction."""
-
-    def look(self, txid: int) -> Entered | None:
-        """Return a flow as it is, without a lock."""
-
-    def enter(self, txid: int) -> Entered | None:
-        """Lock a flow as `Ledger.lock` does, and return it; if it is open, show that a process is at work in it."""
-
-    def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
-        """Store what a flow may work in."""
-
-    def enrolled(self, txid: int) -> Sequence[Enrolled]:
-        """Return what a flow may work in, by name."""
-
-    def amend(self, txid: int, amendment: Amendment) -> None:
-        """Store why a transaction record was begun, and what it amends; a repeated call overwrites it."""
-
-    def amendment(self, txid: int) -> Amendment | None:
-        """Return why a transaction record was begun, if that is stored."""
-
-    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
-        """Return every attempt of every step, or of one, in order."""
-
-    def start(self, txid: int, step: FlowStep) -> None:
-        """Write a new attempt; the journal of the previous one is deleted."""
-
-    def close(self, txid: int, step: FlowStep) -> None:
-        """Write how an attempt ended."""
-
-    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Write together that an attempt is done, its journal, and the result of its declared step."""
-
-    def journal(self, txid: int) -> Sequence[Journalled]:
-        """Return the statements of all steps, in the order of the steps."""
-
-    def units(self, txid: int) -> Sequence[FlowUnit]:
-        """Return the units of all lanes, and of main work that was run from the journal."""
-
-    def put(self, txid: int, unit: FlowUnit) -> None:
-        """Store the current state of a unit."""
-
-    def name(self, txid: int, resource: int, attempt: int, *, aux: bool, number: int | None = None) -> int:
-        """Name an attempt of a branch, a new one or the one of that number; return its number."""
-
-    def hold(self, txid: int, branch: NamedBranch, vote: Vote) -> None:
-        """Record that the work of a branch is over, and its vote."""
-
-    def settle(self, txid: int, branches: Sequence[NamedBranch], decision: Decision) -> None:
-        """Decide branches on their own, independently of the flow; finished ones stay as they are."""
-
-    def declare(self, txid: int, step: Start, attempt: int) -> None:
-        """Write what undoes a step before an attempt of it runs: it is used after ROLLBACK.
-
-        It replaces what an earlier attempt declared.
-        """
-
-    def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
-        """Write what became of a declared step; it moves only by its lifecycle."""
-
-    def let_stand(self, txid: int) -> None:
-        """Have the steps of a flow left as they are: what they did stays."""
-
-    def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
-
-        After ROLLBACK, its steps are reserved for this owner for a time.
-        """
-
-    def do_home_work(self, txid: int) -> None:
-        """Execute what is journalled for the home database, in this very transaction.
-
-        `EffectConflict` if a statement fails, or changes another number of rows.
-        """
-
-    def alarm(self, txid: int, number: int, attempt: int) -> bool:
-        """Note that a step holds its locks for too long; return False if that was noted before."""
-
-
-class Flows(Protocol):
-    """What undecided flows hold."""
-
-    def held(self) -> Sequence[HeldLocks]:
-        """Return what is held in each resource, by name."""
-
-    def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
-        """Return steps that hold their locks for longer than their budget and were not reported yet."""
 
 
 @runtime_checkable

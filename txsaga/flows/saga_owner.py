@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -24,8 +25,11 @@ from txsaga.flows.ports import DecisionRequest, Mark, OpenSaga, RecordStep, Sett
 from txsaga.flows.saga_values import ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepRecord, StepState
 from txsaga.messages.decide import DecidedBy
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 PART = 1
 """The part number of a block's one contribution; its attempt is the owner."""

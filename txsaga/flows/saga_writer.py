@@ -8,13 +8,17 @@ next driver, which rolls it back; after a mark that was not written the next dri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
-from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Steps
+from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
+
+if TYPE_CHECKING:
+    from txsaga.flows.steps_store import Steps
 
 
 class SagaWriting:

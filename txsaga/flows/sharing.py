@@ -30,11 +30,12 @@ from txsaga.errors import BrokerClosed, OutcomeUnknown, RolledBack
 from txsaga.flows.journal import is_plain
 from txsaga.flows.journals import waited
 from txsaga.flows.parts import PhaseTwoResult
-from txsaga.flows.ports import BranchStore, BranchVote, DecisionRequest, Joint
+from txsaga.flows.ports import BranchVote, DecisionRequest, Joint
 from txsaga.flows.step_records import Journalled
 
 if TYPE_CHECKING:
     from txsaga.core.kernel import Kernel
+    from txsaga.flows.branches_store import BranchStore
     from txsaga.flows.owner import BlockOwner
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.checkback.heartbeat import AT_WORK
 from txsaga.core import facts
@@ -23,7 +23,7 @@ from txsaga.flows.branch import Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import entered, require_joined
 from txsaga.flows.journal import JournalEntry
-from txsaga.flows.ports import FlowLedger, Start
+from txsaga.flows.ports import Start
 from txsaga.flows.presence import place_of
 from txsaga.flows.step import Left
 from txsaga.flows.step import StepEvent as DeclaredEvent
@@ -42,7 +42,10 @@ from txsaga.flows.step_records import (
     open_unit,
     read_application,
 )
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.flows.flows_store import FlowLedger
+    from txsaga.messages.ledger_store import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

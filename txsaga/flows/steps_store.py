@@ -52,8 +52,8 @@ Kind = TypeVar("Kind")
 Answers = dict[int, Answer | TxSagaError]
 
 
-class PostgresSteps:
-    """Steps of one namespace."""
+class Steps:
+    """Writes steps down before they run, and keeps them until they are finished."""
 
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
@@ -68,7 +68,13 @@ class PostgresSteps:
         )
 
     def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
-        """Execute calls of every kind in one commit, each with its own answer."""
+        """Execute calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
+
+        `OpenSaga` answers its record. `RecordStep` answers None; `DecidedOtherwise`, `Superseded` or
+        `TransactionClosed` if the transaction is not open under its owner: then nothing may run. `Settle` answers the
+        final decision, as `BranchStore.write` does. The others answer whether anything changed: a superseded driver
+        changes nothing, and a step moves only by its lifecycle.
+        """
         lives = [(call, _life_of(call)) for call in calls if isinstance(call, RecordStep | Settle)]
         past = superseded([Owned(call, life.txid, life.owner) for call, life in lives])
         answers = self._written([call for call in calls if id(call) not in past]) | past
@@ -111,19 +117,24 @@ class PostgresSteps:
         return answers
 
     def of(self, txid: int) -> Sequence[StepRecord]:
-        """Return the steps of a transaction."""
+        """Return the steps of a transaction, in the order of their start."""
         with transaction(self._engine) as connection, translating():
             return steps_of(connection, self._s, txid)
 
     def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
-        """Return the steps of many transactions in one query."""
+        """Return the steps of many transactions in one query; those without steps are left out."""
         found = map(step_of, self._rows(sql.OF_ALL, {"txids": list(txids)}))
         return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
 
     def claim(
         self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None
     ) -> Sequence[ClaimedSaga]:
-        """Take over sagas whose driver is gone."""
+        """Take over, in order, sagas whose driver is gone; each gets a new owner.
+
+        A saga is claimed when its lease has run out, unless it is open and belongs to a run (R5); an open one also when
+        something that it reserved has expired. Stalled ones are left alone. The steps of a rolled back one are to be
+        compensated. Leases may be shorter by a third, so that the sagas of one process do not all expire at once.
+        """
         values = {"driver": driver, "limit": limit, "txid": txid, "lease": lease.total_seconds()}
         return [
             ClaimedSaga(row[0], row[1], row[2], None if row[3] is None else Decision(row[3]), row[4])
@@ -131,14 +142,14 @@ class PostgresSteps:
         ]
 
     def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
-        """Renew the leases of these owners, or drivers."""
+        """Renew the leases of these transactions, given with their owners or drivers."""
         txids, owners = ([each[at] for each in held] for at in (0, 1))
         values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
         with by_index(self._engine) as connection, translating():
             connection.execute(text(sql.HOLD.format(s=self._s)), values)
 
     def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
-        """Return the unfinished sagas."""
+        """Return, in order, the unfinished sagas, or one."""
         return [_view(row) for row in self._rows(sql.LISTED, {"limit": limit, "txid": txid})]
 
     def counted(self) -> SagaFigures:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import FRAMES, TxRecord
@@ -23,8 +24,11 @@ from txsaga.lake.gates import Gate, Judged, together
 from txsaga.lake.home_rows import RowsMode, RowsWrite
 from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
 from txsaga.lake.table_writes import Table, TableWrites
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import all_amended
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 FRAMES_OF_STEP = 16
 STEPS_WITH_FRAMES = 128

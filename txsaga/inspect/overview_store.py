@@ -17,7 +17,7 @@ from sqlalchemy import Engine, exists, func, select, text
 
 from txsaga.checkback.doubts_store import remark_of
 from txsaga.checkback.questions import Remark
-from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.log_store import Log
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.flows import ballots_store as ballots
@@ -117,20 +117,20 @@ SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.
  ORDER BY d.txid LIMIT :limit"""
 
 
-class PostgresOverview:
-    """Figures and records for people."""
+class Overview:
+    """Figures and records for people; reading changes nothing, and nothing is decided by them."""
 
-    def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: PostgresLog) -> None:
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: Log) -> None:
         self._engine, self._namespace, self._identity, self._log = engine, namespace, identity, log
         self._schema = f'"{namespace}"'
 
     def undecided(self) -> Undecided:
-        """Count the transactions without a decision."""
+        """Count the transactions without a decision, parked ones included."""
         ((count, parked, oldest, scheduled),) = self._rows(UNDECIDED)
         return Undecided(count=count, parked=parked, oldest=oldest, scheduled=scheduled)
 
     def readings(self) -> Sequence[Reading]:
-        """Return how far each group has read each topic."""
+        """Return how far each consumer group has read each of its topics, by name."""
         leases = {tuple(kind.removeprefix("member:").split("/")): count for kind, count in self._rows(MEMBERS)}
         members = Counter({**leases, **{(group, topic): count for group, topic, count in self._rows(HANDS)}})
         return [
@@ -153,14 +153,14 @@ class PostgresOverview:
         return Dispatch(tick=tick, age=age, waiting=waiting, blocked=tuple(blocked))
 
     def history(self, txid: int) -> Sequence[Audited]:
-        """Return the audit rows of a transaction."""
+        """Return the audit rows of a transaction, oldest first."""
         row = schema.audit.c
         query = select(row.at, row.what, row.who, row.why, row.login).where(row.txid == txid).order_by(row.id)
         with transaction(self._engine) as connection:
             return [Audited(**found) for found in connection.execute(query).mappings()]
 
     def checks(self, txid: int) -> Checks | None:
-        """Return the state of a transaction on the list of doubts."""
+        """Return the state of a transaction on the list of doubts; None if it is not on it."""
         doubt, op = schema.doubt.c, schema.op.c
         query = select(doubt.checks, doubt.check_at, doubt.parked, doubt.remarks).where(
             doubt.txid == txid, ~exists().where(op.txid == txid)
@@ -172,12 +172,12 @@ class PostgresOverview:
         return _checks(*found)
 
     def remarks(self, txid: int) -> Sequence[Remark]:
-        """Return the results of the latest checks of a transaction."""
+        """Return the results of the latest checks of a transaction, oldest first."""
         checks = self.checks(txid)
         return () if checks is None else checks.remarks
 
     def backlogs(self) -> Sequence[Backlog]:
-        """Return what is undecided in each transactional producer group."""
+        """Return what is undecided in each transactional producer group, by name."""
         answers: dict[int, dict[str, int]] = {}
         for group, answer, count in self._rows(ANSWERS):
             answers.setdefault(group, {})[answer] = count
@@ -195,13 +195,13 @@ class PostgresOverview:
         ]
 
     def trace(self, txid: int) -> Trace | None:
-        """Return everything durable about a transaction."""
+        """Return everything durable about a transaction; None for an unknown one."""
         return trace(self._engine, self._namespace, txid, self._log.offset_at)
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
     ) -> Sequence[DoubtView]:
-        """Return undecided entries of the list of doubts."""
+        """Return undecided entries of the list of doubts, by number: parked ones only, of one group, or one."""
         return [
             DoubtView(
                 txid=number,
@@ -218,24 +218,24 @@ class PostgresOverview:
         ]
 
     def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
-        """Return the ballots of open transactions with their votes."""
+        """Return the ballots of open transactions with their votes, by transaction and name."""
         with transaction(self._engine) as connection:
             return ballots.open_ones(connection, limit)
 
     def branches(self) -> Sequence[BranchBacklog]:
-        """Return what is unfinished in each resource."""
+        """Return what is unfinished in each resource that takes part in two-phase commit, by name."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
             for name, undecided, waiting, oldest, heuristics in self._rows(BACKLOG)
         ]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
-        """Return the decisions of transactions."""
+        """Return the decisions of transactions, without the undecided ones."""
         found = self._rows("SELECT txid, decision FROM {s}.op WHERE txid = ANY(:txids)", txids=list(txids))
         return {txid: Decision(decision) for txid, decision in found}
 
     def last_round(self, role: str) -> LastRound | None:
-        """Return who led the last round of a role: its lease ends with it."""
+        """Return who led the last round of a role, and when it ended; None before the first."""
         lease = schema.lease.c
         query = select(lease.holder, func.clock_timestamp() - lease.until).where(
             lease.kind == "round", lease.name == role

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -31,7 +31,9 @@ from txsaga.lake.branch_names import transaction_of
 from txsaga.lake.branches import TableBranches
 from txsaga.lake.storage import Storage, local
 from txsaga.lake.table import TABLE_EFFECT, Swap, TableName, TableWrite
-from txsaga.messages.ports import Ledger, Ledgers
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger, Ledgers
 
 
 def below(storage: Storage, location: str) -> list[str]:

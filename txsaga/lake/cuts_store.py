@@ -16,7 +16,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.log_store import Log
 from txsaga.errors import StoreUnavailable
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
@@ -34,7 +34,7 @@ SELECT t.name, array_agg(q.head ORDER BY q.idx) FROM {s}.topic t JOIN {s}.queue 
 class PostgresCuts:
     """Makes cuts of one namespace."""
 
-    def __init__(self, engine: Engine, log: PostgresLog, namespace: str) -> None:
+    def __init__(self, engine: Engine, log: Log, namespace: str) -> None:
         self._engine, self._log = engine, log
         self._heads, self._pointers = (sql.format(s=f'"{namespace}"') for sql in (HEADS, POINTERS))
 

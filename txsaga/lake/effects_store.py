@@ -39,8 +39,8 @@ SELECT :catalog, :namespace, :name, part, :txid FROM unnest(CAST(:parts AS varch
 TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
 
 
-class PostgresTables:
-    """The effects and pointers of one database transaction."""
+class TableLedger:
+    """Effects of transactions and pointers of tables, inside one open database transaction."""
 
     _connection: Connection
     _schema: str
@@ -51,7 +51,7 @@ class PostgresTables:
         return self._connection
 
     def keep(self, txid: int, kept: Effect) -> None:
-        """Store an effect of the decision."""
+        """Store what the decision of an undecided transaction does in the home database."""
         self._require_undecided(txid)
         payload = {**kept.payload, "part": kept.part, "attempt": kept.attempt}
         last = select(func.coalesce(func.max(effect.c.seq), 0)).where(effect.c.txid == txid).scalar_subquery()
@@ -60,7 +60,7 @@ class PostgresTables:
             self._connection.execute(insert(effect).values(txid=txid, seq=seq, kind=kept.kind, payload=payload))
 
     def effects(self, txid: int) -> Sequence[Effect]:
-        """Return the effects that count: those of winning attempts."""
+        """Return the effects that count, in order: those of the attempts that won their parts (R4)."""
         named = effect.c.payload["part"].as_integer() == part.c.part
         won = effect.c.payload["attempt"].as_integer() == part.c.attempt
         counts = (part.c.txid == effect.c.txid) & named & won
@@ -70,14 +70,14 @@ class PostgresTables:
             return [_effect(row) for row in self._connection.execute(query)]
 
     def pointer(self, name: TableName) -> str | None:
-        """Return the location of a table's newest metadata."""
+        """Return the location of a table's newest metadata; None if there is no such table."""
         query = select(pointer.c.metadata_location).where(*_at(name))
         with translating():
             found: str | None = self._connection.execute(query).scalar()
         return found
 
     def swap(self, swaps: Sequence[Swap]) -> None:
-        """Move pointers, in the order of their names."""
+        """Move pointers, each from its expected metadata; raise `PointerMoved` if one has another."""
         for swap in sorted(swaps, key=lambda each: each.name):
             with translating():
                 moved = self._create(swap) if swap.old is None else self._move(swap)
@@ -85,7 +85,10 @@ class PostgresTables:
                 raise PointerMoved(f"table {swap.name} leads elsewhere than to {swap.old or 'nowhere'}")
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
-        """Reserve parts of a table for this transaction to overwrite; return the holder if one is taken."""
+        """Reserve parts of a table for this undecided transaction to overwrite ('' is the whole table).
+
+        Return the undecided transaction that holds one of them, or None if they are now ours.
+        """
         self._require_undecided(txid)
         values = {**name._asdict(), "name": name.table, "parts": list(parts), "txid": txid}
         with translating():

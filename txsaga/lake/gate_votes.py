@@ -7,10 +7,15 @@ recorded. A no is raised where the rows are staged, and it is final: a caller th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.flows.ballot import Result
 from txsaga.lake.gates import Gate, Judged, Subject
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 GATE = "make one with txsaga.gate.expect(suite)"
 

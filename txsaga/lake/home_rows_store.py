@@ -20,11 +20,10 @@ from txsaga.lake import staging_tables
 from txsaga.lake.home_rows import RowsWay, RowsWrite
 from txsaga.lake.jdbc import jdbc_address
 from txsaga.lake.table import Effect
-from txsaga.messages.ledger_store import PostgresLedger
-from txsaga.messages.ports import Ledger
+from txsaga.messages.ledger_store import Ledger
 from txsaga.store.connection import transaction as begun
 from txsaga.store.partitions import is_dropped
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.arrow_rows"}
 """The modules that write rows of another library into a table, by that library's package."""
@@ -61,7 +60,7 @@ class Placing:
 
     def apply(self, ledger: Ledger) -> None:
         """Move the rows in the decision's transaction."""
-        assert isinstance(ledger, PostgresLedger)
+        assert isinstance(ledger, Ledger)
         for write in self._writes:
             staging_tables.place(ledger.connection, write)
         staging_tables.require_kept(ledger.connection, [write.target for write in self._writes])
@@ -76,7 +75,7 @@ class Placing:
 class PostgresHomeRows:
     """Stages rows and makes them ready: the port `HomeRows`, and the home effect of rows."""
 
-    def __init__(self, store: PostgresStore, *, tcp: Callable[[], URL]) -> None:
+    def __init__(self, store: Store, *, tcp: Callable[[], URL]) -> None:
         self._store, self._tcp = store, tcp
 
     def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:

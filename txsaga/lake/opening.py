@@ -27,7 +27,7 @@ from txsaga.lake.ports import BranchWriter, TablePlace, TableStaging
 from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TableWrite, read_name
 from txsaga.messages.effects import Ready
 from txsaga.store.connection import transaction
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 if TYPE_CHECKING:
     from txsaga.lake.branches import TableBranches
@@ -51,7 +51,7 @@ class LakeOpener:
 
     def __init__(
         self,
-        store: PostgresStore,
+        store: Store,
         *,
         catalog: str,
         warehouse: str | Callable[[], str],
@@ -265,7 +265,7 @@ class LakeOpener:
         return turn
 
 
-def reachable(store: PostgresStore, settings: Settings) -> URL:
+def reachable(store: Store, settings: Settings) -> URL:
     """Return an address of the home database for Java programs: TCP, not a socket."""
     url = store.engine.url
     if url.host and not url.host.startswith("/"):
@@ -284,7 +284,7 @@ def branch_writer(session: object, load: Callable[[str, str], Any]) -> BranchWri
 
 
 def open_lake(
-    store: PostgresStore,
+    store: Store,
     settings: Settings,
     warehouse: str | Path | None,
     *,

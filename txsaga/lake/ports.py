@@ -11,31 +11,9 @@ from typing import NamedTuple, Protocol
 
 from txsaga.lake.cut import TableReader
 from txsaga.lake.gates import Subject
-from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TableWrite, WriteMode
+from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
 
 NO_TIME = timedelta(0)
-
-
-class TableLedger(Protocol):
-    """Effects of transactions and pointers of tables, inside one open database transaction."""
-
-    def keep(self, txid: int, effect: Effect) -> None:
-        """Store what the decision of an undecided transaction does in the home database."""
-
-    def effects(self, txid: int) -> Sequence[Effect]:
-        """Return the effects that count, in order: those of the attempts that won their parts (R4)."""
-
-    def pointer(self, name: TableName) -> str | None:
-        """Return the location of a table's newest metadata; None if there is no such table."""
-
-    def swap(self, swaps: Sequence[Swap]) -> None:
-        """Move pointers, each from its expected metadata; raise `PointerMoved` if one has another."""
-
-    def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
-        """Reserve parts of a table for this undecided transaction to overwrite ('' is the whole table).
-
-        Return the undecided transaction that holds one of them, or None if they are now ours.
-        """
 
 
 class TablePlace(NamedTuple):

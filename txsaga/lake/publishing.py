@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -24,7 +24,10 @@ from txsaga.lake.metadata import Draft, Metadata
 from txsaga.lake.overwriting import REMEDY, Replaced, replaced
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import Effect, Swap, TableName, TableWrite, WriteMode
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 Pointers = Callable[[Sequence[TableName]], Mapping[TableName, str]]
 Turn = Callable[[Sequence[TableName]], ExitStack]

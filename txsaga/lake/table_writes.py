@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakMethod
 
 from txsaga.core import facts
@@ -40,8 +40,10 @@ from txsaga.lake.table import (
     TableWrite,
     WriteMode,
 )
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 
 class HomeTable:

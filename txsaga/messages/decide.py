@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -38,7 +39,10 @@ from txsaga.flows.ballot import require_carried
 from txsaga.flows.step_records import HOME
 from txsaga.lake.table import Effect
 from txsaga.messages.effects import Effects, HomeEffect, PreparedEffects
-from txsaga.messages.ports import Ledger, Ledgers
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger, Ledgers
+
 
 EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
 

@@ -9,13 +9,15 @@ here leaves files that are never read; the next decider makes its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.errors import InDoubt, PointerMoved
 from txsaga.lake.table import Effect
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 
 class Ready(Protocol):

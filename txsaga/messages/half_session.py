@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.core.records import DecisionOutcome, End, Half, Receipt
+from txsaga.core.records import DecisionOutcome, End, Half, HalvesWritten, Receipt
 from txsaga.core.retry import PATIENCE
 from txsaga.errors import (
     EndRefused,
@@ -30,7 +30,6 @@ from txsaga.errors import (
 )
 from txsaga.messages.batch import CallKind, HotBatch, kind_of, standing
 from txsaga.messages.hot_statements import Hot
-from txsaga.messages.ports import HalvesWritten
 from txsaga.store import schema
 from txsaga.store.pipeline import PipelineConnection, until_answered
 from txsaga.store.values import int4, uuid

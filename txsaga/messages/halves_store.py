@@ -15,12 +15,11 @@ from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
 from txsaga.core.decision import Decision
 from txsaga.core.identity import HalfId, StoreId
-from txsaga.core.records import Content, End, Half, HalfView
+from txsaga.core.records import Content, End, Half, HalfView, HalvesWritten
 from txsaga.core.retry import PATIENCE
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.messages.half_session import HalfSession
 from txsaga.messages.hot_statements import Hot
-from txsaga.messages.ports import HalfStore, HalvesWritten
 from txsaga.store import schema
 from txsaga.store.connection import by_index, transaction
 from txsaga.store.pipeline import Pool
@@ -30,22 +29,32 @@ SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n,
 """Columns of a half to read: never the body, which may be megabytes."""
 
 
-class PostgresHalves(HalfStore):
-    """Batches, each with exclusive use of a session."""
+class HalfStore:
+    """Stores and decides many transactions in one durable step.
+
+    If a batch raises, nothing was stored; the store has verified that by reading back.
+    """
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
         self._sessions = Pool(lambda: HalfSession(engine, hot, identity, patience))
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        """Store halves and write decisions; the first durable decision is final."""
+        """Store halves in the given order, plain ones together with their COMMIT, and write decisions.
+
+        A half with `due` goes on the schedule, undecided; a ROLLBACK that `recalls` removes it.
+
+        A half is durable and invisible when this returns. The first durable decision is final. Refused (an error in
+        its position, nothing changed): an end of a half that does not exist or that belongs to another group or a
+        keyed transaction, a wrong token, an ordinary end after the message's own immunity.
+        """
         if not halves and not ends:
             return HalvesWritten([], [])
         with self._sessions.taken() as session:
             return session.write(halves, ends)
 
     def views(self, txid: int) -> Sequence[HalfView]:
-        """Return the stored halves of a transaction."""
+        """Return the stored halves of a transaction; none for an unknown one."""
         return list(self.views_of([txid]).get(txid, ()))
 
     def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
@@ -68,7 +77,7 @@ class PostgresHalves(HalfStore):
         return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
 
     def contents(self, txid: int) -> Sequence[Content]:
-        """Return what a transaction would deliver."""
+        """Return what a transaction would deliver: its halves; for a keyed one, those of the attempts that count."""
         with transaction(self._engine) as connection:
             rows = connection.exec_driver_sql(self._hot.contents, {"txid": txid})
             return [Content(topic, bytes(body)) for topic, body in rows]

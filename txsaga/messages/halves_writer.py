@@ -10,13 +10,17 @@ answer, and a half stays invisible until the check decides it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import NOT_SAFE, ReplyCode
-from txsaga.core.records import DecisionOutcome, End, Half, Receipt
+from txsaga.core.records import DecisionOutcome, End, Half, HalvesWritten, Receipt
 from txsaga.errors import TxSagaError
-from txsaga.messages.ports import HalfStore, HalvesWritten
+
+if TYPE_CHECKING:
+    from txsaga.messages.halves_store import HalfStore
+
 
 Write = Half | End
 Answer = Receipt | DecisionOutcome

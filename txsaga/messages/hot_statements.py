@@ -53,6 +53,12 @@ class StatementForm(NamedTuple):
         return self.one if count == 1 else self.many
 
 
+# A message sent within the caller's own transaction is decided where it is stored.
+SEND_JOINED = """
+WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
+           VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
+
 TOKEN = """sha256((SELECT token_outer FROM {s}.store)
     || sha256((SELECT token_inner FROM {s}.store) || int4send({group}) || int8send({txid})))"""
 # The same for one row, with a single read of the keys.

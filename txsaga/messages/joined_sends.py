@@ -26,14 +26,11 @@ from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
 from txsaga.messages.half import as_message
+from txsaga.messages.hot_statements import SEND_JOINED
 from txsaga.messages.message_buffer import Outbox
 from txsaga.store import founding
 from txsaga.store.connection import translated, translating
 
-SEND = """
-WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
-           VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
-INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
 # The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
 DURABLE = (
     ", CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
@@ -166,6 +163,6 @@ class _Statement(NamedTuple):
 
 @cache
 def _send(namespace: str, owner: bool, group: int) -> _Statement:
-    schema, sql = f'"{namespace}"', SEND + DURABLE if owner else CALL
+    schema, sql = f'"{namespace}"', SEND_JOINED + DURABLE if owner else CALL
     one = sql.format(s=schema, pgroup=group, qid="%s", n=1, body="%b")
     return _Statement(one.encode(), text(sql.format(s=schema, pgroup=":pgroup", qid=":qid", n=":n", body=":body")))

@@ -49,10 +49,10 @@ from txsaga.flows import branches_store as naming
 from txsaga.flows import steps_store as steps
 from txsaga.flows.ballot import Ballot, CastVote, Polled
 from txsaga.flows.flow_statements import FlowRounds, life_of
-from txsaga.flows.flows_store import PostgresFlowLedger
+from txsaga.flows.flows_store import FlowLedger
 from txsaga.flows.ports import BranchVote
 from txsaga.flows.step import StepEvent
-from txsaga.lake.effects_store import PostgresTables
+from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
 from txsaga.store import schema
 from txsaga.store.connection import transaction, translating
@@ -94,7 +94,7 @@ UNLISTED = unlisting(
 )
 
 
-class PostgresLedgers:
+class Ledgers:
     """Opens database transactions on the rows of keyed transactions."""
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
@@ -106,18 +106,21 @@ class PostgresLedgers:
         )
 
     @contextmanager
-    def open(self) -> Iterator[PostgresLedger]:
-        """Open a database transaction."""
+    def open(self) -> Iterator[Ledger]:
+        """Open a database transaction; `OutcomeUnknown` if its COMMIT was not answered."""
         with transaction(self._engine) as connection:
-            ledger = PostgresLedger(connection, self._schema, self._token, self._unlist)
-            ledger.flows = PostgresFlowLedger(connection, self._rounds, ledger.lock)
+            ledger = Ledger(connection, self._schema, self._token, self._unlist)
+            ledger.flows = FlowLedger(connection, self._rounds, ledger.lock)
             yield ledger
 
 
-class PostgresLedger(PostgresTables):
-    """The rows of keyed transactions inside one database transaction."""
+class Ledger(TableLedger):
+    """The rows of keyed transactions inside one open database transaction.
 
-    flows: PostgresFlowLedger
+    A ledger never commits by itself: the end of its `with` block commits, and an exception rolls everything back.
+    """
+
+    flows: FlowLedger
 
     def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
         self._connection, self._schema, self._unlist = connection, schema, unlist
@@ -125,25 +128,25 @@ class PostgresLedger(PostgresTables):
         self._taking = ~select(store.c.rejecting).scalar_subquery()
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
-        """Return the newest record of a key, or the newest before an epoch, locked."""
+        """Return the newest record of a key, or the newest before an epoch, locked until the block ends."""
         query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
         if before is not None:
             query = query.where(tx.c.epoch < before)
         return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
 
     def sees(self, group: int) -> bool:
-        """Return whether row security shows the transactions of a group."""
+        """Return whether this login sees the transactions of a group; if not, one it does not find may exist."""
         mine = f"{self._schema}.everywhere() OR {self._schema}.mine(:group)"
         shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
         with translating():
             return bool(self._connection.execute(shown, {"group": group}).scalar())
 
     def lock(self, txid: int) -> TxRecord | None:
-        """Return a record, locked FOR UPDATE."""
+        """Return a record, locked exclusively until the block ends."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx))
 
     def share(self, txid: int) -> TxRecord | None:
-        """Return a record, locked FOR SHARE."""
+        """Return a record, locked against its decision until the block ends (R3)."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
     def create(
@@ -155,7 +158,11 @@ class PostgresLedger(PostgresTables):
         coordinator: UUID | None = None,
         lease: timedelta | None = None,
     ) -> TxRecord | None:
-        """Open a record with a new number."""
+        """Open a record with a new number; None if another process opened that epoch first.
+
+        With a coordinator it is a branch of that store's transaction, and its key is the branch's name. With a lease it
+        is a flow: it has no single owner, and stays open that long without a sign of life from any process.
+        """
         fresh: dict[str, ColumnElement[Any]] = {
             "txid": schema.tx_seq.next_value(),
             "pgroup": literal(group),
@@ -180,12 +187,15 @@ class PostgresLedger(PostgresTables):
         return self.lock(txid)
 
     def release(self, txid: int) -> None:
-        """Detach a branch from its coordinator."""
+        """Detach a locked branch from its coordinator."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
 
     def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner number of a locked, ACTIVE record."""
+        """Raise the owner number of a locked, ACTIVE record and return the record.
+
+        Consumed offsets and late-body slots of the previous owner are dropped: that attempt does not count (R4).
+        """
         statement = (
             update(tx)
             .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value, self._taking)
@@ -209,13 +219,13 @@ class PostgresLedger(PostgresTables):
         return life
 
     def touch(self, txid: int) -> None:
-        """Record that the owner of a locked record is alive."""
+        """Record that the owner of a locked record is alive, which removes it from the doubts."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
             self._connection.execute(self._unlist, {"txid": txid})
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
-        """Change the state of a record, guarded by the states that allow the event."""
+        """Change the state of a record; `IllegalTransition` if the lifecycle table forbids it."""
         allowed = TRANSACTION.sources(event)
         (target,) = {TRANSACTION.moves[state, event] for state in allowed}
         values: dict[str, object] = {"state": target.value, "touched": func.clock_timestamp()}
@@ -229,7 +239,7 @@ class PostgresLedger(PostgresTables):
             TRANSACTION.after(life.state, event)
 
     def add(self, life: TxRecord, part: int, rows: Sequence[Row]) -> None:
-        """Add halves under (part, owner)."""
+        """Add halves under (part, the record's owner)."""
         self._require_undecided(life.txid)
         common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
         values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
@@ -237,7 +247,7 @@ class PostgresLedger(PostgresTables):
             self._connection.execute(insert(half), values)
 
     def win(self, txid: int, part: int, attempt: int) -> None:
-        """Record which attempt of a part counts."""
+        """Record which attempt of a part counts (R4)."""
         statement = upsert(schema.part).values(txid=txid, part=part, attempt=attempt)
         with translating():
             self._connection.execute(
@@ -245,14 +255,14 @@ class PostgresLedger(PostgresTables):
             )
 
     def copy(self, txid: int, life: TxRecord) -> int:
-        """Copy another transaction's halves that count."""
+        """Copy another transaction's counting halves (R4) to a record whose owner wins their parts; return how many."""
         sql = text(COPY.format(s=self._schema))
         values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
         with translating():
             return int(self._connection.execute(sql, values).scalar_one())
 
     def tie(self, txid: int, replay: int) -> bool:
-        """Link a transaction to its replay; the primary key of `effect` admits only one."""
+        """Link a transaction to its replay, permanently; False if it is already linked to another."""
         with translating():
             rows = self._connection.execute(text(TIE.format(s=self._schema)), {"old": txid, "new": replay})
             return len(rows.all()) == 2
@@ -265,36 +275,39 @@ class PostgresLedger(PostgresTables):
         return found
 
     def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
-        """Record a branch for each resource."""
+        """Record a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
+
+        A unit of an auxiliary lane gets a new number each time.
+        """
         return naming.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
-        """Record what branches voted."""
+        """Record what branches voted, in the ledger block of the decision that names them."""
         naming.elect(self._connection, txid, votes)
 
     def call(self, txid: int, ballot: Ballot) -> None:
-        """Open a ballot."""
+        """Open a ballot on a locked record; repeating it changes nothing, a different one of its name is refused."""
         ballots.call(self._connection, txid, ballot)
 
     def cast(self, txid: int, ballot: str, cast: CastVote) -> bool:
-        """Cast a vote."""
+        """Cast a vote on a locked record; False if that voter already voted."""
         return ballots.cast(self._connection, txid, ballot, cast)
 
     def ballots(self, txid: int) -> Sequence[Polled]:
-        """Return the ballots of a transaction."""
+        """Return the ballots of a transaction and their votes."""
         return ballots.polled(self._connection, txid)
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
-        """Delete a branch whose outcome contradicts its decision."""
+        """Delete a branch whose outcome contradicts its decision; return whether it was one."""
         return naming.forget(self._connection, txid, number, attempt)
 
     def compensates(self, txid: int) -> bool:
-        """Return whether a transaction still has something to undo."""
+        """Return whether a rolled back transaction still has something to undo (R6)."""
         with translating():
             return steps.compensates(self._connection, self._schema, txid)
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
-        """Change the state of a step by hand."""
+        """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""
         with translating():
             return steps.move(self._connection, self._schema, txid, number, event, kept(why))
 
@@ -318,18 +331,29 @@ class PostgresLedger(PostgresTables):
         return [LateSlot(txid=txid, slot=row.seq, **row.payload) for row in rows]
 
     def intend(self, intent: Intent, member: str) -> None:
-        """Bind offsets of a claimed queue to a transaction."""
+        """Bind offsets of a claimed queue to a transaction; repeating the last ones is not an error.
+
+        `LeaseLost` if the claim is not the member's, or does not start at the cursor's offset.
+        """
         self._require_undecided(intent.txid)
         intents.bind(self._connection, intent, member)
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
-        """Bind the open messages of a claim to a transaction."""
+        """Bind the open messages of a claim to a transaction: only its decision ends the claim on them.
+
+        COMMIT acknowledges them for their group; ROLLBACK redelivers them after `retry`, counted as an attempt. If
+        any of them is lost, raise `ClaimLost` and bind none.
+        """
         self._require_undecided(txid)
         with translating():
             claim_ends.bind(self._connection, self._schema, claim, txid, retry)
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
-        """Move the cursors of a transaction's intents and end the intents."""
+        """Move the cursors of a transaction's intents (on COMMIT), end its intents and the claims bound to it.
+
+        A redelivered message keeps the reason of the rollback in its history.
+        `EffectConflict` if a cursor is not at the start of its intent.
+        """
         bound, claims = self._consumed(txid)
         with translating():
             if bound:
@@ -339,7 +363,10 @@ class PostgresLedger(PostgresTables):
                 claim_ends.decided(self._connection, self._schema, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
-        """Write a decision, unless there is one already."""
+        """Write a decision and remove the transaction from the list of doubts; False if it is already decided.
+
+        Also for plain halves, if an audit row must be written with it; a keyed transaction must be locked.
+        """
         values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
         with translating():
             statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
@@ -348,7 +375,7 @@ class PostgresLedger(PostgresTables):
         return won
 
     def due(self, txid: int) -> bool:
-        """Return whether a transaction is on the list of doubts and due for a check."""
+        """Return whether a transaction is on the list of doubts and due for a check: no owner was active since."""
         doubt = schema.doubt.c
         now = func.clock_timestamp()
         waits = exists().where(tx.c.txid == txid, tx.c.touched + func.make_interval(0, 0, 0, 0, 0, 0, tx.c.lease) > now)
@@ -357,7 +384,7 @@ class PostgresLedger(PostgresTables):
             return bool(self._connection.execute(select(listed)).scalar())
 
     def park(self, txid: int, why: str) -> None:
-        """Stop checking a transaction."""
+        """Stop checking a transaction; it stays listed, with the reason."""
         doubt = schema.doubt
         keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(kept(why))).where(tx.c.txid == txid)
         plain = select(half.c.txid, half.c.pgroup, literal(False), literal(kept(why))).where(
@@ -370,7 +397,7 @@ class PostgresLedger(PostgresTables):
                 self._connection.execute(parking)
 
     def resume(self, txid: int) -> bool:
-        """Check a parked transaction again."""
+        """Check a parked transaction again, with its checks counted from 0; False if it is not parked."""
         doubt = schema.doubt
         statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
         now = func.clock_timestamp()
@@ -378,12 +405,12 @@ class PostgresLedger(PostgresTables):
         return self._count(statement.values(**fresh)) == 1
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
-        """Write an audit row."""
+        """Write an audit row in the same transaction."""
         with translating():
             self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
 
     def standing(self, txid: int) -> Decision | None:
-        """Return the final decision."""
+        """Return the final decision of any transaction, plain or keyed."""
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)

@@ -28,7 +28,7 @@ topic, queue, group, resource, store = (
 )
 
 
-class PostgresRegistry:
+class Registry:
     """The registrations of one namespace."""
 
     def __init__(self, engine: Engine, identity: StoreId, *, owner: bool = True) -> None:
@@ -54,13 +54,13 @@ class PostgresRegistry:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that the store belongs to."""
+        """The cluster that the store belongs to, if one is set."""
         with transaction(self._engine) as connection:
             name: str | None = connection.execute(select(store.c.cluster)).scalar()
         return name
 
     def join_cluster(self, name: str | None) -> None:
-        """Set the cluster that the store belongs to."""
+        """Set the cluster that the store belongs to; None for none."""
         with transaction(self._engine) as connection:
             connection.execute(update(store).values(cluster=name))
 
@@ -72,7 +72,7 @@ class PostgresRegistry:
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Create a topic, or return the existing identical one."""
+        """Create a topic; repeating it is not an error, other settings raise `TopicExists`."""
         values = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
         with transaction(self._engine) as connection:
             # One creator at a time, so that the queues of a topic have no gaps.
@@ -90,14 +90,14 @@ class PostgresRegistry:
         return have
 
     def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
-        """Change a topic's retention time or size."""
+        """Change a topic's retention time or size; `UnknownTopic` if it does not exist."""
         values = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
         with transaction(self._engine) as connection:
             connection.execute(update(topic).where(topic.c.name == name).values(**values))
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic."""
+        """Return a topic, or raise `UnknownTopic`."""
         with transaction(self._engine) as connection:
             found = _topics(connection, name)
         if not found:
@@ -105,12 +105,12 @@ class PostgresRegistry:
         return found[0]
 
     def topics(self) -> Sequence[Topic]:
-        """Return all topics."""
+        """Return all topics by name."""
         with transaction(self._engine) as connection:
             return _topics(connection, None)
 
     def group(self, name: str, *, transactional: bool) -> Group:
-        """Register a producer group."""
+        """Register a producer group; `GroupKindMismatch` if it exists with the other kind."""
         with transaction(self._engine) as connection:
             statement = insert(group).values(name=name, transactional=transactional, **self._registered)
             connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
@@ -138,7 +138,10 @@ class PostgresRegistry:
             return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
-        """Override check-back settings for a producer group; None removes an override."""
+        """Override check-back settings for a producer group; None removes an override.
+
+        `UnknownProducerGroup` if it is not registered.
+        """
         said = func.jsonb_strip_nulls(group.c.checks.op("||")(literal(dict(changes), JSONB)))
         with transaction(self._engine) as connection:
             statement = update(group).where(group.c.name == name).values(checks=said).returning(group)
@@ -159,7 +162,7 @@ class PostgresRegistry:
         return RegisteredResource(id=row.id, name=row.name, database=row.database, enlisted=row.enlisted)
 
     def enlist(self, id: int) -> None:
-        """Record that branches may be prepared in a resource."""
+        """Record that branches may be prepared in a resource: recovery scans it from now on."""
         with transaction(self._engine) as connection:
             connection.execute(update(resource).where(resource.c.id == id, ~resource.c.enlisted).values(enlisted=True))
 

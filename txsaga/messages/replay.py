@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -28,8 +28,11 @@ from txsaga.core.validation import validate_key
 from txsaga.errors import AlreadyCommitted, ConfigError, InDoubt, TransactionError, UnknownTransaction
 from txsaga.inspect.trace import SentMessages, Trace
 from txsaga.messages.decide import DecidedBy
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import amended
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 REPLAY, REPLAYED = "REPLAY", "REPLAYED"
 """The events in the audit rows of the new and of the old transaction."""

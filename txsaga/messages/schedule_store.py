@@ -39,7 +39,7 @@ WITH due AS MATERIALIZED (
 SELECT count(*) FROM d"""
 
 
-class PostgresSchedule:
+class Schedule:
     """The schedule of one namespace."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
@@ -47,7 +47,12 @@ class PostgresSchedule:
         self._commit_due = COMMIT_DUE.format(s=f'"{namespace}"').strip()
 
     def commit_due(self, limit: int) -> int:
-        """Commit up to `limit` due messages."""
+        """Commit up to `limit` due messages; return how many left the schedule.
+
+        Later ticks assign their offsets, in each queue in due order, whatever order they were sent in. The first
+        decision is final: an already decided message only leaves the schedule. Return 0 if nothing is due, or if
+        another process is doing it.
+        """
         with self._line.lock:
             try:
                 ((count,),) = self._line.execute(self._commit_due, {"limit": limit})

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import count
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -29,7 +30,10 @@ from txsaga.core.topic import (
 )
 from txsaga.core.validation import validate
 from txsaga.errors import UnknownTopic
-from txsaga.messages.ports import Registry
+
+if TYPE_CHECKING:
+    from txsaga.messages.registry_store import Registry
+
 
 logger = logging.getLogger("txsaga")
 

@@ -9,6 +9,7 @@ attempt before it would both be delivered.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -26,7 +27,9 @@ from txsaga.errors import (
     TransactionClosed,
     UnknownTransaction,
 )
-from txsaga.messages.ports import Ledger
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 
 class TxRecords:

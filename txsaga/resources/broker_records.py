@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from txsaga.core import facts
@@ -21,8 +22,11 @@ from txsaga.core.retry import patiently
 from txsaga.errors import DuplicateBranch, OutcomeUnknown, ProtocolError, RightsMissing
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.messages.decide import DecidedBy
-from txsaga.messages.ports import Ledger
 from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
 
 PART = 1
 """A branch is one contribution; its attempt is part of its name."""

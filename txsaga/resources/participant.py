@@ -21,7 +21,7 @@ from txsaga.resources.capabilities import Capabilities
 
 if TYPE_CHECKING:
     from txsaga.core.identity import StoreId
-from txsaga.resources.reservations import Reservations
+    from txsaga.resources.reservations_store import Reservations
 from txsaga.store.right import Right
 
 Over = Callable[[Sequence[BranchId]], Collection[BranchId]]

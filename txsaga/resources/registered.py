@@ -8,11 +8,13 @@ reveals it, and nothing is finished there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from txsaga.core.store import Store
 from txsaga.errors import ConfigError
 from txsaga.resources.participant import Enlistable, Participant
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
 
 
 class Participants:

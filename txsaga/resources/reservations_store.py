@@ -33,21 +33,21 @@ SETTLED = {
 Answer = TypeVar("Answer")
 
 
-class PostgresReservations:
+class Reservations:
     """Reservations of one namespace."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def begin(self, branch: BranchId, resource: str, arguments: Mapping[str, object]) -> bool:
-        """Store the arguments of a try before it runs."""
+        """Store the arguments of a try before it runs; False if the branch is known: tried before, or closed."""
         row = _row(branch, resource, ReservationState.OPEN, arguments)
         fresh = insert(reservation).values(**row).on_conflict_do_nothing().returning(reservation.c.gid)
         with transaction(self._engine) as connection:  # never retried: a try that may have run is not run again
             return connection.execute(fresh).scalar() is not None
 
     def hold(self, branch: BranchId) -> bool:
-        """Record that the try is done."""
+        """Record that the try is done; repeating this is no error. False if it is closed, or was never begun."""
         held = update(reservation).where(_is(branch), reservation.c.state.in_(OPEN))
         held = held.values(state=ReservationState.HELD, tried=True)
         return self._done(lambda connection: connection.execute(held).rowcount == 1)
@@ -58,7 +58,10 @@ class PostgresReservations:
             return _found(connection, branch)
 
     def shut(self, branch: BranchId, resource: str) -> Reservation:
-        """Close a reservation to later tries and yes votes."""
+        """Close a reservation to later tries and yes votes, unless it is confirmed; return it as it is now.
+
+        One that was never begun is cancelled at once, and stays so: a late try is refused.
+        """
         fresh = insert(reservation).values(**_row(branch, resource, ReservationState.CANCELLED, {}))
         shut = update(reservation).where(_is(branch), reservation.c.state.in_(OPEN))
 
@@ -72,13 +75,13 @@ class PostgresReservations:
         return self._done(step)
 
     def settle(self, branch: BranchId, decision: Decision) -> None:
-        """Record that a held one is confirmed, or a closed one is cancelled."""
+        """Record that a held one is confirmed, or a closed one is cancelled; repeating this is no error."""
         source, target = SETTLED[decision]
         settled = update(reservation).where(_is(branch), reservation.c.state == source).values(state=target)
         self._done(lambda connection: connection.execute(settled).close())
 
     def held(self, resource: str, store: str) -> Sequence[BranchId]:
-        """Return, in order, what a resource holds for a store."""
+        """Return, in order, what a resource holds, or still has to cancel, for the store with this uuid."""
         waiting = select(reservation.c.gid).where(reservation.c.resource == resource, reservation.c.state.in_(WAITING))
         with transaction(self._engine) as connection:
             found = [BranchId.parse(gid) for gid in connection.execute(waiting).scalars()]

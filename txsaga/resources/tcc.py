@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable, iscoroutine
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid5
 
 from txsaga.core.arguments import check_function
@@ -33,8 +33,11 @@ from txsaga.errors import (
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, HomeStore, Over
-from txsaga.resources.reservations import Reservation, Reservations, ReservationState
+from txsaga.resources.reservations import Reservation, ReservationState
 from txsaga.store.right import Right
+
+if TYPE_CHECKING:
+    from txsaga.resources.reservations_store import Reservations
 
 
 class Calls(Protocol):

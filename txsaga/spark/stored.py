@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +20,14 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import LogEntry, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
-from txsaga.messages.ports import Ledger, Ledgers
 from txsaga.messages.topics import Topics
 from txsaga.spark import chunks as arrow
 from txsaga.spark.chunks import RowLayout, together
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger, Ledgers
+
 
 ENTRIES = 64
 """The number of chunks that are read at a time."""
@@ -70,9 +74,9 @@ class Contribution:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[PostgresStore]:
+def opened(url: str) -> Iterator[Store]:
     """Open the store within a block."""
-    store = PostgresStore.open(url)
+    store = Store.open(url)
     try:
         yield store
     finally:

@@ -16,7 +16,7 @@ from txsaga.errors import RightsMissing, StoreUnavailable, TxSagaError
 from txsaga.store import doctor_server, doctor_store, founding, migrate
 from txsaga.store.connection import NETWORK, make_engine, parse_url, transaction, translating
 from txsaga.store.finding import Finding, Severity, error, ok, warning
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 NEEDED = ("connection", "pooler", "schema", "identity", "store")
 """If one of these fails, no program can open the store."""
@@ -57,7 +57,7 @@ def _examined(url: str, plain: Engine, ours: Engine, namespace: str) -> Iterator
 
 def _state(url: str) -> Iterator[Finding]:
     try:
-        store = PostgresStore.open(url)
+        store = Store.open(url)
     except TxSagaError as failure:
         yield _failed("store", failure)
         return

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from txsaga.consume import ticks
 from txsaga.store.connection import transaction
 from txsaga.store.finding import Finding, error, ok
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 RECENT = 200_000
 """Messages, and transaction numbers, that are checked: a second for all of them."""
@@ -41,7 +41,7 @@ SELECT o.txid, o.decision, (SELECT pgroup FROM {{s}}.half h WHERE h.txid = o.txi
  ORDER BY o.txid LIMIT 1000"""
 
 
-def blocked(store: PostgresStore) -> Finding:
+def blocked(store: Store) -> Finding:
     """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
     found, s = _rows(store, ticks.BLOCKED)
     if not found:
@@ -50,7 +50,7 @@ def blocked(store: PostgresStore) -> Finding:
     return error("log", f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
 
 
-def undecided(store: PostgresStore) -> Finding:
+def undecided(store: Store) -> Finding:
     """Find messages that have offsets but were not committed."""
     found, s = _rows(store, UNDECIDED)
     if not found:
@@ -75,7 +75,7 @@ def _moved(s: str, txid: object, keyed: object) -> str:
     return f"; UPDATE {s}.tx SET state = 'committed' WHERE txid = {txid}" if keyed else ""
 
 
-def unowned(store: PostgresStore) -> Finding:
+def unowned(store: Store) -> Finding:
     """Find decisions of keyed transactions whose row of tx is gone: their key is free again."""
     found, s = _rows(store, UNOWNED)
     if not found:
@@ -90,7 +90,7 @@ def unowned(store: PostgresStore) -> Finding:
     )
 
 
-def _rows(store: PostgresStore, sql: str) -> tuple[list[tuple[object, ...]], str]:
+def _rows(store: Store, sql: str) -> tuple[list[tuple[object, ...]], str]:
     s = f'"{store.namespace}"'
     with transaction(store.engine) as connection:
         return [tuple(row) for row in connection.execute(text(sql.format(s=s)), {"recent": RECENT})], s
@@ -100,4 +100,4 @@ def _more(found: list[tuple[object, ...]]) -> str:
     return f", and {len(found) - 1} more" if found[1:] else ""
 
 
-ROWS: dict[str, Callable[[PostgresStore], Finding]] = {"log": blocked, "decisions": undecided, "keys": unowned}
+ROWS: dict[str, Callable[[Store], Finding]] = {"log": blocked, "decisions": undecided, "keys": unowned}

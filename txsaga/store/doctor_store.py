@@ -16,7 +16,7 @@ from txsaga.store.functions import functions as written_for
 from txsaga.store.partitions import bounds
 from txsaga.store.right import Right
 from txsaga.store.rights import SIGN, needed
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 STALE = timedelta(seconds=10)
 """If transactions wait and the last tick is older than this, no dispatcher runs."""
@@ -99,7 +99,7 @@ def room(connection: Connection, namespace: str) -> Finding:
     return ok("partitions", told) if left > schema.SPAN // 2 else warning("partitions", told, remedy)
 
 
-def dispatcher(store: PostgresStore) -> Finding:
+def dispatcher(store: Store) -> Finding:
     """Check whether a dispatcher assigns offsets."""
     found = store.overview.dispatch()
     told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
@@ -111,7 +111,7 @@ def dispatcher(store: PostgresStore) -> Finding:
     return ok("dispatcher", told)
 
 
-def undecided(store: PostgresStore) -> Finding:
+def undecided(store: Store) -> Finding:
     """Report parked transactions, and old undecided ones."""
     found = store.overview.undecided()
     if found.parked:
@@ -123,7 +123,7 @@ def undecided(store: PostgresStore) -> Finding:
     return ok("undecided", f"{found.count} transactions are under way")
 
 
-def lakeless(store: PostgresStore) -> Finding:
+def lakeless(store: Store) -> Finding:
     """Report transactions that check-back could not decide because it can't publish tables."""
     remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
     if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
@@ -132,7 +132,7 @@ def lakeless(store: PostgresStore) -> Finding:
     return ok("tables", "no transaction waits for an engine that publishes tables")
 
 
-def rounds(store: PostgresStore) -> Finding:
+def rounds(store: Store) -> Finding:
     """Check whether a process leads rounds of check-back."""
     last = store.overview.last_round(CHECK_BACK)
     told = "there was no round of check-back yet"
@@ -145,7 +145,7 @@ def rounds(store: PostgresStore) -> Finding:
     return ok("check-back", told)
 
 
-def unanswered(store: PostgresStore) -> Finding:
+def unanswered(store: Store) -> Finding:
     """Report producer groups with questions, or old transactions, but no member to answer."""
     alone = [
         each.group
@@ -159,7 +159,7 @@ def unanswered(store: PostgresStore) -> Finding:
     return ok("producers", "whoever has something undecided has a member that answers")
 
 
-def guessing_groups(store: PostgresStore) -> Finding:
+def guessing_groups(store: Store) -> Finding:
     """Report producer groups whose transactions are rolled back when checks find no answer."""
     guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
     if guessing:
@@ -168,7 +168,7 @@ def guessing_groups(store: PostgresStore) -> Finding:
     return ok("out of checks", "every group says that it is parked, or leaves it to the engine")
 
 
-def careless_groups(store: PostgresStore) -> Finding:
+def careless_groups(store: Store) -> Finding:
     """Report groups that lose messages after the last attempt."""
     careless = [group.name for group in store.groups.all() if group.policy.loses]
     if careless:
@@ -177,7 +177,7 @@ def careless_groups(store: PostgresStore) -> Finding:
     return ok("groups", "no group loses what fails")
 
 
-def dead_letters(store: PostgresStore) -> Finding:
+def dead_letters(store: Store) -> Finding:
     """Count the dead letters of each group."""
     dead = store.overview.dead_letters()
     if dead:
@@ -186,7 +186,7 @@ def dead_letters(store: PostgresStore) -> Finding:
     return ok("dead letters", "there are none")
 
 
-def heuristics(store: PostgresStore) -> Finding:
+def heuristics(store: Store) -> Finding:
     """Count branches settled manually against their decision."""
     if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
         told = f"branches stand against their decision: {', '.join(against)}"
@@ -194,7 +194,7 @@ def heuristics(store: PostgresStore) -> Finding:
     return ok("heuristics", "no branch stands against its decision")
 
 
-def untold(store: PostgresStore) -> Finding:
+def untold(store: Store) -> Finding:
     """Report resources with branches that stay unfinished after their decision."""
     late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
     if late:
@@ -205,7 +205,7 @@ def untold(store: PostgresStore) -> Finding:
     return ok("branches", "resources know what is decided")
 
 
-def holding(store: PostgresStore) -> Finding:
+def holding(store: Store) -> Finding:
     """Report resources in which flows hold locks for longer than their budget."""
     if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
         told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
@@ -214,7 +214,7 @@ def holding(store: PostgresStore) -> Finding:
 
 
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
-STATE: dict[str, Callable[[PostgresStore], Finding]] = {
+STATE: dict[str, Callable[[Store], Finding]] = {
     "dispatcher": dispatcher,
     **ROWS,
     "check-back": rounds,

@@ -23,7 +23,6 @@ from txsaga.consume import ticks
 from txsaga.core import chunk
 from txsaga.flows import branch_statements, step_statements
 from txsaga.messages import hot_statements as hot
-from txsaga.messages import joined_sends as joining
 from txsaga.messages import ledger_store as ledger
 from txsaga.store import partitions
 from txsaga.store.arguments_of_sql import numbered
@@ -212,7 +211,7 @@ def _others(s: str) -> Iterator[Function]:
         f"BEGIN RETURN QUERY\n{contents.replace('WHERE h.txid = $1', f'WHERE h.txid = $1 AND {asked}')};\nEND",
         "STABLE",
     )
-    send = joining.SEND.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
+    send = hot.SEND_JOINED.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
     yield Function(
         f"{s}.send(int4, int4, int4, bytea)",
         "TABLE (txid int8)",

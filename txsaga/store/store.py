@@ -9,33 +9,33 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from txsaga.checkback.doubts_store import PostgresDoubts
-from txsaga.checkback.leases_store import PostgresLeases
-from txsaga.checkback.questions_store import PostgresQuestions
-from txsaga.consume.claims_store import PostgresClaims
-from txsaga.consume.cursors_store import PostgresQueues
-from txsaga.consume.groups_store import PostgresDeadLetters, PostgresGroups
-from txsaga.consume.log_store import PostgresLog
+from txsaga.checkback.doubts_store import Doubts
+from txsaga.checkback.leases_store import Leases
+from txsaga.checkback.questions_store import Questions
+from txsaga.consume.claims_store import Claims
+from txsaga.consume.cursors_store import Queues
+from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
+from txsaga.consume.log_store import Log
 from txsaga.core.identity import StoreId
 from txsaga.core.retry import PATIENCE
 from txsaga.errors import BrokerClosed, IdentityChanged
-from txsaga.flows.branches_store import PostgresBranches
-from txsaga.flows.flows_store import PostgresFlows
-from txsaga.flows.steps_store import PostgresSteps
-from txsaga.inspect.overview_store import PostgresOverview
-from txsaga.messages.halves_store import PostgresHalves
+from txsaga.flows.branches_store import BranchStore
+from txsaga.flows.flows_store import Flows
+from txsaga.flows.steps_store import Steps
+from txsaga.inspect.overview_store import Overview
+from txsaga.messages.halves_store import HalfStore
 from txsaga.messages.hot_statements import Hot
-from txsaga.messages.ledger_store import PostgresLedgers
-from txsaga.messages.registry_store import PostgresRegistry
-from txsaga.messages.schedule_store import PostgresSchedule
-from txsaga.resources.reservations_store import PostgresReservations
+from txsaga.messages.ledger_store import Ledgers
+from txsaga.messages.registry_store import Registry
+from txsaga.messages.schedule_store import Schedule
+from txsaga.resources.reservations_store import Reservations
 from txsaga.store import founding, migrate
 from txsaga.store.connection import follow, make_engine, parse_url, transaction
 from txsaga.store.entering import enter
 from txsaga.store.granting import Login
 
 
-class PostgresStore:
+class Store:
     """One namespace of a PostgreSQL database."""
 
     waits_in_loops = True
@@ -46,23 +46,23 @@ class PostgresStore:
         owner = login.owner
         hot = Hot.of(f'"{namespace}"', owner=owner)
         self.engine, self.namespace, self.rights = engine, namespace, login.rights
-        self.halves = PostgresHalves(engine, hot, identity, patience)
-        self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
-        self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
-        self.steps = PostgresSteps(engine, namespace, str(identity), owner=owner)
-        self.reservations = PostgresReservations(engine)
-        self.flows = PostgresFlows(engine, namespace)
-        self.log = PostgresLog(engine, hot, namespace)
-        self.schedule = PostgresSchedule(engine, namespace)
-        self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)
-        self.questions = PostgresQuestions(engine, namespace, self.halves.views_of, owner=owner)
-        self.leases = PostgresLeases(engine)
-        self.queues = PostgresQueues(engine, namespace)
-        self.claims = PostgresClaims(engine, namespace, owner=owner)
-        self.groups = PostgresGroups(engine, namespace)
-        self.dead_letters = PostgresDeadLetters(engine, namespace)
-        self.registry = PostgresRegistry(engine, identity, owner=owner)
-        self.overview = PostgresOverview(engine, namespace, identity, self.log)
+        self.halves = HalfStore(engine, hot, identity, patience)
+        self.ledgers = Ledgers(engine, namespace, owner=owner)
+        self.branches = BranchStore(engine, namespace, str(identity), owner=owner)
+        self.steps = Steps(engine, namespace, str(identity), owner=owner)
+        self.reservations = Reservations(engine)
+        self.flows = Flows(engine, namespace)
+        self.log = Log(engine, hot, namespace)
+        self.schedule = Schedule(engine, namespace)
+        self.doubts = Doubts(engine, hot, namespace, owner=owner)
+        self.questions = Questions(engine, namespace, self.halves.views_of, owner=owner)
+        self.leases = Leases(engine)
+        self.queues = Queues(engine, namespace)
+        self.claims = Claims(engine, namespace, owner=owner)
+        self.groups = ConsumerGroups(engine, namespace)
+        self.dead_letters = DeadLetterStore(engine, namespace)
+        self.registry = Registry(engine, identity, owner=owner)
+        self.overview = Overview(engine, namespace, identity, self.log)
         self._guard(engine)
 
     @classmethod
@@ -73,7 +73,7 @@ class PostgresStore:
         create: bool = False,
         patience: float = PATIENCE,
         find: Callable[[], str] | None = None,
-    ) -> PostgresStore:
+    ) -> Store:
         """Open the store of a URL, migrating it first when asked to.
 
         `patience` is how long a store may be unavailable; `find` then returns its URL, which may have changed.

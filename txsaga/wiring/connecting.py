@@ -39,7 +39,7 @@ from txsaga.resources.broker import StoreParticipant
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.resources.registered import Participants
 from txsaga.resources.services import call_service
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 from txsaga.wiring.loading import load
 from txsaga.wiring.resources import Resources
 
@@ -55,7 +55,7 @@ LOWER = "give a text, in lower case"
 class PostgresHome:
     """The features that only the home database has."""
 
-    def __init__(self, store: PostgresStore, resources: Resources, participants: Participants) -> None:
+    def __init__(self, store: Store, resources: Resources, participants: Participants) -> None:
         self._store, self._resources, self._participants = store, resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
@@ -108,9 +108,9 @@ kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitte
 """Builds a kernel with the parts that every program shares."""
 
 
-def open_store(url: str) -> PostgresStore:
+def open_store(url: str) -> Store:
     """Migrate and open the store at a URL."""
-    return PostgresStore.open(url, create=True)
+    return Store.open(url, create=True)
 
 
 def connect(
@@ -173,11 +173,11 @@ def connect(
     return Broker(kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, **options)
 
 
-def _store(address: str | None, settings: Settings, patience: float) -> PostgresStore:
+def _store(address: str | None, settings: Settings, patience: float) -> Store:
     if address:
-        return PostgresStore.open(address, patience=patience)
+        return Store.open(address, patience=patience)
     url, revived = embedded_url(settings), partial(_revived_url, settings)
-    return PostgresStore.open(url, create=True, patience=patience, find=revived)
+    return Store.open(url, create=True, patience=patience, find=revived)
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:

@@ -11,8 +11,8 @@ import txsaga
 from tests.flows.coordinated.bank import LONG_AGO, START, Bank
 from tests.flows.coordinated.test_block import transfer
 from tests.services.free_port import free_port
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.runs import RunState
 from txsaga.core.lifecycle import TxState
 from txsaga.flows.branch import BranchState
 from txsaga.flows.coordinated import Coordinated

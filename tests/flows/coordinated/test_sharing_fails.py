@@ -26,9 +26,9 @@ from txsaga.errors import (
     Unfinished,
 )
 from txsaga.flows.branch import Finish, Vote
-from txsaga.flows.branches_store import PostgresJoint
+from txsaga.flows.branches_store import BranchStore, PostgresJoint
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.ports import BranchStore, DecisionRequest, Fence, Joint
+from txsaga.flows.ports import DecisionRequest, Fence, Joint
 from txsaga.flows.work import Work as Resources
 from txsaga.resources import postgres_journal
 from txsaga.resources.participant import LockPatience

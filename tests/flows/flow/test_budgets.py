@@ -11,7 +11,7 @@ from tests.flows.flow.desks import BOTH, Desks
 from txsaga.flows.budgets import OVER, Budgets
 from txsaga.store.doctor_store import holding
 from txsaga.store.finding import Severity
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +58,7 @@ def test_the_doctor_names_where_locks_are_held_for_too_long(desks: Desks) -> Non
     txid = desks.begin("current")
     desks.pay(txid, "debit", -10, on="current")
     store = desks.bank.broker.kernel.store
-    assert isinstance(store, PostgresStore)
+    assert isinstance(store, Store)
     assert holding(store).severity is Severity.OK
     held_for(desks, 61)
     found = holding(store)

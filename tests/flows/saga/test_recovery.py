@@ -10,8 +10,8 @@ import pytest
 
 from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, Agency, Stop, call, call_off, done, mail
 from txsaga import Decision, Undo, compensation
-from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.runs import RunState
 from txsaga.errors import (
     CompensationFailed,
     ConfigError,

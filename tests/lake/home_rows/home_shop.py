@@ -13,7 +13,7 @@ from tests.services.databases import fresh_name
 from txsaga.lake import staging_tables
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.store.connection import transaction
-from txsaga.store.store import PostgresStore
+from txsaga.store.store import Store
 
 TABLES = """
 CREATE TABLE {s}.sale (id int PRIMARY KEY, cents int NOT NULL CHECK (cents >= 0), note text DEFAULT 'none',
@@ -29,11 +29,11 @@ class Shop:
 
     def __init__(self, books: Books) -> None:
         self.name, self._store = fresh_name("shop"), books.broker.kernel.store
-        assert isinstance(self._store, PostgresStore)
+        assert isinstance(self._store, Store)
 
     @contextmanager
     def open(self) -> Iterator[Connection]:
-        assert isinstance(self._store, PostgresStore)
+        assert isinstance(self._store, Store)
         with transaction(self._store.engine) as connection:
             yield connection
 

@@ -77,7 +77,7 @@ def test_what_was_staged_is_collected_when_its_transaction_is_forgotten(books: B
         tx.rows(f"{shop.name}.sale").insert(sales(1))
         raise Died
     store = books.broker.kernel.store
-    shop.run(f"SELECT setval('{store.namespace}.tx_seq', {SPAN})")  # type: ignore[attr-defined]  # of PostgreSQL
+    shop.run(f"SELECT setval('{store.namespace}.tx_seq', {SPAN})")
     assert store.log.drop_partitions() == 1
     assert len(books.broker.kernel.rows.collect()) == 1
     assert shop.staged() == []
@@ -201,7 +201,7 @@ def test_rows_that_do_not_fit_are_refused_while_they_are_staged(
 
 
 def test_our_own_tables_and_local_work_are_refused(books: Books) -> None:
-    namespace = books.broker.kernel.store.namespace  # type: ignore[attr-defined]  # of PostgreSQL
+    namespace = books.broker.kernel.store.namespace
     with books.producer.transaction(key="job") as tx, pytest.raises(ConfigError, match="own"):
         tx.rows(f"{namespace}.op").insert(sales(1))
 

@@ -14,10 +14,10 @@ from txsaga.checkback.by_hand import ByHand
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.core.store import Store
 from txsaga.errors import StoreUnavailable
 from txsaga.flows.branch import BranchId, Vote
 from txsaga.resources.broker import BrokerWork, StoreParticipant
+from txsaga.store.store import Store
 from txsaga.testing.checking import check_once
 
 ITEMS = "items"

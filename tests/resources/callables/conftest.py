@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.oracle import MemoryStore
-from txsaga.core.store import Store
+from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.resources.callables.tills import Till, TillShelf
-from txsaga.core.store import Store
 from txsaga.resources.tcc import TccParticipant
+from txsaga.store.store import Store
 from txsaga.testing import ParticipantContract
 
 

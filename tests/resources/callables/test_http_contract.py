@@ -10,9 +10,9 @@ import pytest
 
 from tests.resources.callables import tills
 from tests.resources.callables.service import SECRET, Till
-from txsaga.core.store import Store
 from txsaga.resources.http import HttpService
 from txsaga.resources.tcc import TccParticipant, TccWork
+from txsaga.store.store import Store
 from txsaga.testing import ParticipantContract
 
 Open = Callable[[str], Till]

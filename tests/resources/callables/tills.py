@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from txsaga.core.decision import Decision
-from txsaga.core.store import Store
 from txsaga.flows.branch import BranchId
 from txsaga.resources.tcc import Callables, TccParticipant, TccWork
+from txsaga.store.store import Store
 from txsaga.testing.participant_contract import new_branch
 
 

@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from txsaga.airflow_host.instance import RunOf, run_of
-from txsaga.checkback.ports import RunState
+from txsaga.checkback.runs import RunState
 from txsaga.errors import ConfigError
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.checking import checker_name
