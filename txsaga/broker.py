@@ -5,7 +5,6 @@ The broker: one store, and everything a program does with it.
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,6 +25,7 @@ from txsaga.consume.start import Start
 from txsaga.consume.stream import Stream
 from txsaga.core import facts
 from txsaga.core.arguments import check_function, check_kind, check_text, list_of
+from txsaga.core.forking import at_fork
 from txsaga.core.identity import StoreId, check_txid
 from txsaga.core.kernel import Handler, Kernel
 from txsaga.core.records import Group
@@ -346,4 +346,4 @@ def _start_anew_after_fork() -> None:
         broker._start_anew()
 
 
-os.register_at_fork(after_in_child=_start_anew_after_fork)
+at_fork(_start_anew_after_fork)

@@ -8,7 +8,6 @@ sees the messages.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from psycopg import IsolationLevel
 from sqlalchemy import Engine, select
 
 from txsaga.consume.ticks import channel_of
+from txsaga.core.forking import at_fork
 from txsaga.core.records import Bounds, LogEntry, TickResult
 from txsaga.errors import StoreError, StoreUnavailable
 from txsaga.messages.hot_statements import Hot
@@ -40,7 +40,7 @@ def _start_anew_after_fork() -> None:
         wakeup.start_anew()
 
 
-os.register_at_fork(after_in_child=_start_anew_after_fork)
+at_fork(_start_anew_after_fork)
 
 
 class Wakeup:

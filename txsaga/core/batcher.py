@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 import weakref
@@ -34,6 +33,7 @@ from weakref import WeakKeyDictionary
 
 from txsaga.core.batch_future import BatchFuture, wake
 from txsaga.core.fibers import Fiber, current_fiber, loops, pause, raise_if_cancelled
+from txsaga.core.forking import at_fork
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
@@ -430,4 +430,4 @@ def _reset_after_fork() -> None:
         batcher.reset()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+at_fork(_reset_after_fork)

@@ -11,7 +11,6 @@ message is stored.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from asyncio import CancelledError
@@ -19,6 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
+
+from txsaga.core.forking import at_fork
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
@@ -97,7 +98,7 @@ def _start_anew() -> None:
     _running.aside = None  # no loop runs in a forked child
 
 
-os.register_at_fork(after_in_child=_start_anew)
+at_fork(_start_anew)
 
 
 def current_fiber() -> Fiber | None:

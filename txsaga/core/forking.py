@@ -1,14 +1,21 @@
 """
-Which process this is, without a system call: a block checks at each step whether it belongs to this process.
+Forks: what a child must start anew, and which process this is.
 
+The process number costs no system call here, because a block checks at each step whether it belongs to this process.
 If a forked child did not get a new number, it would go on with its parent's blocks.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 _this = os.getpid()
+
+
+def at_fork(start_anew: Callable[[], object]) -> None:
+    """Run a function in every forked child, after those that were registered before it."""
+    os.register_at_fork(after_in_child=start_anew)
 
 
 def this_process() -> int:
@@ -21,4 +28,4 @@ def _look_again() -> None:
     _this = os.getpid()
 
 
-os.register_at_fork(after_in_child=_look_again)
+at_fork(_look_again)

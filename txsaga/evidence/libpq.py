@@ -22,6 +22,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.aio.readable import readable_by
 from txsaga.core.fibers import Fiber, current_fiber, run_blocking
+from txsaga.core.forking import at_fork
 
 IMPATIENCE = 0.0004
 """Seconds of busy polling."""
@@ -68,7 +69,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 _lookout = SpinWait()
 _waiting = set[int]()
 """Threads waiting in `receive`, without those that wait for the home database or for other servers."""
-os.register_at_fork(after_in_child=_waiting.clear)
+at_fork(_waiting.clear)
 
 
 class SessionLost(Exception):

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from txsaga.core.forking import at_fork
 from txsaga.gate.rows import written
 from txsaga.lake.gates import Subject
 
@@ -121,7 +122,7 @@ class _IdleProcesses:
 
 
 _idle = _IdleProcesses()
-os.register_at_fork(after_in_child=_idle.leave_to_parent)
+at_fork(_idle.leave_to_parent)
 
 
 def warm() -> None:

@@ -15,6 +15,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from txsaga.config import RESOURCE
+from txsaga.core.forking import at_fork
 from txsaga.errors import ConfigError
 from txsaga.provider.addresses import database_url, store_url
 from txsaga.provider.options import CONN_ID, STANDBY, store_of
@@ -162,4 +163,4 @@ def _connected(url: str | None, standby: float) -> Broker:
 
 AMBIENT = Ambient()
 atexit.register(AMBIENT.close)
-os.register_at_fork(after_in_child=AMBIENT.start_anew)
+at_fork(AMBIENT.start_anew)

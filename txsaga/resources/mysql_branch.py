@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from txsaga.core.decision import Decision
+from txsaga.core.forking import at_fork
 from txsaga.errors import (
     CommunicationFailed,
     OutcomeUnknown,
@@ -48,7 +49,7 @@ Job = tuple[Future[Any], Callable[[], object]]
 MOST = 32
 """Idle threads that are kept; others end with their work."""
 _idle: list[SimpleQueue[Job]] = []
-os.register_at_fork(after_in_child=_idle.clear)
+at_fork(_idle.clear)
 
 
 def start(work: Callable[[], Answer]) -> Future[Answer]:

@@ -8,7 +8,6 @@ reported wrongly.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from asyncio import AbstractEventLoop
@@ -20,6 +19,7 @@ import psycopg
 from sqlalchemy import Engine
 
 from txsaga.core.fibers import current_fiber, run_blocking
+from txsaga.core.forking import at_fork
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.store.connection import is_lost, translated, translating
@@ -42,7 +42,7 @@ def _leave_lines_to_parent() -> None:
         line.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_leave_lines_to_parent)
+at_fork(_leave_lines_to_parent)
 
 
 class ConnectionLost(Exception):

@@ -24,6 +24,7 @@ from typing import Self, TypeVar
 
 from txsaga import config
 from txsaga.core.facts import Fact
+from txsaga.core.forking import at_fork
 from txsaga.errors import ConfigError
 
 T = TypeVar("T")
@@ -126,6 +127,5 @@ def _set(setting: config.Variable[T], example: str) -> T:
     return value
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_killer.cache_clear)
-    os.register_at_fork(after_in_child=_recorder.cache_clear)
+at_fork(_killer.cache_clear)
+at_fork(_recorder.cache_clear)

@@ -6,7 +6,6 @@ A forked child must not use its parent's sessions: two processes would read each
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping
 
@@ -16,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.config import RESOURCE
 from txsaga.core.arguments import check_kind
+from txsaga.core.forking import at_fork
 from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.evidence.database import SqlEvidence
@@ -45,7 +45,7 @@ def _leave_sessions_to_parent() -> None:
         resources.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_leave_sessions_to_parent)
+at_fork(_leave_sessions_to_parent)
 
 
 class Resources:
