@@ -32,6 +32,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from txsaga.core.batch_future import BatchFuture, wake
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import Fiber, current_fiber, loops, pause, raise_if_cancelled
 from txsaga.core.forking import at_fork
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
@@ -96,11 +97,9 @@ class LoopBatches(Generic[Item]):
             if isinstance(place.answer, BaseException):
                 raise place.answer
             return place.answer
-        except BaseException:
+        finally:
             if place.answer is _NONE or self.leader is place:
                 self._let_go(place)
-            raise
-        finally:
             place.answer = None  # a cycle: an error's traceback holds this frame
 
     def _is_led_by(self, aside: Fiber) -> bool:
@@ -347,12 +346,12 @@ class Batcher(Generic[Item, Answer]):
     def _wake_worker(self) -> None:
         with self._lock:
             if not self._worker_awake:
-                try:
+                with on_failure(self._worker_sleeps):  # a signal handler's error: no caller wakes an awake worker
                     self._worker_awake = True
                     self._signal()
-                except BaseException:  # of a signal handler: no caller would wake an awake worker
-                    self._worker_awake = False
-                    raise
+
+    def _worker_sleeps(self) -> None:
+        self._worker_awake = False
 
     def _signal(self) -> None:
         try:

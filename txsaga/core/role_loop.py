@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from txsaga.core.failure import on_failure
 from txsaga.errors import TxSagaError
 
 logger = logging.getLogger("txsaga")
@@ -47,14 +48,11 @@ class Loop:
 
     def start(self) -> None:
         """Start all the threads, or none."""
-        try:
+        with on_failure(self.stop):
             for role in self._roles:
                 thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        except BaseException:
-            self.stop()
-            raise
 
     def wake(self, name: str) -> None:
         """End a role's wait."""

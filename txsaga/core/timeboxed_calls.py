@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from threading import Thread
 from typing import TypeVar
 
+from txsaga.core.failure import complete, contained
 from txsaga.errors import StoreUnavailable
 
 Answer = TypeVar("Answer")
@@ -38,8 +40,9 @@ class TimeboxedCalls:
         if hanging is not None and not hanging.done():
             raise _silent(whom)
         done: Future[Answer] = Future()
+        ours = partial(contained, call, StoreUnavailable)  # where the answer is read it would end a thread of ours
         context = copy_context()  # announcements of the call know its context
-        threading.Thread(target=context.run, args=(_run, call, done), name="txsaga-evidence", daemon=True).start()
+        threading.Thread(target=context.run, args=(complete, done, ours), name="txsaga-evidence", daemon=True).start()
 
         def answer() -> Answer:
             try:
@@ -57,26 +60,8 @@ def _silent(whom: str) -> StoreUnavailable:
     return StoreUnavailable(f"{whom} does not answer")
 
 
-def _run(call: Callable[[], Answer], done: Future[Answer]) -> None:
-    try:
-        answer = call()
-    except Exception as failed:  # noqa: BLE001  # raised where the answer is read
-        done.set_exception(failed)
-    except BaseException as failed:  # noqa: BLE001  # raised there, it would end a thread of ours
-        done.set_exception(StoreUnavailable(f"{type(failed).__name__}: {failed}"))
-    else:
-        done.set_result(answer)
-
-
 def sent(call: Callable[[], Answer]) -> Callable[[], Answer]:
     """Start a call in a thread; the returned function waits for it."""
     future: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # the waiting caller gets it
-            future.set_exception(error)
-
-    Thread(target=run, name="txsaga-branch", daemon=True).start()
+    Thread(target=complete, args=(future, call), name="txsaga-branch", daemon=True).start()
     return future.result

@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Dialect, Table
 
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.errors import StoreUnavailable
 from txsaga.evidence import libpq
 from txsaga.evidence.schema import MAIN, EvidenceKey
@@ -65,23 +66,20 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
     name, preparing = _texts(table, connection.dialect)
     kept: PreparedStatements = connection.info.setdefault(name, PreparedStatements())
     store, incarnation, txid = key
-    try:
-        if not kept.use(lambda: not _ask(driver, preparing).state):
-            return False
-        answer = _ask(driver, f"{libpq.begin(driver)}; execute {name}('{store}', {incarnation}, {txid})")
-        if not answer.state:
-            return True
-        if answer.state == libpq.UNPREPARED:
-            kept.lose()
-        _ask(driver, "rollback")
-    except libpq.ServerSilent as silent:
-        connection.invalidate()  # a late answer would be read by the next user
-        raise StoreUnavailable(f"the database of the local work does not answer: {silent}") from silent
-    except libpq.SessionLost:
-        pass
-    except BaseException:
-        connection.invalidate()  # interrupted: the pending answer would be read by the next user
-        raise
+    with on_failure(connection.invalidate):  # an answer that is still to come would be read by the next user
+        try:
+            if not kept.use(lambda: not _ask(driver, preparing).state):
+                return False
+            answer = _ask(driver, f"{libpq.begin(driver)}; execute {name}('{store}', {incarnation}, {txid})")
+            if not answer.state:
+                return True
+            if answer.state == libpq.UNPREPARED:
+                kept.lose()
+            _ask(driver, "rollback")
+        except libpq.ServerSilent as silent:
+            raise StoreUnavailable(f"the database of the local work does not answer: {silent}") from silent
+        except libpq.SessionLost:
+            pass
     return False
 
 

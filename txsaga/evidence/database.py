@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.config import RESOURCE
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.records import EvidenceOutcome
 from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing
 from txsaga.evidence import begin_with_evidence, statements
@@ -212,13 +213,9 @@ class LoopEvidence(SqlEvidence):
     def _open(self) -> Connection:
         connection = super()._open()
         if not self._agrees:
-            try:
-                with edge(self._name):
-                    self._require_same(connection)
-                    connection.rollback()
-            except BaseException:
-                connection.close()
-                raise
+            with on_failure(connection.close), edge(self._name):
+                self._require_same(connection)
+                connection.rollback()
             self._agrees = True
         return connection
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.consume.delivery import Delivery
 from txsaga.core.arguments import check_duration, check_kind
+from txsaga.core.failure import on_failure
 from txsaga.core.message import Delivered
 from txsaga.core.topic import check_name
 from txsaga.errors import AlreadyDone, ConfigError, EvidenceMissing, TransactionError
@@ -92,16 +93,17 @@ def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
         if not _inserted(connection, row):
             raise AlreadyDone(row["message"], row["group"])
     opened, mark = connection.get_transaction(), mark_of(connection)
-    try:
+
+    def forget() -> None:
+        if connection.get_transaction() is opened:
+            with suppress(Exception):  # on an error here nothing of this transaction can be committed either
+                connection.execute(text(f"delete {_ROW}"), row)
+
+    with on_failure(forget):
         yield
         _require_transaction(connection, opened, row)
         with edge(resource):
             _require_row(connection, row, mark)
-    except BaseException:
-        if connection.get_transaction() is opened:
-            with suppress(Exception):  # on an error here nothing of this transaction can be committed either
-                connection.execute(text(f"delete {_ROW}"), row)
-        raise
 
 
 def _inserted(connection: Connection, row: dict[str, str]) -> bool:

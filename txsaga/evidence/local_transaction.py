@@ -21,6 +21,7 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine, RootTransaction, Select, event, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.core.failure import on_failure
 from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionClosed, TransactionError
 from txsaga.evidence.driver_errors import is_forbidden, refuses_commit
 from txsaga.evidence.schema import EVIDENCE
@@ -51,18 +52,13 @@ def committing(
     mark, process = mark_of(transaction.connection), os.getpid()
     refuse_commits(transaction.connection)
     with in_its_process(transaction):  # after a commit() or rollback() in the block SQLAlchemy refuses to continue
-        try:
+        with on_failure(_give_up, transaction, process):
             yield
             if os.getpid() != process:
                 raise TransactionError(f"a forked child has nothing of its parent's local transaction of {id}")
             whole = _is_whole(transaction, id, question, mark)
             announce(False)
             allow_commits(transaction.connection)
-        except BaseException:
-            allow_commits(transaction.connection)
-            if os.getpid() == process:
-                _roll_back(transaction)
-            raise
         _commit(transaction, id)
     announce(True)
     if not whole:
@@ -191,6 +187,12 @@ def mark_of(connection: Connection) -> str | None:
     info = getattr(connection.connection.driver_connection, "info", None)
     told = getattr(info, "parameter_status", lambda _: None)("application_name")
     return str(told) if told and " #" in told else None
+
+
+def _give_up(transaction: RootTransaction, process: int) -> None:
+    allow_commits(transaction.connection)
+    if os.getpid() == process:
+        _roll_back(transaction)
 
 
 def _roll_back(transaction: RootTransaction) -> None:

@@ -1,0 +1,59 @@
+"""What is done when a block fails, by an interrupt too; and calls whose interrupts must not end a thread of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+class FailureHook:
+    """A context manager that calls a function with the error of its block, which goes on."""
+
+    def __init__(self, tell: Callable[[BaseException], object]) -> None:
+        self._tell = tell
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Call the function if the block failed."""
+        if error is not None:
+            self._tell(error)
+
+
+def on_failure(clean_up: Callable[..., object], *arguments: object) -> FailureHook:
+    """Call a function if the block fails."""
+    return FailureHook(lambda _: clean_up(*arguments))
+
+
+def report_failure(tell: Callable[[BaseException], object]) -> FailureHook:
+    """Call a function with the error if the block fails."""
+    return FailureHook(tell)
+
+
+def contained(call: Callable[[], Answer], raised: type[Exception] = RuntimeError) -> Answer:
+    """Call a function that may try to end its thread: that becomes an ordinary error."""
+    try:
+        return call()
+    except Exception:
+        raise
+    except BaseException as leaving:
+        raise raised(f"{type(leaving).__name__}: {leaving}") from leaving
+
+
+def complete(future: Future[Answer], call: Callable[[], Answer]) -> None:
+    """Call a function and hand over its result, or whatever it raises, to the thread that waits."""
+    try:
+        answer = call()
+    except BaseException as error:  # noqa: BLE001  # raised where the result is requested
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
+    finally:
+        del future  # its error refers to this frame
