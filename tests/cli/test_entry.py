@@ -29,6 +29,18 @@ print(*codes, *sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"""
     assert done.stderr.splitlines()[-1] == "0 0 0 0 0 0 2"
 
 
+def test_a_command_loads_the_module_of_no_other_one() -> None:
+    code = """
+import sys
+from txsaga.cli.__main__ import main
+from txsaga.cli.commands import MODULES
+main(["--version"])
+main(["topic", "--help"])
+print(*sorted({f"txsaga.cli.{name}" for name in MODULES.values()} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stderr.splitlines() == ["txsaga.cli.topic"]
+
+
 @pytest.mark.parametrize("words", [[Path(sys.executable).with_name("txsaga")], [sys.executable, "-m", "txsaga"]])
 def test_the_installed_script_and_the_package_are_this_program(words: list[str | Path]) -> None:
     done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=TIMEOUT)

@@ -11,62 +11,29 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from txsaga.cli import airflow, barrier, branches, db, dlq, doubt, exits, group, producer, saga, topic, tx
-from txsaga.cli.ballots import ballots, vote
-from txsaga.cli.collect import collect
-from txsaga.cli.consume import consume
-from txsaga.cli.cut import cut
-from txsaga.cli.doctor import doctor
-from txsaga.cli.engine import engine
+from txsaga.cli import exits
+from txsaga.cli.commands import Commands
 from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
-from txsaga.cli.replay import replay
-from txsaga.cli.send import send
-from txsaga.cli.status import status
-from txsaga.cli.tail import tail
 from txsaga.errors import TxSagaError
 
 PROGRAM = "txsaga"
 
-app = typer.Typer(add_completion=False)
-app.add_typer(topic.app, name="topic")
-app.command()(send)
-app.command()(tail)
-app.command()(consume)
-app.command()(cut)
-app.command()(collect)
-app.add_typer(group.app, name="group")
-app.add_typer(dlq.app, name="dlq")
-tx.app.command()(replay)
-tx.app.command()(vote)
-tx.app.command()(ballots)
-app.add_typer(tx.app, name="tx")
-app.add_typer(doubt.app, name="doubt")
-app.add_typer(saga.app, name="saga")
-app.command()(branches.recover)
-app.command(name="branches")(branches.branches)
-app.command()(branches.heuristics)
-app.command()(branches.forget)
-app.add_typer(producer.app, name="producer")
-app.command()(status)
-app.command()(doctor)
-app.command()(engine)
-app.add_typer(db.app, name="db")
-app.add_typer(barrier.app, name="barrier")
-app.add_typer(airflow.app, name="airflow")
+app = typer.Typer(cls=Commands, add_completion=False)
 
 
 def show_version(asked: bool) -> None:
     """Print the version that is installed, and leave."""
     if asked:
+        from importlib.metadata import version
+
         say(f"{PROGRAM} {version(PROGRAM)}")
         raise typer.Exit
 

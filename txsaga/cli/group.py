@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of, span_of, whole
+from txsaga.cli.options import options_of, span_of, start_of, whole
 from txsaga.cli.printing import document, fields, progress, say, table
-from txsaga.cli.tail import start_of
 from txsaga.consume.claim import MOST_ATTEMPTS
 from txsaga.errors import UnknownGroup
 

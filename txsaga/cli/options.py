@@ -11,11 +11,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import typer
 
 from txsaga.core.arguments import read_number
+from txsaga.core.identity import LAST
 from txsaga.core.topic import MAX_RETENTION
+
+if TYPE_CHECKING:
+    from txsaga.consume.start import Start
 
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
@@ -76,6 +81,25 @@ def moment_of(text: str) -> datetime:
         raise typer.BadParameter(f"{text!r} is no time; write it like 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
         raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z")
+    return moment
+
+
+def start_of(text: str, hint: str = "--from") -> Start:
+    """Read where to begin."""
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if (offset := read_number(text)) is not None and offset <= LAST:
+        return offset
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
+        ) from None
+    if moment.tzinfo is None:
+        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z", param_hint=hint)
     return moment
 
 

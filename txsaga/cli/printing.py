@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from txsaga.inspect.timeline import TimelineStep, draw
-
 if TYPE_CHECKING:
     from txsaga.core.message import Delivered
+    from txsaga.inspect.timeline import TimelineStep
 
 
 Value = object
@@ -153,6 +152,8 @@ COLUMNS = ("step", "at", "lane", "what", "who", "why")
 
 def say_timeline(steps: Sequence[TimelineStep]) -> None:
     """Print a timeline."""
+    from txsaga.inspect.timeline import draw
+
     for line in draw(steps):
         say(printable(line))
     say()

@@ -1,4 +1,4 @@
-"""`txsaga tail`: read topics, as a member of a group or without leaving a trace."""
+"""`txsaga tail` and `consume`: print messages, of a group or without leaving a trace."""
 
 from __future__ import annotations
 
@@ -6,28 +6,22 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.home import dispatch, may_dispatch, opened
-from txsaga.cli.options import Options, options_of, whole
+from txsaga.cli.options import Options, options_of, start_of, whole
 from txsaga.cli.printing import line_of, message_document, one_line, say
-from txsaga.consume.queue_reader import QueueReader
-from txsaga.consume.start import Start, first_offset
-from txsaga.consume.stream import Stream
-from txsaga.core.arguments import read_number
-from txsaga.core.identity import LAST
-from txsaga.core.kernel import Kernel
-from txsaga.core.layout import Batch
-from txsaga.core.message import Delivered
 from txsaga.core.topic import check_name
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.consume.start import Start
+    from txsaga.consume.stream import Stream
+    from txsaga.core.kernel import Kernel
+    from txsaga.core.layout import Batch
     from txsaga.core.message import Delivered
 
 
@@ -63,23 +57,34 @@ def tail(
             show(messages, options, follow=follow, at_once=follow or group is not None)
 
 
-def start_of(text: str, hint: str = "--from") -> Start:
-    """Read where to begin."""
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    if (offset := read_number(text)) is not None and offset <= LAST:
-        return offset
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
-        ) from None
-    if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z", param_hint=hint)
-    return moment
+def consume(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="Name of the consumer group.")],
+    topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    count: Count = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    start: Annotated[str, typer.Option("--from", help="Where a new group begins, as in tail.")] = "earliest",
+    tag: Annotated[str | None, typer.Option(help="Print messages with this tag; others count as done.")] = None,
+) -> None:
+    """Print a group's messages, acknowledging each once it is printed; with --json one document per line."""
+    options, begin = options_of(context), start_of(start)
+    with (
+        opened(options, rest=time.sleep if follow else None) as broker,
+        dispatching(broker, follow),
+        broker.consumer(group, topics, start=begin, tag=tag, batch=min(count or 32, 32)) as consumer,
+        closing(consumer.messages(wait=None if follow else QUIET)) as messages,
+    ):
+        for at, message in enumerate(messages, start=1):
+            text = one_line(message_document(message.delivered)) if options.json else line_of(message.delivered)
+            try:
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
+            except OSError:
+                message.give_back()  # nobody failed at it: an output that broke must end the command, and no more
+                raise
+            message.ack()
+            if at == count:
+                break
 
 
 @contextmanager
@@ -150,6 +155,9 @@ class Tail:
     """Reads topics from a start on, without a group."""
 
     def __init__(self, kernel: Kernel, topics: Sequence[str], *, start: Start = "earliest") -> None:
+        from txsaga.consume.queue_reader import QueueReader
+        from txsaga.consume.start import first_offset
+
         for name in topics:
             check_name(name)
         self._log = kernel.store.log

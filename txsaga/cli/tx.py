@@ -6,8 +6,9 @@ import os
 import pwd
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,18 +20,18 @@ from txsaga.cli.printing import document, fields, say, say_timeline, table
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.identity import LAST, HalfId, StoreId
-from txsaga.errors import UnknownTransaction
-from txsaga.flows.step_records import read_application
-from txsaga.inspect.timeline import documented
+from txsaga.errors import ConfigError, UnknownTransaction, VotedOtherwise
 
 if TYPE_CHECKING:
     from txsaga.core.kernel import Kernel
     from txsaga.core.records import HalfView, TxView
+    from txsaga.flows.ballot import Polled
     from txsaga.flows.branch import Branch
     from txsaga.flows.step_records import FlowStep
     from txsaga.inspect.overview import Checks
     from txsaga.inspect.timeline import TimelineStep
     from txsaga.inspect.trace import Trace
+    from txsaga.messages.replay import ReplayResult
 
 app = typer.Typer(help="Look at transactions, and settle those that nobody decided.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
@@ -207,6 +208,8 @@ class Shown:
 
     def document(self) -> dict[str, object]:
         """Write it for programs."""
+        from txsaga.inspect.timeline import documented
+
         told = {"checks": self.checks or None, "halves": self.halves, "history": self.history}
         told |= {"work": self.work, "branches": self.branches, "undo": self.undo}
         return self.view | self.links | told | {"timeline": documented(self.steps)}
@@ -261,6 +264,8 @@ def half_document(half: HalfView) -> dict[str, object]:
 
 def step_document(step: FlowStep) -> dict[str, object]:
     """Write a step of a flow for programs."""
+    from txsaga.flows.step_records import read_application
+
     return {
         "step": step.name,
         "attempt": step.attempt,
@@ -304,3 +309,122 @@ def reject(context: typer.Context, switch: Annotated[Switch, typer.Argument(help
         document({"rejects_transactions": switch is Switch.ON})
     else:
         say(f"new transactions are {'rejected' if switch is Switch.ON else 'taken'}")
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    id: Id,
+    key: Annotated[str | None, typer.Option(help="Key of the new transaction; else that of the old one.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept with your name. Needed with --yes.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is sent.")] = False,
+) -> None:
+    """Commit the messages of a rolled back transaction in a new one; first without --yes, to see which."""
+    if yes and reason is None:
+        raise typer.BadParameter("say why; it is kept with your name", param_hint="--reason")
+    options = options_of(context)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        done = broker.replay(txid, key=key, who=os_user(), why=reason or "-", dry_run=not yes)
+        if yes:
+            dispatch(broker)
+    if options.json:
+        document({**asdict(done), "messages": [each._asdict() for each in done.messages], "done": yes})
+    else:
+        _show_replay(done)
+
+
+def _show_replay(done: ReplayResult) -> None:
+    table(("topic", "queue", "messages"), done.messages)
+    if done.left_out:
+        say("\nwhat a replay does not do:")
+        for what in done.left_out:
+            say(f"  {what}")
+    say()
+    if done.replayed_as is None:
+        say("nothing was sent; say --yes --reason WHY to do it")
+    else:
+        words = "was replayed before," if done.again else "is replayed"
+        say(f"transaction {done.txid} {words} as transaction {done.replayed_as}")
+
+
+class Word(StrEnum):
+    """What a voter can say."""
+
+    YES = "yes"
+    NO = "no"
+
+
+@app.command()
+def vote(
+    context: typer.Context,
+    id: Id,
+    ballot: Annotated[str, typer.Argument(metavar="BALLOT", help="Name of a ballot of the transaction.")],
+    word: Annotated[Word, typer.Argument(metavar="yes|no", help="The vote.")],
+    reason: Reason,
+    voter: Annotated[str | None, typer.Option("--voter", help="Who votes; else the account that you use.")] = None,
+) -> None:
+    """Cast a vote on an open transaction; the first vote of a voter stands."""
+    if not reason.strip():
+        raise ConfigError("say why with --reason; it is kept with the vote")
+    options = options_of(context)
+    with opened(options) as broker:
+        txid, who = number_of(id, broker.identity), voter or os_user().rpartition("@")[0]
+        evidence = {"reason": reason, "by": os_user()}
+        counted = broker.vote(txid, ballot, who, yes=word is Word.YES, evidence=evidence)
+        polls = broker.ballots(txid)
+    (poll,) = [each for each in polls if each.ballot.name == ballot]
+    (stands,) = [each.yes for each in poll.casts if each.voter == who]
+    if stands is not (word is Word.YES):
+        raise VotedOtherwise(txid, ballot, who)
+    if options.json:
+        document({"counted": counted, **ballot_document(txid, poll)})
+    else:
+        said = "voted" if counted else "had voted"
+        say(f"{who} {said} {word} in ballot {ballot} of transaction {txid}: it is {poll.result.name.lower()}")
+
+
+@app.command()
+def ballots(
+    context: typer.Context,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="All ballots of one transaction.")] = None,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page about those of one transaction.")] = None,
+) -> None:
+    """List the ballots of open transactions, or of one transaction, and who has not voted."""
+    options = options_of(context)
+    if html is not None and id is None:
+        raise ConfigError("a page is about one transaction; give its id")
+    with opened(options) as broker:
+        if id is None:
+            polls = list(broker.kernel.store.overview.polls(limit))
+        else:
+            txid = number_of(id, broker.identity)
+            polls = [(txid, poll) for poll in broker.ballots(txid)]
+            if html is not None:
+                from txsaga.gate import report
+
+                html.write_text(report(broker, txid), "utf-8")
+    if options.json:
+        document([ballot_document(txid, poll) for txid, poll in polls])
+    else:
+        columns = ("transaction", "ballot", "rule", "result", "yes", "no", "waits for")
+        table(columns, [_ballot_row(txid, poll) for txid, poll in polls])
+
+
+def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
+    """Write a ballot with its votes for programs."""
+    casts = [
+        {"voter": each.voter, "yes": each.yes, "at": each.at, "evidence": dict(each.evidence)} for each in poll.casts
+    ]
+    said = poll.ballot
+    rule = {"rule": said.rule, "needed": said.needed, "voters": list(said.voters)}
+    return {"txid": txid, "ballot": said.name, **rule, "result": poll.result.name.lower(), "votes": casts}
+
+
+def _ballot_row(txid: int, poll: Polled) -> tuple[object, ...]:
+    yes, no = ([each.voter for each in poll.casts if each.yes is said] for said in (True, False))
+    silent = [voter for voter in poll.ballot.voters if voter not in (*yes, *no)]
+    rule = poll.ballot.rule if poll.ballot.needed is None else f"{poll.ballot.rule} {poll.ballot.needed}"
+    named = [", ".join(each) or None for each in (yes, no, silent)]
+    return (txid, poll.ballot.name, rule, poll.result.name.lower(), *named)
