@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from threading import RLock
 from uuid import UUID
 
 from txsaga.broker import Broker
+from txsaga.core.failure import on_failure
 from txsaga.errors import BrokerClosed, NotPrimary, StoreUnavailable, TxSagaError
 
 logger = logging.getLogger("txsaga")
@@ -71,11 +73,8 @@ class Members:
                 return False
             was_away = name in self._away
             self._away[name] = time.monotonic() + LOOKING  # other threads skip it while one probes
-        try:
+        with on_failure(self._away.update, {name: 0.0}):
             return self._look(name, was_away)
-        except BaseException:
-            self._away[name] = 0.0
-            raise
 
     def broker(self, name: str) -> Broker:
         """Return a reachable broker; raise `StoreUnavailable` for another."""
@@ -104,12 +103,11 @@ class Members:
 
     def _opened(self, name: str) -> Broker:
         broker = self._open[name]()
-        try:
-            self._on_open(name, broker)
-        except BaseException:
+        with ExitStack() as opened:
             if name in self._ours:
-                broker.close()
-            raise
+                opened.callback(broker.close)
+            self._on_open(name, broker)
+            opened.pop_all()
         return broker
 
     def _look(self, name: str, was_away: bool) -> bool:

@@ -26,6 +26,7 @@ from txsaga.clusters.members import AWAY, Members
 from txsaga.consume.delivery import Consuming
 from txsaga.consume.stream import Stream
 from txsaga.core.arguments import check_kind, check_seconds
+from txsaga.core.failure import on_failure
 from txsaga.core.layout import Batch
 from txsaga.core.message import Delivered
 from txsaga.errors import LeaseLost, StoreUnavailable, TransactionError, TxSagaError
@@ -152,12 +153,8 @@ class ClusterStream:
         If a loop is left within a chunk, even at its last message, that chunk is read again.
         """
         for arrival in self._until_idle(self._arrival, wait):
-            try:
+            with on_failure(self._failed, arrival):
                 yield arrival.message
-            except BaseException:
-                self._read_again(self._sources[arrival.broker])
-                self._copies.failed(arrival)
-                raise
 
     def __iter__(self) -> Iterator[Delivered]:
         """Yield messages forever."""
@@ -209,6 +206,10 @@ class ClusterStream:
     def _chunk(self, source: BrokerCursor) -> Batch | None:
         self._read_again(source)
         return source.poll()
+
+    def _failed(self, arrival: Arrival[Delivered]) -> None:
+        self._read_again(self._sources[arrival.broker])
+        self._copies.failed(arrival)
 
     def _read_again(self, source: BrokerCursor) -> None:
         source.read_again()

@@ -18,6 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from threading import Thread
 from typing import NoReturn, Protocol, Self, Unpack, cast
 
@@ -117,13 +118,12 @@ class ClusterTransaction(Coordinated):
     def __enter__(self) -> Self:
         """Open a branch on every reachable broker, and choose those that take the messages."""
         super().__enter__()
-        try:
+        with ExitStack() as opened:
+            opened.push(self)
             self._open_branches()
             among = self._owner.work.used
             self._chosen = self._selection.choose(self._pinned, among)
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
-            raise
+            opened.pop_all()
         return self
 
     async def __aenter__(self) -> NoReturn:

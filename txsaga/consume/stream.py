@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from txsaga.consume.stream_queues import HeldQueues, place
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
@@ -104,23 +105,17 @@ class Stream:
     def read(self, batch: Batch) -> Generator[Delivered]:
         """Yield the messages of a chunk; it is delivered again if the loop is left within it. Nothing is committed."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
-        with self._again_unless_read(batch):
+        with on_failure(self._read_again, batch, self.claims.get(batch.qid)):
             if self._tag is None:
                 yield from batch.messages()
             else:
                 yield from (message for message in batch.messages() if message.tag == self._tag)
 
-    @contextmanager
-    def _again_unless_read(self, batch: Batch) -> Iterator[None]:
+    def _read_again(self, batch: Batch, claim: ClaimedQueue | None) -> None:
         """Redeliver a chunk whose loop was left within it: going on after it would commit unread messages."""
-        claim = self.claims.get(batch.qid)
-        try:
-            yield
-        except BaseException:
-            if claim is not None and self._here and not self._closed:
-                with self._lock:
-                    self._held.read_again(batch, claim)
-            raise
+        if claim is not None and self._here and not self._closed:
+            with self._lock:
+                self._held.read_again(batch, claim)
 
     def __iter__(self) -> Iterator[Delivered]:
         """Yield messages for ever."""

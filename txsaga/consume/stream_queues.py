@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from txsaga.consume.membership import BoundOffsets, Membership
 from txsaga.consume.queue_reader import QueueReader
 from txsaga.core.decision import Decision
+from txsaga.core.failure import FailureHook, on_failure
 from txsaga.core.identity import StoreId
 from txsaga.core.layout import Batch
 from txsaga.core.records import ClaimedQueue
@@ -135,14 +136,9 @@ class HeldQueues:
             back = self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
             self.reader(claim.qid).seek(back.offset)
 
-    @contextmanager
-    def or_back(self, claim: ClaimedQueue) -> Iterator[None]:
+    def or_back(self, claim: ClaimedQueue) -> FailureHook:
         """Read again from a claim on when its chunk could not be consumed."""
-        try:
-            yield
-        except BaseException:
-            self.go_back(claim)
-            raise
+        return on_failure(self.go_back, claim)
 
     @contextmanager
     def fenced(self, batch: Batch) -> Iterator[None]:

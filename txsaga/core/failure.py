@@ -56,4 +56,4 @@ def complete(future: Future[Answer], call: Callable[[], Answer]) -> None:
     else:
         future.set_result(answer)
     finally:
-        del future  # its error refers to this frame
+        del future, call  # its error refers to this frame

@@ -33,9 +33,9 @@ class GateJudge(Thread):
         """Answer questions; on any error end the process, so that no caller waits for an answer."""
         try:
             self._answer()
-        except BaseException:  # noqa: BLE001  # the parent sees that the process has ended
+        finally:
             traceback.print_exc()
-            os._exit(1)
+            os._exit(1)  # the parent sees that the process has ended
 
     def _answer(self) -> None:
         from txsaga.gate.judging import answer

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from txsaga.core.failure import on_failure
 from txsaga.core.forking import at_fork
 from txsaga.gate.rows import written
 from txsaga.lake.gates import Subject
@@ -145,11 +146,8 @@ def ask(request: Mapping[str, Any], subject: Subject, limit: timedelta) -> dict[
         question = {**request, **written(subject, folder), "access": dict(subject.access), "count": subject.count}
         (folder / "question.json").write_text(json.dumps(question, default=str), "utf-8")
         process = _idle.take()
-        try:
+        with on_failure(process.end):
             wrong = process.ask(folder, limit.total_seconds())
-        except BaseException:
-            process.end()
-            raise
         if wrong is None:
             _idle.give_back(process)
             answer: dict[str, Any] = json.loads((folder / "answer.json").read_text("utf-8"))

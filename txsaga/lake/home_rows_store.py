@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from sqlalchemy import URL, Engine, text
 
+from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
 from txsaga.lake import staging_tables
 from txsaga.lake.home_rows import RowsWay, RowsWrite
@@ -89,14 +90,10 @@ class PostgresHomeRows:
         with begun(self._store.engine) as connection:
             target = staging_tables.find(connection, table, self._store.namespace)
             write = staging_tables.make(connection, target, columns, transaction, way)
-        try:
+        with on_failure(self._give_up, write.staging):
             writer.write(rows, write.staging, staging_tables.NUMBER, self._access())
             with begun(self._store.engine) as connection:
                 return replace(write, rows=staging_tables.seal(connection, write))
-        except BaseException:
-            with suppress(TxSagaError):  # if this fails, it is collected later
-                self._drop(write.staging)
-            raise
 
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Placing:
         """Make the rows of one transaction ready."""
@@ -122,6 +119,10 @@ class PostgresHomeRows:
                 return True
         with begun(self._store.engine) as connection:  # not read from `tx`, which hides the rows of other logins
             return is_dropped(connection, self._store.namespace, txid)
+
+    def _give_up(self, staging: str) -> None:
+        with suppress(TxSagaError):  # if this fails, it is collected later
+            self._drop(staging)
 
     def _drop(self, staging: str) -> None:
         with begun(self._store.engine) as connection:

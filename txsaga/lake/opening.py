@@ -254,15 +254,11 @@ class LakeOpener:
 
     def _turn(self, names: Sequence[TableName]) -> ExitStack:
         """Wait until no other process of this store is retrying to make these tables ready."""
-        turn = ExitStack()
-        connection = turn.enter_context(transaction(self._engine))
-        try:
+        with ExitStack() as turn:
+            connection = turn.enter_context(transaction(self._engine))
             for name in names:
                 connection.execute(text(TURN), {"key": "/".join(["publish", self._namespace, *name])})
-        except BaseException:
-            turn.close()
-            raise
-        return turn
+            return turn.pop_all()
 
 
 def reachable(store: Store, settings: Settings) -> URL:

@@ -17,6 +17,7 @@ from uuid import uuid4
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from txsaga.core.clock import Clock
+from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
 from txsaga.lake import manifests, summaries
 from txsaga.lake.differences import rebased
@@ -69,14 +70,11 @@ class Publisher:
         writes = [TableWrite.read(effect.payload) for effect in effects]
         names = sorted(dict.fromkeys(write.name for write in writes))
         swaps = Swaps(self._storage, self._turn(names) if again else ExitStack())  # after a conflict, wait for the turn
-        try:
+        with on_failure(swaps.drop):
             pointers = self._pointers(names)
             for name in names:
                 self._build(pointers.get(name), [write for write in writes if write.name == name], swaps)
             self._storage.keep(swaps.written)
-        except BaseException:
-            swaps.drop()
-            raise
         return swaps
 
     def require_unmoved(self, write: TableWrite) -> None:

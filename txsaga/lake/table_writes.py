@@ -22,6 +22,7 @@ from weakref import WeakMethod
 
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind
+from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, TableTaken, TransactionError
@@ -111,11 +112,8 @@ class TableBranch:
             self._writer.require_able(self.name)
         self._begun = self._writes.begin_branch(self.name)
         if self._writer is not None:
-            try:
+            with on_failure(self._leave):
                 self._writer.open(self._begun[0])
-            except BaseException:
-                self._leave()
-                raise
         return self
 
     def __exit__(

@@ -15,6 +15,7 @@ from uuid import UUID
 from txsaga.broker import Broker
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.lifecycle import TxState
@@ -96,11 +97,11 @@ class BrokerWork(MessageBuffer):
     def _flush(self) -> None:
         self._used = True
         if self._outbox.bytes > FLUSH:
-            try:
+            with on_failure(self._break):  # the messages that were not stored would be missing
                 self._lives.add(self._life, self._outbox.take_whole())
-            except BaseException:
-                self._broken = True  # the messages that were not stored would be missing
-                raise
+
+    def _break(self) -> None:
+        self._broken = True
 
     def require_whole(self) -> None:
         """Refuse to continue without messages that could not be stored."""

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, RetryLater, UnknownTransaction
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.location import Whereabouts, missing
@@ -142,13 +143,10 @@ class MysqlParticipant:
             lambda: self._worked(branch, statements),
         )
         session = self._lent()
-        try:
+        with on_failure(session.give_back):
             return MysqlJournal(
                 session, branch, around, statements, place=self.name, patience=self._patience, waits=waits
             )
-        except BaseException:
-            session.give_back()
-            raise
 
     def _lent(self) -> LentSession:
         """Take a session from the pool; replace a stale one, once."""
@@ -166,11 +164,8 @@ class MysqlParticipant:
 
     def _worked(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
         opened = self.enlist(branch)
-        try:
+        with on_failure(opened.leave):
             self.do(opened, statements)
-        except BaseException:
-            opened.leave()
-            raise
         return opened
 
     def in_loop(self) -> Opens:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from txsaga.core.decision import Decision
+from txsaga.core.failure import complete
 from txsaga.core.forking import at_fork
 from txsaga.errors import (
     CommunicationFailed,
@@ -68,12 +69,7 @@ def _run(jobs: SimpleQueue[Job]) -> None:
     process = os.getpid()
     while True:
         future, work = jobs.get()
-        try:
-            answer = work()
-        except BaseException as failed:  # noqa: BLE001  # raised where the result is requested
-            future.set_exception(failed)
-        else:
-            future.set_result(answer)
+        complete(future, work)
         del future, work
         if len(_idle) >= MOST or os.getpid() != process:
             return

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import raise_if_cancelled, run_blocking
 from txsaga.errors import (
     ConfigError,
@@ -143,13 +144,10 @@ class PostgresParticipant:
     ) -> PostgresJournal:
         texts = self._texts
         session = self._ready(lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts))
-        try:
+        with on_failure(session.give_back):
             return PostgresJournal(
                 session, branch, texts, self._elsewhere(branch), statements, place=self.name, waits=waits
             )
-        except BaseException:
-            session.give_back()
-            raise
 
     def _elsewhere(self, branch: BranchId) -> Callable[[Decision], Finish]:
         return lambda decision: run_blocking(lambda: self.finish(branch, decision))

@@ -20,6 +20,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.core.failure import report_failure
 from txsaga.errors import StoreError
 from txsaga.evidence import libpq
 from txsaga.evidence.begin_with_evidence import PreparedStatements
@@ -60,14 +61,8 @@ class PostgresSession:
 
     def begin(self, texts: Texts, branch: BranchId) -> Self:
         """Begin the transaction and mark it; `SessionLost` if the pooled session was dead."""
-        try:
+        with report_failure(self._let_go):  # it is not in use yet
             answer = self._begin(texts, branch)
-        except SessionLost:
-            self._discard()
-            raise
-        except BaseException:
-            self.give_back()  # it is not in use yet
-            raise
         if answer.state:
             self.give_back()
             raise StoreError(f"no transaction can be begun: {answer.why}")
@@ -162,6 +157,12 @@ class PostgresSession:
             self._pooled.invalidate()
         self._pooled.close()
 
+    def _let_go(self, error: BaseException) -> None:
+        if isinstance(error, SessionLost):
+            self._discard()
+        else:
+            self.give_back()
+
     def _discard(self) -> None:
         """Close it as stale, with every session that the pool has kept as long."""
         with suppress(DBAPIError):
@@ -190,17 +191,11 @@ class DriverSession(PostgresSession):
 
     def make_ready(self, texts: Texts) -> Self:
         """Prepare our statements in it, but begin nothing; `SessionLost` if the pooled session was dead."""
-        try:
+        with report_failure(self._let_go):
             if self.gone:
                 raise SessionLost("the server has closed it")
             if self.state == TransactionStatus.IDLE:  # else a listener of the pool has begun something
                 self._know(texts)
-        except SessionLost:
-            self._discard()
-            raise
-        except BaseException:
-            self.give_back()
-            raise
         return self
 
     def literal(self, text: str, values: Mapping[str, object]) -> str:

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
+from txsaga.core.failure import on_failure
 from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError
 
@@ -121,24 +122,18 @@ def connected(host: str, port: int, deadline: Deadline, tls: ssl.SSLContext | No
         except OSError:
             if left == 1:
                 raise
-    try:
+    with on_failure(opened.close):
         opened.settimeout(deadline.left())
         return TimedSocket(tls.wrap_socket(opened, server_hostname=host) if tls else opened, deadline)
-    except BaseException:
-        opened.close()
-        raise
 
 
 def _reached(place: tuple[Any, ...], seconds: float) -> socket.socket:
     family, kind, protocol, _, address = place
     opened = socket.socket(family, kind, protocol)
-    try:
+    with on_failure(opened.close):
         opened.settimeout(seconds)
         opened.connect(address)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except BaseException:
-        opened.close()
-        raise
     return opened
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError, OutcomeUnknown, ProtocolError, RolledBack
 from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.evidence.local_transaction import allow_commits, refuse_commits
@@ -89,15 +90,12 @@ class SqliteParticipant:
         _ = self._rows.place
         with edge(self.name):
             connection = engine.connect()
-            try:
+            with on_failure(connection.close):
                 opened = connection.begin()
                 refuse_commits(connection)
                 begin_now(connection)
                 self._rows.where.require_same(connection, self._rows.place)
                 connection.exec_driver_sql(f"SAVEPOINT {_mark(branch)}").close()
-            except BaseException:
-                connection.close()
-                raise
         return SqliteBranch(connection, opened, branch, self._rows, shown(connection))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:

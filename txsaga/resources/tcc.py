@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 
 from txsaga.core.arguments import check_function
 from txsaga.core.decision import Decision
+from txsaga.core.failure import report_failure
 from txsaga.core.stored_json import as_json
 from txsaga.core.timeboxed_calls import sent
 from txsaga.errors import (
@@ -76,15 +77,15 @@ class TccWork:
         kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
         self.begun = True
         self.refusal = RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
-        try:
+        with report_failure(self._refuse):
             if not self._reservations.begin(self._branch, self._name, kept):
                 raise RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
             answer = self._calls.attempt(self._branch, kept)
-        except BaseException as error:
-            self.refusal = error
-            raise
         self.refusal = None
         return answer
+
+    def _refuse(self, error: BaseException) -> None:
+        self.refusal = error
 
 
 class TccBranch:

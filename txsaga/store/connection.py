@@ -12,7 +12,7 @@ import re
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.core.arguments import check_kind
+from txsaga.core.failure import on_failure
 from txsaga.core.redacting import redacted
 from txsaga.errors import (
     ConfigError,
@@ -265,15 +266,10 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction; an unanswered COMMIT raises `OutcomeUnknown`: it is no "no"."""
     with translating():
         connection = engine.connect()
-    try:
+    with closing(connection), on_failure(_roll_back, connection):
         with translating():
             yield connection
         _commit(connection)
-    except BaseException:
-        _roll_back(connection)
-        raise
-    finally:
-        connection.close()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import psycopg
 from sqlalchemy import Engine
 
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import current_fiber, run_blocking
 from txsaga.core.forking import at_fork
 from txsaga.core.retry import PATIENCE, patiently
@@ -76,14 +77,7 @@ class PipelineConnection:
         """Run one statement in its own transaction; raise `ConnectionLost` if its outcome is unknown."""
         self._leave_begun()
         connection = self.connection()
-        try:
-            cursor = connection.cursor(binary=True)
-            return cursor.execute(sql, parameters, prepare=True).fetchall()
-        except psycopg.Error as error:
-            raise self._understood(error) from error
-        except BaseException:
-            self.close()  # as in `_guarded`
-            raise
+        return self._guarded(lambda: connection.cursor(binary=True).execute(sql, parameters, prepare=True).fetchall())
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each. `alone`: no other caller waits."""
@@ -195,13 +189,10 @@ class PipelineConnection:
         pooled.detach()
         if not isinstance(connection, psycopg.Connection):
             raise ConfigError("the store needs the psycopg driver")
-        try:
+        with on_failure(connection.close):
             connection.autocommit = True
             self._end_lost_backend(connection)
             _settle_plans(connection, self._timeout)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def _end_lost_backend(self, connection: psycopg.Connection[Any]) -> None:

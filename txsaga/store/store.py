@@ -16,6 +16,7 @@ from txsaga.consume.claims_store import Claims
 from txsaga.consume.cursors_store import Queues
 from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
 from txsaga.consume.log_store import Log
+from txsaga.core.failure import on_failure
 from txsaga.core.identity import StoreId
 from txsaga.core.retry import PATIENCE
 from txsaga.errors import BrokerClosed, IdentityChanged
@@ -82,14 +83,11 @@ class Store:
         engine = make_engine(address, namespace)
         if find is not None:
             follow(engine, find)
-        try:
+        with on_failure(engine.dispose):
             if create:
                 migrate.migrate(engine, namespace, renew=False)
             with transaction(engine) as connection:
                 identity, login = enter(connection, namespace)
-        except BaseException:
-            engine.dispose()
-            raise
         return cls(engine, namespace, identity, login, patience)
 
     def close(self) -> None:

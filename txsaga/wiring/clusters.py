@@ -17,6 +17,7 @@ from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.clusters.config import ClusterConfig, check, check_one, check_stores, read
 from txsaga.clusters.members import RETRY, Members
 from txsaga.core.arguments import check_kind, check_seconds
+from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError
 from txsaga.resources.broker import StoreParticipant
 from txsaga.resources.broker_log import LoggedParticipant
@@ -64,11 +65,8 @@ def cluster(
     ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}
     ours = [leaf for leaf, broker in brokers.items() if isinstance(broker, str)]
     members = Members(ways, opened, ours=ours, retry=retry)
-    try:
+    with on_failure(members.close):
         members.available()
-    except BaseException:
-        members.close()
-        raise
     return BrokerCluster(
         found, members, coordinator, generator=random.Random(seed), new_id=lambda: secrets.token_hex(16)
     )

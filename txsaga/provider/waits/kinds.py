@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from txsaga.core.failure import contained
 from txsaga.errors import ConfigError
 
 
@@ -111,10 +112,8 @@ class TimedCheck:
 
     def _run(self) -> None:
         try:
-            self._found = self._check()
+            self._found = contained(self._check)
         except Exception as error:  # noqa: BLE001  # raised by `result`
             self._error = error
-        except BaseException as leaving:  # noqa: BLE001  # a checker that tries to end the process ends only its wait
-            self._error = RuntimeError(f"{type(leaving).__name__}: {leaving}")
         finally:
             self._over.set()
