@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli import exits, tx
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import MOST, options_of, span_of, whole
 from txsaga.cli.printing import document, say, table
 from txsaga.core.arguments import read_number
@@ -20,6 +20,7 @@ from txsaga.flows.branch import HEURISTIC, OPEN, BranchId, BranchState
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
+    from txsaga.core.identity import StoreId
     from txsaga.flows.branch import Branch
     from txsaga.flows.branches_by_hand import Forgotten
     from txsaga.flows.recovery import Recovery
@@ -102,29 +103,29 @@ def branches(
     place = _place(after, "--after") if after else (0, 0, 0)
     if group is not None and not held:
         raise typer.BadParameter("it goes with --held", param_hint="--group")
-    with opened(options) as broker:
-        if held:
+    if held:
+        with opened(options) as broker:
             _show_held(broker, group, resource, as_json=options.json)
-            return
-        states = set(state or (BranchState if transaction else OPEN | HEURISTIC))
-        store = broker.kernel.store
+        return
+    states = set(state or (BranchState if transaction else OPEN | HEURISTIC))
+    with reading(options) as store:
         if transaction is None:
             found = store.branches.listed(states, resource=resource, after=place, limit=limit)
         else:
-            named = store.branches.of(tx.number_of(transaction, broker.identity))
+            named = store.branches.of(tx.number_of(transaction, store.registry.identity))
             wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
             found = [each for each in wanted if each[:3] > place][:limit]
-        rows = [branch_document(broker, each) for each in found]
-    _show(rows, as_json=options.json)
+    _show([branch_document(store.registry.identity, each) for each in found], as_json=options.json)
 
 
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
     """List branches that somebody decided over our head, or of which nobody can tell, and what to look at."""
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
-    with opened(options) as broker:
-        found = broker.kernel.store.branches.listed(HEURISTIC, resource=resource, after=place, limit=limit)
-        rows = [said | {"look": look(said)} for said in (branch_document(broker, each) for each in found)]
+    with reading(options) as store:
+        found = store.branches.listed(HEURISTIC, resource=resource, after=place, limit=limit)
+    documents = [branch_document(store.registry.identity, each) for each in found]
+    rows = [said | {"look": look(said)} for said in documents]
     _show(rows, as_json=options.json)
     if not options.json:
         say_looks(rows)
@@ -160,7 +161,7 @@ def forget(
         table(("branch", "its row stays in its resource"), [(each["branch"], each["left"]) for each in found])
 
 
-def branch_document(broker: Broker, branch: Branch) -> dict[str, object]:
+def branch_document(store: StoreId, branch: Branch) -> dict[str, object]:
     """Write a branch for programs."""
     return {
         "branch": _name(branch),
@@ -171,7 +172,7 @@ def branch_document(broker: Broker, branch: Branch) -> dict[str, object]:
         "state": branch.state,
         "since": branch.at,
         "why": branch.why or None,
-        "gid": BranchId(broker.identity.transaction(branch.txid), branch.number, branch.attempt).gid,
+        "gid": BranchId(store.transaction(branch.txid), branch.number, branch.attempt).gid,
     }
 
 
@@ -224,7 +225,7 @@ def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_js
 
 
 def _forgotten(broker: Broker, done: Forgotten) -> dict[str, object]:
-    was = branch_document(broker, done.branch)
+    was = branch_document(broker.identity, done.branch)
     return {name: was[name] for name in ("branch", "resource", "state")} | {"left": done.left or None}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli import tx
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.checkback.questions import Remark
     from txsaga.inspect.overview import DoubtView
+    from txsaga.store.store import Store
 
 app = typer.Typer(help="List what is in doubt, have it asked about again, settle it.")
 app.command()(tx.commit)
@@ -35,9 +36,9 @@ def list_doubts(
 ) -> None:
     """List what is in doubt, oldest first."""
     options = options_of(context)
-    with opened(options) as broker:
-        _require(broker, group)
-        found = broker.kernel.store.overview.doubts(limit=limit, parked=parked, group=group)
+    with reading(options) as store:
+        _require(store, group)
+        found = store.overview.doubts(limit=limit, parked=parked, group=group)
     if options.json:
         document([doubt_document(doubt) for doubt in found])
     else:
@@ -48,9 +49,9 @@ def list_doubts(
 def show(context: typer.Context, id: tx.Id) -> None:
     """Show one doubt: why it is undecided, what came of each check, and its halves."""
     options = options_of(context)
-    with opened(options) as broker:
-        doubt = _doubt(broker, tx.number_of(id, broker.identity))
-        halves = [tx.half_document(half) for half in broker.kernel.store.halves.views(doubt.txid)]
+    with reading(options) as store:
+        doubt = _doubt(store, tx.number_of(id, store.registry.identity))
+        halves = [tx.half_document(half) for half in store.halves.views(doubt.txid)]
     if options.json:
         document({**doubt_document(doubt), "halves": halves})
         return
@@ -118,8 +119,7 @@ def remark_document(remark: Remark) -> dict[str, object]:
     return remark._asdict()
 
 
-def _doubt(broker: Broker, txid: int) -> DoubtView:
-    store = broker.kernel.store
+def _doubt(store: Store, txid: int) -> DoubtView:
     for doubt in store.overview.doubts(limit=1, txid=txid):
         return doubt
     view = store.registry.transaction(txid)
@@ -129,8 +129,8 @@ def _doubt(broker: Broker, txid: int) -> DoubtView:
     raise TransactionError(f"transaction {txid} is {stands}; see `txsaga tx show {txid}`")
 
 
-def _require(broker: Broker, group: str | None) -> None:
-    if group is not None and broker.kernel.store.registry.find_group(group) is None:
+def _require(store: Store, group: str | None) -> None:
+    if group is not None and store.registry.find_group(group) is None:
         raise UnknownProducerGroup(group)
 
 
@@ -142,7 +142,7 @@ def _resume(broker: Broker, txid: int, reason: str) -> None:
 
 def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
     """Resume what a group has parked; what somebody else settles or resumes meanwhile is passed over."""
-    _require(broker, group)
+    _require(broker.kernel.store, group)
     resumed = []
     for doubt in broker.kernel.store.overview.doubts(limit=MOST, parked=True, group=group):
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, start_of, whole
 from txsaga.cli.printing import document, fields, progress, say, table
 from txsaga.consume.claim import MOST_ATTEMPTS
@@ -104,8 +104,7 @@ def alter(context: typer.Context, name: Name, **changes: Any) -> None:
 def list_groups(context: typer.Context) -> None:
     """List the groups, where they stand in each topic, and their dead letters."""
     options = options_of(context)
-    with opened(options) as broker:
-        store = broker.kernel.store
+    with reading(options) as store:
         groups, readings, dead = store.groups.all(), store.overview.readings(), store.overview.dead_letters()
     if options.json:
         document([{**_document(group), "dead_letters": dead.get(group.name, 0)} for group in groups])
@@ -120,8 +119,7 @@ def list_groups(context: typer.Context) -> None:
 def show(context: typer.Context, name: Name) -> None:
     """Show one group, and where it stands in each queue."""
     options = options_of(context)
-    with opened(options) as broker:
-        store = broker.kernel.store
+    with reading(options) as store:
         group = store.groups.find(name)
         if group is None:
             raise UnknownGroup(name)

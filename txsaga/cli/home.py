@@ -10,18 +10,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from txsaga.cli.options import Options
 from txsaga.config import Settings
-from txsaga.errors import ConfigError, StoreUnavailable
+from txsaga.errors import ConfigError, SchemaMissing, StoreUnavailable
 from txsaga.store.right import Right
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.core.announcer import Observer
+    from txsaga.store.store import Store
 
 logger = logging.getLogger("txsaga")
 
@@ -34,6 +35,26 @@ FIRST_REST, LONGEST_REST = 1.0, 30.0
 
 Rest = Callable[[float], object]
 """Lets so many seconds pass, or raises when nobody wants to wait any more."""
+
+
+@contextmanager
+def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[Store]:
+    """Open only the store of these options: a command that reads needs no broker, and starts faster without."""
+    from txsaga.store.store import Store
+
+    url = given_url(options, env)
+    with closing(_of_server(embedded_url(options, env)) if url is None else Store.open(url)) as store:
+        yield store
+
+
+def _of_server(url: str) -> Store:
+    """Open the store of the embedded database, which may still have to be made."""
+    from txsaga.store.store import Store
+
+    try:
+        return Store.open(url)
+    except SchemaMissing:
+        return Store.open(url, create=True)
 
 
 @contextmanager
@@ -89,9 +110,11 @@ def given_url(options: Options, env: Mapping[str, str] = os.environ) -> str | No
 
 def embedded_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
     """Find or start the embedded database."""
-    from txsaga.wiring.connecting import embedded_url
+    from txsaga.embedded.server import EmbeddedServer
 
-    return with_namespace(embedded_url(Settings.from_env(env)), options.namespace)
+    return with_namespace(
+        EmbeddedServer.from_env(Settings.from_env(env).embedded).ensure().store_url(), options.namespace
+    )
 
 
 def with_namespace(url: str, namespace: str | None) -> str:

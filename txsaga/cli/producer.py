@@ -18,16 +18,16 @@ from txsaga.cli.check_options import (
     said,
     taking_back,
 )
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, table
 from txsaga.errors import UnknownProducerGroup
 from txsaga.inspect.overview import ANSWERS
 
 if TYPE_CHECKING:
-    from txsaga.broker import Broker
     from txsaga.core.records import Group
     from txsaga.inspect.overview import Backlog
+    from txsaga.store.store import Store
 
 app = typer.Typer(help="List, show and alter producer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the producer group.")]
@@ -38,9 +38,8 @@ COLUMNS = ("producers", "undecided", "oldest", "parked", "asked", "members")
 def list_groups(context: typer.Context) -> None:
     """List producer groups, what each has undecided, and how many members answer for it."""
     options = options_of(context)
-    with opened(options) as broker:
-        groups = broker.kernel.store.registry.producer_groups()
-        backlogs = _backlogs(broker)
+    with reading(options) as store:
+        groups, backlogs = store.registry.producer_groups(), _backlogs(store)
     if options.json:
         document([group_document(group, backlogs.get(group.name)) for group in groups])
         return
@@ -55,11 +54,11 @@ def list_groups(context: typer.Context) -> None:
 def show(context: typer.Context, name: Name) -> None:
     """Show one group: its live members, what is undecided, what came of checks, and what it says about them."""
     options = options_of(context)
-    with opened(options) as broker:
-        group = broker.kernel.store.registry.find_group(name)
+    with reading(options) as store:
+        group = store.registry.find_group(name)
         if group is None:
             raise UnknownProducerGroup(name)
-        _show(broker, group, as_json=options.json)
+        _show(store, group, as_json=options.json)
 
 
 @app.command()
@@ -82,7 +81,7 @@ def alter(
     options = options_of(context)
     with opened(options) as broker:
         group = broker.set_checks(name, **taking_back(changes, reset or ()))
-        _show(broker, group, as_json=options.json)
+        _show(broker.kernel.store, group, as_json=options.json)
 
 
 def backlog_row(backlog: Backlog) -> tuple[object, ...]:
@@ -110,12 +109,12 @@ def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
     return {**known, "kind": kind, "checks": dict(group.checks)}
 
 
-def _show(broker: Broker, group: Group, *, as_json: bool) -> None:
+def _show(store: Store, group: Group, *, as_json: bool) -> None:
     from txsaga.checkback.heartbeat import checkers_of
 
     kind = checkers_of(group.id)
-    names = list(broker.kernel.store.leases.alive([kind])[kind])
-    shown = {**group_document(group, _backlogs(broker).get(group.name)), "members": names}
+    names = list(store.leases.alive([kind])[kind])
+    shown = {**group_document(group, _backlogs(store).get(group.name)), "members": names}
     if as_json:
         document(shown)
         return
@@ -125,8 +124,8 @@ def _show(broker: Broker, group: Group, *, as_json: bool) -> None:
     fields({**shown, "members": ", ".join(names) or None, **answers, **told})
 
 
-def _backlogs(broker: Broker) -> Mapping[str, Backlog]:
-    return {backlog.group: backlog for backlog in broker.kernel.store.overview.backlogs()}
+def _backlogs(store: Store) -> Mapping[str, Backlog]:
+    return {backlog.group: backlog for backlog in store.overview.backlogs()}
 
 
 def _row_or_nothing(group: Group, backlogs: Mapping[str, Backlog]) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
@@ -33,8 +33,8 @@ def list_sagas(
 ) -> None:
     """List sagas that are not over, oldest first."""
     options = options_of(context)
-    with opened(options) as broker:
-        views = broker.kernel.store.steps.listed(limit=MOST if stalled else limit)
+    with reading(options) as store:
+        views = store.steps.listed(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
     if options.json:
         document([view_document(view) for view in found])
@@ -47,10 +47,10 @@ def list_sagas(
 def show(context: typer.Context, id: Id) -> None:
     """Show a saga: where it stands, and each of its steps in the order of their start."""
     options = options_of(context)
-    with opened(options) as broker:
-        txid = number_of(id, broker.identity)
-        steps = broker.kernel.store.steps.of(txid)
-        views = broker.kernel.store.steps.listed(txid=txid)
+    with reading(options) as store:
+        txid = number_of(id, store.registry.identity)
+        steps = store.steps.of(txid)
+        views = store.steps.listed(txid=txid)
     if not steps:
         raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
     if options.json:

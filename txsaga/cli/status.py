@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from txsaga.cli.group import GROUP, group_document, group_row
-from txsaga.cli.home import opened
+from txsaga.cli.home import reading
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
@@ -25,8 +25,8 @@ def status(context: typer.Context) -> None:
     from txsaga.cli.store_state import status
 
     options = options_of(context)
-    with opened(options) as broker:
-        found = status(broker.kernel.store)
+    with reading(options) as store:
+        found = status(store)
     if options.json:
         document(status_document(found))
         return

@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txsaga.core.identity import StoreId
-from txsaga.core.records import Bounds
-from txsaga.core.topic import Topic
-from txsaga.flows.saga_values import SagaFigures
-from txsaga.flows.step_records import HeldLocks
-from txsaga.inspect.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
-
 if TYPE_CHECKING:
+    from txsaga.core.identity import StoreId
+    from txsaga.core.records import Bounds
+    from txsaga.core.topic import Topic
+    from txsaga.flows.saga_values import SagaFigures
+    from txsaga.flows.step_records import HeldLocks
+    from txsaga.inspect.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
     from txsaga.store.store import Store
-
 
 CHECK_BACK = "check-back"
 """The role whose rounds are looked at."""

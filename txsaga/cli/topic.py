@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import opened
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.core.topic import MAX_RETENTION_BYTES, TopicType
@@ -79,8 +79,8 @@ def list_topics(context: typer.Context) -> None:
     from txsaga.cli.store_state import status
 
     options = options_of(context)
-    with opened(options) as broker:
-        topics = status(broker.kernel.store).topics
+    with reading(options) as store:
+        topics = status(store).topics
     if options.json:
         document([topic_document(state) for state in topics])
     else:
@@ -94,8 +94,8 @@ def show(context: typer.Context, name: Name) -> None:
     from txsaga.cli.store_state import topic_state
 
     options = options_of(context)
-    with opened(options) as broker:
-        state = topic_state(broker.kernel.store, name)
+    with reading(options) as store:
+        state = topic_state(store, name)
     shown = topic_document(state)
     if options.json:
         document(shown)

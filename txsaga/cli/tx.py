@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.check_options import MinAge
-from txsaga.cli.home import dispatch, opened
+from txsaga.cli.home import dispatch, opened, reading
 from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, fields, say, say_timeline, table
 from txsaga.core.arguments import read_number
@@ -47,8 +47,8 @@ def list_transactions(
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
-    with opened(options) as broker:
-        views = broker.kernel.store.registry.transactions(undecided=undecided, limit=limit)
+    with reading(options) as store:
+        views = store.registry.transactions(undecided=undecided, limit=limit)
     if options.json:
         document([view_document(view) for view in views])
     else:
@@ -90,9 +90,9 @@ def preview(
     from txsaga.inspect.preview import Preview, preview_of
 
     options = options_of(context)
-    with opened(options) as broker:
-        txid = number_of(id, broker.identity)
-        trace = broker.kernel.store.overview.trace(txid)
+    with reading(options) as store:
+        txid = number_of(id, store.registry.identity)
+        trace = store.overview.trace(txid)
     if trace is None:
         raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
     found = preview_of(trace, undo=undo)

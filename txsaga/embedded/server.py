@@ -25,6 +25,7 @@ from txsaga.embedded.launch import Launch, StopMode, halt
 from txsaga.embedded.locks import locked
 from txsaga.embedded.probe import DATABASE, ProbeAnswer, ask, connect, serving
 from txsaga.embedded.processes import can_look, pid_file, read_pid_file, working_in
+from txsaga.errors import EmbeddedDatabaseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,13 @@ class EmbeddedServer:
         """Return the URL of `database` for `driver`: jdbc, a SQLAlchemy driver, or None for libpq."""
         with explained(self.home):
             return database_url(self._paths, self._secret(), database, driver=driver, socket=socket)
+
+    def store_url(self) -> str:
+        """Return the URL of the store, through the unix socket unless its path is too long for one."""
+        try:
+            return self.url(socket=True)
+        except EmbeddedDatabaseError:
+            return self.url()
 
     def database(self, name: str) -> Self:
         """Create a database unless it exists."""

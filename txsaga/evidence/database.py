@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, QueuePool, Row, Table, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.config import RESOURCE
 from txsaga.core.decision import Decision
@@ -25,6 +24,9 @@ from txsaga.evidence.schema import MAIN, EvidenceKey, database_table, ddl
 from txsaga.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.evidence.statements import SLOT
 from txsaga.evidence.steps import SqlSteps
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 def outcomes(rows: Iterable[Row[*tuple[Any, ...]]]) -> dict[EvidenceKey, EvidenceOutcome]:
@@ -200,6 +202,8 @@ class LoopEvidence(SqlEvidence):
         return self
 
     def _shown(self, connection: Connection) -> Any:
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
         return AsyncConnection(self._asynchronous, connection)
 
     def fill(self, connection: Any, transaction: str, slot: int, body: bytes) -> None:

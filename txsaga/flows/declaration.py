@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from txsaga.clusters.config import ClusterConfig
-from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txsaga.clusters.config import ClusterConfig
+    from txsaga.core.decision import Decision
 
 
 class InputKind(StrEnum):

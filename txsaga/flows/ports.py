@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 from txsaga.core.decision import Decision
-from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Row, TxRecord
 from txsaga.flows.branch import Branch, BranchEvent, BranchId, BranchState, Vote
-from txsaga.flows.follow_up import FollowUp
-from txsaga.flows.step import Left, StepEvent, StepKind
-from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, Journalled
-from txsaga.resources.participant import EnlistedBranch
+
+if TYPE_CHECKING:
+    from txsaga.core.lifecycle import TxState
+    from txsaga.flows.follow_up import FollowUp
+    from txsaga.flows.step import Left, StepEvent, StepKind
+    from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, Journalled
+    from txsaga.resources.participant import EnlistedBranch
 
 Place = tuple[int, int, int]
 """Transaction, number and attempt of a branch."""

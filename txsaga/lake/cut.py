@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txsaga.errors import ConfigError
-from txsaga.lake.table import TableName
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from txsaga.lake.table import TableName
 
 
 class TableReader(Protocol):

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from txsaga.lake.cut import TableReader
-from txsaga.lake.gates import Subject
-from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
+
+if TYPE_CHECKING:
+    from txsaga.lake.gates import Subject
+    from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
 
 NO_TIME = timedelta(0)
 

@@ -8,20 +8,16 @@ connection must lead to this store; in any other database the message would be l
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, Unpack
 
 import psycopg
 from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from txsaga.core.arguments import check_kind
 from txsaga.core.fibers import current_fiber
-from txsaga.core.identity import StoreId
-from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message, MessageOptions
 from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
@@ -30,6 +26,13 @@ from txsaga.messages.hot_statements import SEND_JOINED
 from txsaga.messages.message_buffer import Outbox
 from txsaga.store import founding
 from txsaga.store.connection import translated, translating
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from txsaga.core.identity import StoreId
+    from txsaga.core.kernel import Kernel
+    from txsaga.core.message import Message, MessageOptions
 
 # The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
 DURABLE = (

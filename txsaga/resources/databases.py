@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
-
-from sqlalchemy import Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.errors import ConfigError
 from txsaga.evidence.location import Whereabouts
-from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.participant import Participant
-from txsaga.resources.postgres import PostgresParticipant
-from txsaga.resources.sqlite import SqliteParticipant
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.resources.participant import Participant
 
 
 def participant_for(
@@ -31,10 +31,16 @@ def participant_for(
     where = where or Whereabouts(engine, name, create=create, database=database)
     match engine.dialect.name:
         case "postgresql":
+            from txsaga.resources.postgres import PostgresParticipant
+
             return PostgresParticipant(engine, name=name, create=create, where=where, loops=loops)
         case "mysql" | "mariadb":
+            from txsaga.resources.mysql import MysqlParticipant
+
             return MysqlParticipant(engine, name=name, create=create, where=where, loops=loops)
         case "sqlite":
+            from txsaga.resources.sqlite import SqliteParticipant
+
             return SqliteParticipant(engine, name=name, create=create, where=where, loops=loops)
         case other:
             raise ConfigError(

@@ -8,9 +8,9 @@ runs in threads, on the other engine. If these lead to different databases, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.errors import ConfigError
 from txsaga.flows.branch import BranchId
@@ -19,6 +19,9 @@ from txsaga.resources.participant import EnlistedBranch, LockPatience
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 Shown = Callable[[Connection], object]
 """Converts a connection into what the user works with."""
@@ -67,6 +70,8 @@ class PostgresInLoop:
         return self._noted(branch, statements, self.engine.sync_engine, waits)
 
     def _opened(self) -> PostgresSession:
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
         connection = self.engine.sync_engine.connect()
         return PostgresSession(connection, self._patience, AsyncConnection(self.engine, connection))
 
@@ -79,4 +84,6 @@ class SqliteInLoop:
 
     def enlist(self, branch: BranchId) -> EnlistedBranch:
         """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
         return self._enlisted(branch, self._engine.sync_engine, lambda it: AsyncConnection(self._engine, it))

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
@@ -25,7 +23,6 @@ from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.location import Whereabouts, missing
 from txsaga.evidence.sessions import commit_each, settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
-from txsaga.flows.step_records import Journalled
 from txsaga.resources import codes, journal
 from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
@@ -34,8 +31,14 @@ from txsaga.resources.mysql_branch import MysqlBranch
 from txsaga.resources.mysql_journal import Around, MysqlJournal
 from txsaga.resources.mysql_protocol import LentSession
 from txsaga.resources.mysql_session import MysqlSession
-from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.flows.step_records import Journalled
+    from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
 
 FORMAT = 0x54585347  # "TXSG"
 AUTOCOMMIT = "AUTOCOMMIT"

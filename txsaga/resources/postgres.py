@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
@@ -37,17 +36,21 @@ from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
 from txsaga.evidence.location import EvidenceTables, Whereabouts, missing
 from txsaga.evidence.sessions import commit_each, settle_level
 from txsaga.flows.branch import PREFIX, BranchId, Finish
-from txsaga.flows.step_records import Journalled
 from txsaga.resources import codes, journal
 from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.in_loop import PostgresInLoop, loops_of
-from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Over
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
 from txsaga.resources.postgres_texts import Texts
 from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_of, is_cancelled
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.flows.step_records import Journalled
+    from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Over
 
 S = TypeVar("S", bound=PostgresSession)
 

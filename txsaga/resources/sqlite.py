@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
@@ -26,12 +25,17 @@ from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.location import Whereabouts, missing
 from txsaga.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.step_records import Journalled
 from txsaga.resources import journal
 from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.in_loop import Shown, SqliteInLoop, loops_of
-from txsaga.resources.participant import Ages, EnlistedBranch, Over
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, RootTransaction
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.flows.step_records import Journalled
+    from txsaga.resources.participant import Ages, EnlistedBranch, Over
 
 _OFF, _NORMAL = 0, 1
 

@@ -14,8 +14,8 @@ from txsaga.store.doctor_rows import ROWS
 from txsaga.store.finding import Finding, error, ok, warning
 from txsaga.store.functions import functions as written_for
 from txsaga.store.partitions import bounds
-from txsaga.store.right import Right
-from txsaga.store.rights import SIGN, needed
+from txsaga.store.right import SIGN, Right
+from txsaga.store.rights import needed
 from txsaga.store.store import Store
 
 STALE = timedelta(seconds=10)

@@ -11,11 +11,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import ProgrammingError
 
 from txsaga.core.identity import StoreId
-from txsaga.store import founding, granting, migrate
+from txsaga.store import founding, migrate
 from txsaga.store.connection import is_lost
-from txsaga.store.granting import Login
-from txsaga.store.right import EVERY_RIGHT, Right
-from txsaga.store.rights import SIGN
+from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
 
 ALL = """
 SELECT v.version_num, s.uuid, s.incarnation, s.births, pg_has_role(t.relowner, 'USAGE'), ARRAY(
@@ -49,5 +47,7 @@ def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | 
 
 
 def _one_by_one(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
+    from txsaga.store import granting
+
     migrate.check(connection, namespace)
     return founding.recognise(connection), granting.login(connection, namespace)

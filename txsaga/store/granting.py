@@ -15,8 +15,8 @@ from sqlalchemy import Connection, text
 
 from txsaga.errors import ConfigError
 from txsaga.store import functions, schema
-from txsaga.store.right import EVERY_RIGHT, Right
-from txsaga.store.rights import SIGN, privileges
+from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
+from txsaga.store.rights import privileges
 
 HERE = """
 SELECT pg_has_role(relowner, 'USAGE'), ARRAY(
@@ -48,13 +48,6 @@ TAKE_ALL = (
     "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {s} FROM {role}",
     "REVOKE ALL ON SCHEMA {s} FROM {role}",
 )
-
-
-class Login(NamedTuple):
-    """The rights of a connection's login."""
-
-    owner: bool
-    rights: frozenset[Right]
 
 
 class Holder(NamedTuple):

@@ -2,8 +2,8 @@
 Schema changes: Alembic, configured here, run in one transaction under an advisory lock.
 
 Any number of processes may migrate at once; one does it, the others find it done. A schema that is newer
-than the program is left alone: an old program must not write rows that a new one reads differently. Alembic is
-imported only to migrate: otherwise each process that opens a store would wait for the import.
+than the program is left alone: an old program must not write rows that a new one reads differently. Alembic and the
+installed functions are imported only to migrate: otherwise each process that opens a store would wait for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
-from txsaga.store import founding, functions, granting, schema
 from txsaga.store.connection import transaction
 
 OLDEST = 150_000
@@ -29,6 +28,8 @@ SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
 
 def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
     """Bring a namespace to this program's schema; return its old one. Renew rights if `renew`, or if needed."""
+    from txsaga.store import founding, functions, granting, schema
+
     with transaction(engine) as connection:
         check_server(connection)
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))

@@ -6,6 +6,7 @@ database would still refuse what was not granted.
 """
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Right(StrEnum):
@@ -18,3 +19,12 @@ class Right(StrEnum):
 
 
 EVERY_RIGHT = frozenset(Right)
+SIGN = "may"
+"""The table whose grants say who has which right."""
+
+
+class Login(NamedTuple):
+    """The rights of a connection's login."""
+
+    owner: bool
+    rights: frozenset[Right]

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from txsaga.store import schema
-from txsaga.store.right import Right
+from txsaga.store.right import SIGN, Right
 
-SIGN = "may"
 WORD = re.compile(r"[A-Z]+")
 
 

@@ -33,7 +33,7 @@ from txsaga.resources.reservations_store import Reservations
 from txsaga.store import founding, migrate
 from txsaga.store.connection import follow, make_engine, parse_url, transaction
 from txsaga.store.entering import enter
-from txsaga.store.granting import Login
+from txsaga.store.right import Login
 
 
 class Store:

@@ -13,10 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
-
-from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.followers import airflow_at
@@ -27,7 +24,6 @@ from txsaga.core.arguments import check_count, check_function, check_kind, check
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import EmbeddedDatabaseError
 from txsaga.flows.saga_code import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
@@ -42,6 +38,10 @@ from txsaga.resources.services import call_service
 from txsaga.store.store import Store
 from txsaga.wiring.loading import load
 from txsaga.wiring.resources import Resources
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 AWAY = 1.0
 """Seconds to wait for one broker of several; another can take its place."""
@@ -67,6 +67,8 @@ class PostgresHome:
 
     def join(self, connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:
         """Send inside the caller's transaction."""
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
         namespace = self._store.namespace
         if isinstance(connection, AsyncConnection):
             within = sync_of(connection)
@@ -229,16 +231,9 @@ def _participant(name: str, url: str) -> Participant:
 
 def embedded_url(settings: Settings) -> str:
     """Find or start the embedded database and return its URL."""
-    return _url_of(EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga"))
+    return EmbeddedServer.from_env(settings.embedded).ensure().store_url()
 
 
 def _revived_url(settings: Settings) -> str:
     """Return the URL of the embedded database, started again if it was killed."""
-    return _url_of(EmbeddedServer.from_env(settings.embedded).revive())
-
-
-def _url_of(server: EmbeddedServer) -> str:
-    try:
-        return server.url("txsaga", driver="psycopg", socket=True)
-    except EmbeddedDatabaseError:  # the path may be too long for a socket
-        return server.url("txsaga", driver="psycopg")
+    return EmbeddedServer.from_env(settings.embedded).revive().store_url()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.config import RESOURCE
 from txsaga.core.arguments import check_kind
@@ -22,8 +22,12 @@ from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.location import Whereabouts
 from txsaga.evidence.ports import Evidence
 from txsaga.resources.databases import participant_for
-from txsaga.resources.participant import Participant
 from txsaga.store.connection import require_readable
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.resources.participant import Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Connect timeout in seconds, by driver, for hosts that do not answer; the URL can override it."""
@@ -60,7 +64,8 @@ class Resources:
         engines: Mapping[str, Engine | AsyncEngine],
         brokers: Mapping[str, Callable[[], Participant]] | None = None,
     ) -> None:
-        self._brokers, self._opened = brokers or {}, list[Participant]()
+        self._brokers = brokers or {}
+        self._opened: list[Participant] = []
         self._engines: dict[str, Engine] = {}
         self._loops: dict[str, AsyncEngine] = {}
         self._urls, self._owned = urls, dict[str, Engine]()
@@ -80,8 +85,8 @@ class Resources:
             raise ConfigError(
                 f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
             )
-        check_kind(engine, (Engine, AsyncEngine), f"the engine of {name!r}", "give a SQLAlchemy Engine or AsyncEngine")
-        if isinstance(engine, AsyncEngine):
+        if not isinstance(engine, Engine):
+            _check_async(engine, f"the engine of {name!r}", "give a SQLAlchemy Engine or AsyncEngine")
             self._register_loops(name, engine)
         elif self._given(name) in (None, engine):
             self._engines[name] = engine
@@ -106,9 +111,8 @@ class Resources:
 
     def find(self, named: object) -> tuple[str, Evidence]:
         """Return the name and evidence of a database, given its name or engine."""
-        check_kind(
-            named, (str, Engine, AsyncEngine), "the resource", "give the name of a registered one, or its engine"
-        )
+        if not isinstance(named, str | Engine):
+            _check_async(named, "the resource", "give the name of a registered one, or its engine")
         name = named if isinstance(named, str) else self._name_of(named)
         if name not in self._engines:
             raise ResourceUnknown(name, list(self._engines))
@@ -160,6 +164,12 @@ class Resources:
                 return name
         url = getattr(engine, "url", None)
         raise ResourceUnknown(repr(engine) if url is None else redacted(str(url)), list(self._engines))
+
+
+def _check_async(engine: object, what: str, advice: str) -> None:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    check_kind(engine, AsyncEngine, what, advice)
 
 
 def for_threads(url: URL, name: str) -> URL:
