@@ -29,9 +29,8 @@ from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.ports import Evidence, StepWork
 from txsaga.evidence.steps import SqlSteps
-from txsaga.flows.branches_store import BranchStore, PostgresJoint
+from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import FlowLedger, Flows
-from txsaga.flows.ports import Joint
 from txsaga.flows.steps_store import Steps
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.halves_store import HalfStore
@@ -53,7 +52,6 @@ WRITES: dict[tuple[type, type], set[str]] = {
     },
     (TableLedger, TableLedger): {"keep", "swap", "reserve_table"},
     (BranchStore, BranchStore): {"write"},
-    (Joint, PostgresJoint): {"commit"},
     (Steps, Steps): {"write", "claim", "hold"},
     (StepWork, SqlSteps): {"run", "fence"},
     (FlowLedger, FlowLedger): {
@@ -90,7 +88,6 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (Evidence, SqlEvidence): {"fence"},
 }
 READS = {
-    *{"joint", "say", "recall", "abandon"},  # nothing of it is there before it is committed
     *{
         "numbers",
         "written",

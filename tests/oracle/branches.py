@@ -34,7 +34,6 @@ from txsaga.flows.ports import (
     DecisionRequest,
     Fence,
     Guest,
-    Joint,
     Place,
 )
 
@@ -54,24 +53,6 @@ class MemoryBranches(BranchStore):
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
-
-    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Take words that stand together, or not at all."""
-        return _MemoryJoint(self, words)
-
-    def stand(self, words: Sequence[DecisionRequest]) -> bool:
-        """Let all of these words stand, or none."""
-        try:
-            with self._home.block() as kept:
-                ledger = MemoryLedger(self._home, self._names, kept)
-                for word in words:
-                    if self._is_first(kept, word.life):
-                        self._write_down(ledger, word.life, word.resources)
-                    if self._on_decide(kept, word) is not Decision.COMMIT:
-                        raise DecidedOtherwise(word.life.txid, "ROLLBACK")
-        except TransactionError:
-            return False
-        return True
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
         """Give out numbers for transactions of which nothing is written before their end."""
@@ -246,23 +227,3 @@ class MemoryBranches(BranchStore):
             return False
         kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
-
-
-class _MemoryJoint:
-    """Words of which nothing is written before they are to stand."""
-
-    def __init__(self, branches: MemoryBranches, words: Sequence[DecisionRequest]) -> None:
-        self._branches, self._words = branches, words
-
-    def say(self) -> None:
-        """Send them nowhere."""
-
-    def commit(self) -> bool:
-        """Let them stand."""
-        return self._branches.stand(self._words)
-
-    def recall(self) -> None:
-        """Send nothing."""
-
-    def abandon(self) -> None:
-        """Forget them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txsaga.errors import ConfigError
-from txsaga.flows.journal import is_plain, reading, require_journalled, written
+from txsaga.flows.journal import reading, require_journalled, written
 
 
 @pytest.mark.rule("R17")
@@ -43,22 +43,3 @@ def test_a_text_that_no_store_keeps_is_refused_by_the_name_of_its_parameter(valu
         written({"id": 1, "note": value})
     with pytest.raises(ConfigError, match="the statement holds a character that can't be kept"):
         require_journalled(f"UPDATE t SET note = '{value}'")
-
-
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("insert into t values (:a, 'it''s; so', \"b\")", True),
-        ("insert into t values ('it''s)", False),
-        ('insert into t values (1) "', False),
-        (r"insert into t values (E'\'')", False),
-        ("insert into t values ($1)", False),
-        ("insert into t values (1) -- so", False),
-        ("insert into t values (1 /* so */)", False),
-        ("insert into t values (1) # so", False),
-        ("insert into t values (@a := 1)", False),
-        ("insert into t select Set_Config('a.b', 'c', true)", False),
-    ],
-)
-def test_only_where_all_see_one_end_and_nothing_is_set_a_statement_is_plain(text: str, plain: bool) -> None:
-    assert is_plain(text) is plain

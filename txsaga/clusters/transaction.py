@@ -241,8 +241,8 @@ class ClusterTransaction(Coordinated):
         self._set_aside(set(self._open) - set(self._took_part))
         return super()._roll_back(why, leaves)
 
-    def _told(self, decision: Decision, told: PhaseTwoResult | None = None) -> PhaseTwoResult:
-        told = super()._told(decision, told)
+    def _told(self, decision: Decision) -> PhaseTwoResult:
+        told = super()._told(decision)
         self._clean_up()
         return told
 

@@ -7,8 +7,7 @@ While one batch is in flight the next one gathers; there is no timer. A lone cal
 * One batch is in flight at a time, so calls are stored in order of arrival. An event loop whose store waits as a task
   does has its own batches: calls of two loops, or of a loop and of threads, are stored in any order.
 * A batch that fails as a whole is run again item by item: one bad item never fails the others. `run` reads back before
-  it raises; where even that finds no answer, `OutcomeUnknown` prevents the second try. A batcher with `once` never
-  tries again: `run` finds the bad item itself, and what it raises goes to all callers.
+  it raises; where even that finds no answer, `OutcomeUnknown` prevents the second try.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
 * A batch is bounded, by count and by weight: a statement that the server refuses would be sent again and again.
 * Callers are answered outside the turn, so that a callback may call again.
@@ -77,13 +76,10 @@ class LoopBatches(Generic[Item]):
         self,
         fitting: Callable[[deque[tuple[Item, BatchSlot]]], int],
         answers: Callable[[list[Item]], Sequence[object]],
-        *,
-        gathers: bool = False,
     ) -> None:
-        self._fitting, self._answers, self._gathers = fitting, answers, gathers
+        self._fitting, self._answers = fitting, answers
         self.waiting = deque[tuple[Item, BatchSlot]]()
         self.leader: BatchSlot | None = None  # it runs a batch, or is about to
-        self._many = False  # the last batch held more than one call
         self._batch: list[tuple[Item, BatchSlot]] = []
 
     def call(self, aside: Fiber, item: Item) -> Any:  # the answer that belongs to the item
@@ -121,11 +117,7 @@ class LoopBatches(Generic[Item]):
 
     def _lead(self, own: BatchSlot) -> None:
         """Run the next batch and hand over; `_let_go` cleans up an interruption."""
-        if self._gathers and (self._many or own.told):  # a lone caller has no other to wait for
-            own.aside.wait_for(_turn())
-        fitting = self._fitting(self.waiting)
-        self._many = fitting > 1 or own.told
-        self._batch = batch = [self.waiting[at] for at in range(fitting)]
+        self._batch = batch = [self.waiting[at] for at in range(self._fitting(self.waiting))]
         for _ in batch:
             self.waiting.popleft()
         answers = self._answers([item for item, _ in batch])
@@ -166,14 +158,6 @@ class LoopBatches(Generic[Item]):
             self.leader.tell()
 
 
-def _turn() -> asyncio.Future[None]:
-    """Return a future that is done in the next loop turn: callers answered in this turn have called again by then."""
-    loop = asyncio.get_running_loop()
-    turn = loop.create_future()
-    loop.call_soon(turn.set_result, None)
-    return turn
-
-
 def _for_others(answer: object) -> object:
     """Turn an interruption of the task that ran the batch into `OutcomeUnknown` for others."""
     if isinstance(answer, BaseException) and not isinstance(answer, Exception):
@@ -206,14 +190,12 @@ class Batcher(Generic[Item, Answer]):
         capacity: int = 20_000,
         patience: float = 30.0,
         in_loops: bool = False,
-        gathers: bool = False,
-        once: bool = False,
     ) -> None:
         self.name = name
         self._run = run
         self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
-        self._patience, self._has_loops, self._gathers, self._once = patience, in_loops, gathers, once
+        self._patience, self._has_loops = patience, in_loops
         self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
@@ -311,7 +293,7 @@ class Batcher(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            found = LoopBatches(self._fitting, self._answers, gathers=self._gathers)
+            found = LoopBatches(self._fitting, self._answers)
             with self._lock:
                 for closed in [each for each in self._loops if each.is_closed()]:
                     del self._loops[closed]  # calls that wait there keep their own reference to it
@@ -397,8 +379,6 @@ class Batcher(Generic[Item, Answer]):
         except BaseException as failure:  # noqa: BLE001  # any exception belongs to the waiting callers
             if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
-            if self._once:
-                return [failure, *(OutcomeUnknown(f"{self.name}: {failure!r}") for _ in items[1:])]
             return self._one_by_one(items)
         if len(answers) != len(items):
             return [OutcomeUnknown(f"{self.name}: {len(items)} calls had {len(answers)} answers")] * len(items)

@@ -144,9 +144,6 @@ WITH r AS MATERIALIZED (
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
 SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid"""
 
-# Runs after COMMITs that are written together: if one is missing it fails, and none is written.
-ALL_STAND = "SELECT 1 / (count(*) = cardinality($1))::int FROM {s}.op WHERE txid = ANY ($1) AND decision = 1"
-
 NUMBERS_TYPES = ("int4", "int4")
 NUMBERS_ANSWERS = "txid int8, token bytea, given bytea"
 NUMBERS = """

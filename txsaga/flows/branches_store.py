@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from datetime import timedelta
 from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg.errors import DivisionByZero
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
 
 from txsaga.core.decision import Decision
@@ -53,7 +51,6 @@ from txsaga.flows.ports import (
     DecisionRequest,
     Fence,
     Guest,
-    Joint,
     Place,
 )
 from txsaga.messages.hot_statements import TOKEN, called, written
@@ -63,72 +60,6 @@ from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnec
 from txsaga.store.values import int4, int8_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows
-
-SentAgain = Callable[[PipelineConnection, Sequence[Statement]], list[Rows]]
-
-
-class PostgresJoint:
-    """Statements of one transaction, which stays open once they are sent."""
-
-    def __init__(self, lines: ConnectionPool, calls: Sequence[Statement], never: Statement, again: SentAgain) -> None:
-        self._calls, self._never, self._again = calls, never, again
-        self._said = self._recalled = False
-        with ExitStack() as opened:
-            self._line: PipelineConnection | None = opened.enter_context(lines.taken())
-            with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
-                self._line.make_ready(calls)
-            self._lent = opened.pop_all()
-
-    def say(self) -> None:
-        """Send the statements."""
-        assert self._line is not None
-        self._said = True
-        with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
-            self._line.begin(self._calls)
-
-    def commit(self) -> bool:
-        """Commit; if its session is lost, send everything again."""
-        line, self._line = self._line, None
-        assert line is not None
-        with self._lent:
-            try:
-                line.end()
-            except ConnectionLost:
-                return self._sent_again(line)
-            except TxSagaError:
-                return False
-        return True
-
-    def recall(self) -> None:
-        """Roll back by sending a last statement that fails."""
-        if self._line is not None and self._said and not self._recalled:
-            with suppress(Exception):  # then `abandon` closes its session
-                self._line.conclude(self._never)
-                self._recalled = True  # set last: only what was concluded is answered
-
-    def abandon(self) -> None:
-        """Roll back."""
-        self.recall()
-        line, self._line = self._line, None
-        if line is not None:
-            with self._lent, suppress(Exception):  # no caller waits for this answer
-                try:
-                    if self._said:
-                        if not self._recalled:
-                            line.close()  # no answer would ever come
-                        line.hear()
-                except ConnectionLost:
-                    line.connection()  # a new connection ends what the server still runs of it
-
-    def _sent_again(self, line: PipelineConnection) -> bool:
-        try:
-            self._again(line, self._calls)
-        except TxSagaError as refused:
-            if isinstance(refused.__cause__, DivisionByZero):
-                return False
-            raise OutcomeUnknown(f"whether this was written is not known: {refused}") from refused
-        return True
-
 
 RESENDS = 3
 Answers = dict[int, Answer | TxSagaError]
@@ -161,7 +92,7 @@ class BranchStore:
             self._fence = called(s, "fence", sql.FENCE_TYPES)
             self._note = called(s, "note_branches", sql.NOTE_TYPES)
         self._lock = sql.LOCK.format(s=s)
-        self._standing, self._all_stand = sql.STANDING.format(s=s), sql.ALL_STAND.format(s=s)
+        self._standing = sql.STANDING.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
@@ -186,15 +117,6 @@ class BranchStore:
             *_, rows = [next(found) for _ in task.statements]
             answers |= task.read(rows)
         return [answers[id(call)] for call in calls]
-
-    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
-        """Prepare decision requests and a session for them: they are sent while the resources still vote.
-
-        Each is a COMMIT of a transaction of which nothing is written yet.
-        """
-        txids = [word.life.txid for word in words]
-        all_stand, never = (Statement(self._all_stand, [int8_array(each)]) for each in (txids, NONE))
-        return PostgresJoint(self._lines, [Statement(self._conclude, conclusions(words)), all_stand], never, _sent)
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
         """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""

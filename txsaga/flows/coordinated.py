@@ -57,7 +57,6 @@ from txsaga.flows.journal import Journal
 from txsaga.flows.owner import PART, BlockOwner, check_names
 from txsaga.flows.parts import PhaseTwoResult
 from txsaga.flows.ports import BranchVote
-from txsaga.flows.sharing import WHY, EndedBlock, Hand, SharedOutcome, Sharing
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
@@ -129,6 +128,8 @@ class AsyncCoordinated(AsyncBlock["Coordinated"]):
 logger = logging.getLogger("txsaga")
 _making = Lock()
 
+WHY = "the block ended"
+
 LATE = (
     "recovery took its owner for dead, as votes were held so long without a decision; pass key=… where they take long"
 )
@@ -167,10 +168,8 @@ class Coordinated(MessageBuffer):
         run: str | None = None,
         patience: float = 0.0,
         owner: BlockOwner | None = None,
-        shared: bool = True,
     ) -> None:
         super().__init__(kernel)
-        self._shared = shared
         self._stage = BlockStage.NEW
         if owner is None:
             check_names(resources)
@@ -179,7 +178,6 @@ class Coordinated(MessageBuffer):
         self._lanes: dict[str, BlockLane] = {}
         self._bound = False  # something that may be refused is decided with it
         self._table_writes: TableWrites | None = None
-        self._hand: Hand | None = None  # once other threads may end it, too
         self._process = this_process()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
@@ -329,10 +327,7 @@ class Coordinated(MessageBuffer):
             with self._leaving(error):
                 self._leave(error)
         finally:
-            if self._has_gone():
-                self._close()
-            else:
-                self._owner.leave()
+            self._owner.leave()
 
     def _leave(self, error: BaseException | None) -> None:
         if self._stage is BlockStage.OPEN and error is None:
@@ -341,13 +336,11 @@ class Coordinated(MessageBuffer):
             except (DecidedOtherwise, InDoubt, Unfinished, Heuristic):
                 raise
             except BaseException as reason:
-                if self._has_gone():
-                    reason.add_note(self._may_stand)
-                elif self._stage is BlockStage.OPEN or isinstance(reason, EffectConflict):
+                if self._stage is BlockStage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if this fails, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
                 elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # by a signal
-                    reason.add_note(self._may_stand)
+                    reason.add_note(f"transaction {self.txid} may stand committed: ask before it is done again")
                 raise
         elif self._stage in (BlockStage.OPEN, BlockStage.BROKEN):
             broken = TransactionError("the transaction did not commit: its messages could not all be stored")
@@ -362,49 +355,15 @@ class Coordinated(MessageBuffer):
         work = self._owner.work
         work.refuse_open_units()
         journals, rows = work.take_journals(), self._outbox.take_whole()
-        if self._may_share(len(journals), rows):
-            outcome = self._shared_end(EndedBlock(self._owner, rows, journals, self._close, self._reopen, Hand()))
-            if outcome is not None:
-                return self._follow(outcome.standing, told=outcome.told)
         work.open_journals(journals)
         # With messages a vote costs less than sealing: the decision is then the only thing written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
         votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
-            self._close()
+            self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
             self._follow(self._owner.decide(Decision.COMMIT, WHY, rows, votes))
         else:
             self._commit_last(rows, votes, last)
-
-    def _close(self) -> None:
-        self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
-
-    def _reopen(self) -> None:
-        if self._stage is BlockStage.CLOSED and not (self._hand and self._hand.gone):
-            self._stage = BlockStage.OPEN
-
-    def _shared_end(self, ended: EndedBlock) -> SharedOutcome | None:
-        self._hand = ended.hand
-        try:
-            return self._kernel.service(Sharing.of).end(ended)
-        except BaseException:
-            self._has_gone()  # as early as possible: a second interrupt may come before `_leave` asks
-            raise
-
-    def _has_gone(self) -> bool:
-        """Return, to its own thread, whether another one is ending the block, which then also leaves it."""
-        return self._hand is not None and self._hand.go()
-
-    @property
-    def _may_stand(self) -> str:
-        return f"transaction {self.txid} may stand committed: ask before it is done again"
-
-    def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
-        """Return whether it may share branches: nothing of it is stored yet, and nothing else is decided with it."""
-        owner = self._owner
-        if not self._shared or owner.written or owner.with_effects or owner.patience or self._bound or self._lanes:
-            return False
-        return bool(journals > 1 or (journals and rows)) and owner.work.shareable and not owner.heeded
 
     def _commit_last(self, rows: Sequence[Row], votes: Sequence[BranchVote], last: str) -> None:
         assert self.id is not None
@@ -415,9 +374,9 @@ class Coordinated(MessageBuffer):
             standing, failure = self._owner.commit_last(last, self.id, votes)
         self._follow(standing, failure)
 
-    def _follow(self, standing: Decision, failure: Exception | None = None, told: PhaseTwoResult | None = None) -> None:
+    def _follow(self, standing: Decision, failure: Exception | None = None) -> None:
         """Notify everyone of the decision, and raise unless it is a plain success."""
-        told = self._told(standing, told)
+        told = self._told(standing)
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
@@ -441,10 +400,10 @@ class Coordinated(MessageBuffer):
                 leaves.add_note(note)
         return told
 
-    def _told(self, decision: Decision, told: PhaseTwoResult | None = None) -> PhaseTwoResult:
-        """Notify the resources, unless that is done, and then the listeners."""
+    def _told(self, decision: Decision) -> PhaseTwoResult:
+        """Notify the resources, and then the listeners."""
         self.decision, self._stage = decision, BlockStage.LEFT
-        told = self._owner.finish(decision) if told is None else told
+        told = self._owner.finish(decision)
         self._tell(decision)
         self._kernel.tell_decided()
         return told

@@ -33,8 +33,6 @@ _SILENT = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_TRICKY = re.compile(r"[\\$#]|--|/\*|:=|set_config", re.IGNORECASE)
-_QUOTE = re.compile("['\"`]")
 _LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
@@ -82,15 +80,6 @@ def only_adds(text: str) -> bool:
     """Return whether a journalled statement locks no existing row, apart from what a trigger does."""
     words = _words(text)
     return words[0] == "INSERT" and _LOCKING.isdisjoint(words)
-
-
-@of_short
-def is_plain(text: str) -> bool:
-    """Return whether all databases agree where a statement ends, and it changes no setting of its session.
-
-    What hides behind a comment or a backslash could end the transaction of others that share its branch.
-    """
-    return _TRICKY.search(text) is None and _QUOTE.search(_SILENT.sub(" ", text)) is None
 
 
 @of_short

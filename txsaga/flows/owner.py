@@ -147,11 +147,6 @@ class BlockOwner:
         self._free_of_earlier(key)
         return numbers
 
-    @property
-    def heeded(self) -> bool:
-        """Return whether hooks are called before its end is written."""
-        return self._kernel.hooks.hear(self._group.name)
-
     def write_down(self) -> TxRecord:
         """Write the transaction to the store if needed; return its record."""
         if not self.written:
@@ -214,14 +209,6 @@ class BlockOwner:
         self._heard(word, standing)
         assert isinstance(standing, Decision)
         return standing
-
-    def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[BranchVote]) -> DecisionRequest:
-        """Request COMMIT with other blocks, whose work is in this one's branches."""
-        return self._word(Decision.COMMIT, why, rows, votes)
-
-    def carried_word(self, why: str, rows: Sequence[Row]) -> DecisionRequest:
-        """Request COMMIT with another block, whose branches hold the work: it names none."""
-        return DecisionRequest(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
 
     def end(self, rows: Sequence[Row], votes: Sequence[BranchVote], last: str) -> Decision | None:
         """Write the end: from here on the last resource's evidence decides (R12). Return any earlier decision."""

@@ -105,25 +105,6 @@ Answer = TxRecord | Decision | bool | None
 """An open transaction's record; the final decision, None for an end; whether the branch was still waiting."""
 
 
-class Joint(Protocol):
-    """Decision requests of owners whose work is in the same branches: all are written, or none."""
-
-    def say(self) -> None:
-        """Send them, once, without waiting for an answer."""
-
-    def commit(self) -> bool:
-        """Write them in one commit; return whether it succeeded. If one can't be decided, none is written.
-
-        `OutcomeUnknown` if the outcome can't be determined.
-        """
-
-    def recall(self) -> None:
-        """Send the cancellation: none of them is written; `abandon` waits for it."""
-
-    def abandon(self) -> None:
-        """Make sure that none of them is written; after `commit` there is nothing to do."""
-
-
 class Start(NamedTuple):
     """A step that is about to run. With an action it is after the point of no return.
 

@@ -4,35 +4,184 @@ The work of one coordinated transaction in its resources: a session for each bra
 All resources work at the same time: each request is sent to all of them before one is waited for, so that no lock is
 held longer than the slowest answer takes. A lost session is never opened again in the same transaction. If this process
 dies, each resource rolls back what was not prepared, and what was prepared waits for recovery.
+
+A journal records a resource's statements, which are executed when it is asked for its vote. A participant that takes
+them with the vote request does all in one round trip, and its locks begin there; for any other they are executed in a
+session right before the request. If every journal only adds rows, all are asked at once; else one after the other, in
+the order in which the block names them, so that no two blocks wait for each other in a cycle that no database sees.
+Journals that wait nevertheless, as for what a trigger locks, are rolled back and asked again in that order. If a
+journal is never executed, its resource is unchanged.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from functools import partial
-from typing import TypeVar, cast
+from threading import Lock
+from typing import Protocol, TypeVar, cast
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
+from txsaga.core.fibers import current_fiber
 from txsaga.core.retry import patiently
-from txsaga.errors import TransactionError
-from txsaga.flows.branch import Finish, Vote
-from txsaga.flows.journal import Journal
-from txsaga.flows.journals import JournalRoute, PendingJournals, SwiftJournal, enlist_journal, waited
+from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.journal import Journal, only_adds, taken
 from txsaga.flows.parts import BranchPart, PhaseTwoResult
-from txsaga.flows.ports import BranchVote
+from txsaga.flows.ports import BranchVote, Journals
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
-from txsaga.flows.sessions_in_loop import enlisted
-from txsaga.flows.step_records import Journalled
-from txsaga.resources.participant import EnlistedBranch, LockPatience
+from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, enlisted, looped
+from txsaga.flows.step_records import MAIN, Journalled
+from txsaga.resources.participant import EnlistedBranch, LockPatience, Participant
 
 logger = logging.getLogger("txsaga")
 
 Answer = TypeVar("Answer")
-Journals = Mapping[str, Sequence[Journalled]]
+Statements = Mapping[str, Sequence[Journalled]]
 """The statements that resources execute at their votes."""
+
+
+NO_STEP = 0
+WAITED = (TimedOut, Deadlocked)
+
+
+class SwiftJournal(EnlistedBranch, Protocol):
+    """A session whose work is sent with the vote request."""
+
+    def take_back(self) -> Callable[[], None]:
+        """Roll back what it voted; once the returned function has waited for that, it can be asked again."""
+
+
+class TakesJournals(Protocol):
+    """What opens such sessions."""
+
+    def enlist_journal(
+        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
+    ) -> SwiftJournal:
+        """Open a session for a branch; `waits` is how long its statements wait for locks."""
+
+
+class JournalRoute(Enum):
+    """How a resource is used; its first use determines it."""
+
+    SESSION = auto()
+    JOURNAL = auto()
+
+
+class PendingJournals:
+    """What the resources of one transaction are to do at their votes.
+
+    Threads and tasks write concurrently, so nothing here waits: not for a session, nor for the thread that opens one.
+    """
+
+    def __init__(self) -> None:
+        self._journals: dict[str, Journal] = {}
+        self._ways: dict[str, JournalRoute] = {}
+        self._taken, self._turn = False, Lock()
+        self.together = False  # they are executed at the same time
+
+    def claim(self, key: str, way: JournalRoute) -> None:
+        """Fix the route by which a resource is used; refuse the other."""
+        if self._ways.setdefault(key, way) is not way:
+            raise TransactionError(
+                f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has "
+                "done would stand before what the journal does at the end"
+            )
+
+    def unclaim(self, key: str) -> None:
+        """Allow both routes again: nothing was done in the resource."""
+        self._ways.pop(key, None)
+
+    def journal(self, key: str, participant: Participant, require_open: Callable[[], None]) -> Journal:
+        """Return the journal of a resource, always the same one."""
+        if not hasattr(participant, "do"):
+            raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
+
+        def require_writable() -> None:
+            require_open()
+            self.claim(key, JournalRoute.JOURNAL)
+
+        if key in self._ways:
+            self.claim(key, JournalRoute.JOURNAL)
+        with self._turn:
+            if self._taken:
+                raise TransactionError("the votes are under way; let all threads end before the block does")
+            return self._journals.setdefault(key, Journal(require_writable))
+
+    def take(self, participants: Mapping[str, Participant]) -> Statements:
+        """Return the statements of each resource that has some, in the given order; none can be added any more."""
+        with self._turn:
+            self._taken = True
+        found = dict[str, Sequence[Journalled]]()
+        only_add, patient = True, 0
+        for key, participant in participants.items():
+            journal = self._journals.get(key)
+            if journal is not None and (entries := taken(journal)):
+                found[key] = [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)]
+                only_add = only_add and hasattr(participant, "enlist_journal") and _only_add(found[key])
+                patient += not getattr(participant, "waits_briefly", False)
+        # A cycle is detected only if all but one of its members wait briefly.
+        self.together = len(found) > 1 and only_add and patient < 2
+        return found
+
+    def forget(self) -> None:
+        """Drop the journals, which refer to their block."""
+        self._journals.clear()
+
+
+def _only_add(statements: Sequence[Journalled]) -> bool:
+    for each in statements:
+        if not only_adds(each.text):
+            return False
+    return True
+
+
+def waited(answers: Iterable[object]) -> bool:
+    """Return whether journals may have waited for each other, and nothing else went wrong."""
+    wrong = [each for each in answers if isinstance(each, Exception)]
+    return bool(wrong) and all(isinstance(each, WAITED) for each in wrong)
+
+
+def enlist_journal(
+    participant: Participant, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
+) -> EnlistedBranch:
+    """Open a session that executes a journal at its vote."""
+    if hasattr(participant, "enlist_journal"):
+        opens = participant if current_fiber() is None else looped(participant)
+        return cast(TakesJournals, opens).enlist_journal(branch, statements, waits=waits)
+    return away_with(partial(_DoneFirst, participant, branch, statements))
+
+
+class _DoneFirst(ForwardingSession):
+    """A session in which a journal is executed before its vote or commit."""
+
+    def __init__(self, participant: Participant, branch: BranchId, statements: Sequence[Journalled]) -> None:
+        super().__init__(participant.enlist(branch))
+        self._participant, self._statements = participant, statements
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Execute the journal and ask for the vote."""
+        self._do()
+        return self._session.prepare()
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Carry out the decision."""
+        return self._session.finish(decision)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Execute the journal and commit in one phase."""
+        self._do()
+        return self._session.commit(transaction)
+
+    def leave(self) -> None:
+        """Give the session back."""
+        self._session.leave()
+
+    def _do(self) -> None:
+        cast(Journals, self._participant).do(self._session, self._statements)
 
 
 class Work:
@@ -40,7 +189,6 @@ class Work:
 
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
-        self._txids: tuple[int, ...] = (txid,)  # the transactions whose work is in its branches
         self._parts: dict[str, BranchPart] = {}
         self._written = PendingJournals()
         self.knots = SelfDeadlockDetector(txid)
@@ -101,46 +249,18 @@ class Work:
             raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
         return self._written.journal(key, part.participant, require_open)
 
-    def take_journals(self) -> Journals:
+    def take_journals(self) -> Statements:
         """Take the journals; nothing can be added to them any more."""
         participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
         return self._written.take(participants)
 
-    def open_journals(self, journals: Journals, *, shared_by: Sequence[int] = ()) -> None:
-        """Open the sessions that execute journals at their votes, for all transactions that share them."""
-        self._txids = tuple(shared_by) or (self._txid,)
-        alone = LockPatience.BRIEFLY if self._written.together else LockPatience.PATIENTLY
-        waits = LockPatience.SHORTLY if shared_by else alone
+    def open_journals(self, journals: Statements) -> None:
+        """Open the sessions that execute journals at their votes."""
+        waits = LockPatience.BRIEFLY if self._written.together else LockPatience.PATIENTLY
         for key, statements in journals.items():
             part = self._parts[key]
             part.statements = statements
             self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, waits=waits))
-
-    @property
-    def shareable(self) -> bool:
-        """Return whether its journals may share a branch with others: nothing is done yet, and they only add."""
-        if not self._written.adds:
-            return False
-        for part in self._parts.values():
-            if part.aux or part.session is not None or not part.can_vote:
-                return False
-        return True
-
-    def undo(self) -> bool:
-        """Roll back what journals did, so that they can be done again; return whether nothing of it is left.
-
-        Only answers of the same sessions count: a lost one may still execute what it was sent. Then all is left to the
-        rollback.
-        """
-        self._txids = (self._txid,)
-        if not self._taken_back(key for key in self._journalled if self._parts[key].asked):
-            return False
-        for key in self._journalled:
-            self.drop(key)
-            part = self._parts[key]
-            part.used = part.asked = part.left = False
-            part.statements = ()
-        return True
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -156,18 +276,6 @@ class Work:
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask all branches for their votes; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
-
-    def hoped(self) -> tuple[BranchVote, ...]:
-        """Name every branch as it will be once all journals have voted yes."""
-        return self.named(dict.fromkeys(self._journalled, Vote.PREPARED))
-
-    def ask_at_once(self) -> Callable[[], dict[str, Vote]]:
-        """Ask all journals at the same time, and once: if they wait for a lock that is a no.
-
-        The returned function waits for their votes.
-        """
-        votes = self._asking(set(self._journalled))
-        return lambda: self.heard(votes())
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
         """Return the votes among these answers, or raise a no; a branch with nothing to write leaves."""
@@ -201,12 +309,9 @@ class Work:
         return answers
 
     def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
-        return self._asking(keys)()
-
-    def _asking(self, keys: set[str]) -> Callable[[], dict[str, Vote | Exception]]:
         for key in keys:
             self._parts[key].asked = True
-        return self._sent(facts.Voting, keys, lambda session: session.prepare())
+        return self._each(facts.Voting, keys, lambda session: session.prepare())
 
     def _taken_back(self, journals: Iterable[str]) -> bool:
         """Roll journals back for another try; return whether it worked."""
@@ -338,12 +443,6 @@ class Work:
         self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
-        return self._sent(fact, keys, send)()
-
-    def _sent(
-        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
-    ) -> Callable[[], dict[str, Answer | Exception]]:
-        """Send to all of them; the returned function waits for each."""
         told = fact if self._announce else None
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
@@ -356,22 +455,19 @@ class Work:
                 except Exception as error:  # noqa: BLE001  # any error of a resource is its answer
                     found[key] = error
 
-        def answered() -> dict[str, Answer | Exception]:
-            for key, wait in waiting.items():
-                try:
-                    found[key] = wait()
-                except Exception as error:  # noqa: BLE001  # the same
-                    found[key] = error
-                else:
-                    if told is not None:
-                        self._tell(facts.AFTER[told], self._parts[key])
-            return found
-
-        return answered
+        for key, wait in waiting.items():
+            try:
+                found[key] = wait()
+            except Exception as error:  # noqa: BLE001  # the same
+                found[key] = error
+            else:
+                if told is not None:
+                    self._tell(facts.AFTER[told], self._parts[key])
+        return found
 
     def _tell(self, fact: type[facts.Fact], part: BranchPart) -> None:
         if self._announce:
-            self._announce(fact(self._txids, about=part.participant.name))
+            self._announce(fact((self._txid,), about=part.participant.name))
 
 
 def _silent_vote(part: BranchPart) -> Vote:

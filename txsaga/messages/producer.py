@@ -15,7 +15,7 @@ from typing import Unpack
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.profile import LONGEST, checked
 from txsaga.core import facts
-from txsaga.core.arguments import check_count, check_duration, check_function, check_kind, check_seconds, check_text
+from txsaga.core.arguments import check_count, check_duration, check_function, check_seconds, check_text
 from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
@@ -158,19 +158,16 @@ class Producer(OfBroker):
         key: str | None = None,
         run: str | None = None,
         patience: float = 0.0,
-        shared: bool = True,
     ) -> Coordinated:
         """Open a transaction over several resources, with one outcome for all of them and for its messages.
 
         With a key it happens once, however often it is tried. `run` names the flow it belongs to. If the store, or a
-        resource before its first work, is unavailable, wait up to `patience` seconds for it. Small journals that only
-        add rows share a branch with others that end at the same moment, unless `shared=False`.
+        resource before its first work, is unavailable, wait up to `patience` seconds for it.
         """
         self._require_checker()
         check_seconds(patience, "patience")
-        check_kind(shared, bool, "shared", "say True or False")
         validate_life(key, run)
-        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience, shared=shared)
+        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience)
 
     def begin_flow(
         self,

@@ -136,7 +136,7 @@ class MysqlParticipant:
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
     ) -> MysqlJournal:
-        """Open a session that sends a branch's work with its vote; unless shared, it has the server's lock timeouts."""
+        """Open a session that sends a branch's work with its vote; it waits as long as its server lets it."""
         around = Around(
             self._xid(branch),
             self._level,
@@ -147,9 +147,7 @@ class MysqlParticipant:
         )
         session = self._lent()
         with on_failure(session.give_back):
-            return MysqlJournal(
-                session, branch, around, statements, place=self.name, patience=self._patience, waits=waits
-            )
+            return MysqlJournal(session, branch, around, statements, place=self.name, patience=self._patience)
 
     def _lent(self) -> LentSession:
         """Take a session from the pool; replace a stale one, once."""

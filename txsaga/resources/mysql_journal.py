@@ -25,18 +25,11 @@ from txsaga.resources.journal import forms, named, rendered, require_rows, untol
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlStage
 from txsaga.resources.mysql_protocol import Answers, LentSession, MysqlSilent
 from txsaga.resources.mysql_session import MysqlSessionLost, Refused
-from txsaga.resources.participant import LockPatience
 
 AT_ONCE = 128 * 1024
 """Characters of work, of at most four bytes, in one message: a server's limit is `max_allowed_packet`."""
 _BEHIND = 2
 """Answers after those of the journal: to XA END and to XA PREPARE."""
-# The server's timeouts are whole seconds.
-_SHORTLY = (
-    "SET @txsaga_rows = @@innodb_lock_wait_timeout, @txsaga_table = @@lock_wait_timeout, "
-    "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1"
-)
-_AS_BEFORE = "SET innodb_lock_wait_timeout = @txsaga_rows, lock_wait_timeout = @txsaga_table"
 _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
 
 
@@ -65,7 +58,6 @@ class MysqlJournal(MysqlBranch):
         *,
         place: str,
         patience: float,
-        waits: LockPatience,
     ) -> None:
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
@@ -74,10 +66,6 @@ class MysqlJournal(MysqlBranch):
         self._ordinary: MysqlBranch | None = None
         self._whole, self._against = "", False  # against: prepared, but not as recorded
         self._begun = self._before = 0  # answers before the branch is open, and before the journal's
-        self._shortly, self._unset = (
-            waits is LockPatience.SHORTLY,
-            False,
-        )  # unset: the session's lock timeouts are not restored
 
     def prepare(self) -> Callable[[], Vote]:
         """Send all of it; the returned function waits for the vote."""
@@ -91,13 +79,10 @@ class MysqlJournal(MysqlBranch):
         if len(self._work) > AT_ONCE:
             return self._in_session().prepare()
         self._stage, xid = MysqlStage.UNKNOWN, self._xid
-        before = [_SHORTLY] if self._shortly else []
-        before += [self._around.level] if self._around.level else []
+        before = [self._around.level] if self._around.level else []
         before += [f"XA START {xid}", self._around.evidence]
         self._begun, self._before = len(before) - 1, len(before)
         self._whole = f"{';'.join(before)};{self._work}\n;XA END {xid};XA PREPARE {xid}"
-        if self._shortly:
-            self._whole, self._unset = f"{self._whole};{_AS_BEFORE}", True
         try:
             self._session.send(self._whole, several=True)
         except MysqlSessionLost as lost:
@@ -148,7 +133,7 @@ class MysqlJournal(MysqlBranch):
         """Give the session back if nothing is pending in it, else close it."""
         if self._ordinary is not None:
             self._ordinary.leave()
-        elif self._stage in (MysqlStage.OPEN, MysqlStage.OVER) and not self._unset:
+        elif self._stage in (MysqlStage.OPEN, MysqlStage.OVER):
             self._session.give_back()
         else:
             self._session.end()
@@ -164,8 +149,6 @@ class MysqlJournal(MysqlBranch):
             answers = self._session.receive(self._patience)
             if len(answers.counts) < self._begun and answers.refused and answers.refused.number in codes.BEGUN_BEFORE:
                 self._session.run("ROLLBACK")  # an earlier use of the connection left a transaction open
-                if self._shortly:
-                    self._session.run(_AS_BEFORE)  # or our own values would be saved next
                 self._session.send(self._whole, several=True)
                 answers = self._session.receive(self._patience)
         except (MysqlSessionLost, Refused) as lost:
@@ -173,8 +156,7 @@ class MysqlJournal(MysqlBranch):
         if answers.refused is not None:
             self._refuse(answers, answers.refused)
         self._stage, self._against = MysqlStage.PREPARED, True
-        self._unset = False
-        counts = answers.counts[self._before : -_BEHIND - self._shortly]
+        counts = answers.counts[self._before : -_BEHIND]
         if len(counts) != len(self._statements):
             raise RolledBack(
                 f"the journal for {self._place!r} holds other statements than it seems to; "

@@ -40,7 +40,6 @@ class LockPatience(Enum):
 
     PATIENTLY = auto()
     BRIEFLY = auto()  # other resources are asked at the same time, and the waits may form a circle
-    SHORTLY = auto()  # other transactions share the branch, or queue for it
 
 
 class EnlistedBranch(Protocol):

@@ -29,7 +29,7 @@ from txsaga.resources.postgres_branch import PostgresBranch, PostgresStage, refu
 from txsaga.resources.postgres_session import DriverSession
 from txsaga.resources.postgres_texts import Texts
 
-LONGEST = {LockPatience.PATIENTLY: "5s", LockPatience.BRIEFLY: "1s", LockPatience.SHORTLY: "100ms"}
+LONGEST = {LockPatience.PATIENTLY: "5s", LockPatience.BRIEFLY: "1s"}
 _ROLLBACK, _PREPARED = "ROLLBACK", "PREPARE TRANSACTION"
 _BEFORE = 2
 """Answers before those of the journal: to BEGIN and to the evidence row."""

@@ -62,7 +62,6 @@ class PipelineConnection:
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
         self.wire: LibpqSession
-        self._begun = False  # statements were sent that are not committed yet
         self.lock = threading.Lock()
         _open_lines.add(self)
 
@@ -75,13 +74,12 @@ class PipelineConnection:
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
         """Run one statement in its own transaction; raise `ConnectionLost` if its outcome is unknown."""
-        self._leave_begun()
         connection = self.connection()
         return self._guarded(lambda: connection.cursor(binary=True).execute(sql, parameters, prepare=True).fetchall())
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each. `alone`: no other caller waits."""
-        self.make_ready()
+        self.connection()
         return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
 
     def _guarded(self, exchanged: Callable[[], Answer]) -> Answer:
@@ -92,61 +90,6 @@ class PipelineConnection:
         except BaseException:
             self.close()  # interrupted: the next caller would read answers that are not its own
             raise
-
-    def begin(self, calls: Sequence[Call]) -> None:
-        """Send the prepared statements of one transaction; the server starts on them, `end` commits."""
-        self.make_ready()
-
-        def begun() -> None:
-            self._begun = True
-            self.wire.begin(calls)
-            self.wire.hand_over()
-
-        self._guarded(begun)
-
-    def end(self) -> list[Rows]:
-        """Commit the begun transaction; return the rows of each statement."""
-        self.conclude()
-        return self.hear()
-
-    def conclude(self, *more: Call) -> None:
-        """Send the commit of the begun transaction, after some of its statements again with other values."""
-        self._require_kept()
-
-        def concluded() -> None:
-            for call in more:
-                self.wire.add(call)
-            self.wire.conclude()
-
-        self._guarded(concluded)
-
-    def hear(self) -> list[Rows]:
-        """Wait for the answers of the concluded transaction; return the rows of each statement."""
-        self._require_kept()
-
-        def heard() -> list[Rows]:
-            answers = self.wire.answers()
-            self._begun = False
-            return self.wire.read(answers)
-
-        return self._guarded(heard)
-
-    def _require_kept(self) -> None:
-        if self._connection is None:
-            raise ConnectionLost("it was lost before")
-
-    def make_ready(self, calls: Sequence[Call] = ()) -> None:
-        """Ensure an open session without a begun transaction, and prepare these statements."""
-        self._leave_begun()
-        if self._connection is None:
-            self.connection()
-        if calls:
-            self._guarded(lambda: [self.wire.prepared(call) for call in calls])
-
-    def _leave_begun(self) -> None:
-        """Drop an interrupted transaction: the next statement would commit it."""
-        if self._begun:
-            self.close()
 
     def connection(self) -> psycopg.Connection[Any]:
         """Return the open connection, opening one if there is none."""
@@ -162,7 +105,6 @@ class PipelineConnection:
 
         Nothing is sent then: an error raised here is a clear "no".
         """
-        self._leave_begun()
         if self._connection is None:
             self.connection()
         elif self.wire.hung_up():
@@ -173,7 +115,6 @@ class PipelineConnection:
     def close(self) -> None:
         """Drop the connection."""
         connection, self._connection = self._connection, None
-        self._begun = False
         if connection is not None:
             connection.close()
 

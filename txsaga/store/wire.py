@@ -71,14 +71,6 @@ class LibpqSession:
         for name, call in zip(names, calls, strict=True):
             self._pgconn.send_query_prepared(name, call.values, [1] * len(call.values), 1)
 
-    def hand_over(self) -> None:
-        """Flush, so that the server starts."""
-        flush(self._pgconn)
-
-    def add(self, call: Call) -> None:
-        """Send one more statement, which is prepared already."""
-        self._pgconn.send_query_prepared(self._prepared[call.sql], call.values, [1] * len(call.values), 1)
-
     def read(self, answers: Sequence[PGresult]) -> list[Rows]:
         """Return the rows of each statement; raise if one was refused."""
         for result in answers:

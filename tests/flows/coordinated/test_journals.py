@@ -325,3 +325,16 @@ def test_a_parameter_that_is_missing_is_told_by_its_statement(opened: OpenBank) 
         with pytest.raises(OtherReason, match="amount"), bank.producer.coordinated(name) as tx:
             tx.journal(name).execute(CHANGE)
     assert bank.balances() == balances(bank, START)
+
+
+def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(opened: OpenBank) -> None:
+    bank = opened("postgresql", "mariadb")
+    tx = bank.producer.coordinated(*bank.engines).__enter__()
+    change_all(tx, bank.engines)
+    work = tx._owner.work
+    work.open_journals(work.take_journals())
+    first, *others = bank.engines
+    work.drop(first)
+    with pytest.raises(TransactionError, match="given up before its vote"):
+        work.named(dict.fromkeys(others, Vote.PREPARED))
+    tx._owner.leave()

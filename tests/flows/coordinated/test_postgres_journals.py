@@ -262,7 +262,7 @@ def test_rows_that_are_added_at_once_are_tried_again_in_turn(
     with ThreadPoolExecutor(1) as stranger:
         holding = stranger.submit(hold)
         assert opened.wait(10)
-        with bank.producer.coordinated("current", "mortgage", shared=False) as tx:
+        with bank.producer.coordinated("current", "mortgage") as tx:
             for name in bank.engines:
                 tx.journal(name).execute(OPEN, {"id": 7})
         holding.result()
@@ -314,7 +314,7 @@ def test_triggers_that_lock_the_same_rows_end_in_turn(bank: Bank, log_of: list[s
         )
 
     def enter(_: int) -> None:
-        with bank.producer.coordinated("current", "mortgage", shared=False) as tx:
+        with bank.producer.coordinated("current", "mortgage") as tx:
             for name in bank.engines:
                 tx.journal(name).execute("insert into entry values (1)")
 

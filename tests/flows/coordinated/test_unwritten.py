@@ -13,11 +13,15 @@ from tests.scene.members import until
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
 from txsaga.flows.branch import BranchState
+from txsaga.flows.branch_values import conclusions
+from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.orphans import Orphans
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.ports import DecisionRequest, Fence
 from txsaga.flows.recovery import Recovery
+from txsaga.store.pipeline import PipelineConnection
+from txsaga.store.wire import Call
 
 pytestmark = pytest.mark.postgres
 
@@ -135,19 +139,18 @@ def test_an_owner_that_died_before_the_decision_leaves_what_recovery_finds_by_it
 def test_words_that_are_under_way_keep_nobody_else_waiting(bank: Bank, held: int) -> None:
     lives = [bank.left(decided=False, account=account) for account in (1, 2, 3, 4)]
     branches = bank.broker.kernel.store.branches
-    words = [
-        branches.joint([DecisionRequest(life, Decision.COMMIT, "its owner", "late", resources=[1])]) for life in lives
-    ]
-    for word in words[:held]:
-        word.say()
+    assert isinstance(branches, BranchStore)
+    words = [DecisionRequest(life, Decision.COMMIT, "its owner", "late", resources=[1]) for life in lives[:held]]
+    under_way = PipelineConnection(branches._engine)
+    under_way.connection().execute("BEGIN")
+    under_way.exchange([Call(branches._conclude, conclusions(words))])
     recovery = Recovery(bank.broker.kernel, lone=timedelta(0), fresh=timedelta(0))
     until(lambda: recovery.run_once() >= 0 and len(bank.prepared()) == 2 * held)
     assert branches.written([life.txid for life in lives]).keys() == {life.txid for life in lives[held:]}
     bank.left(account=5)
     assert recovery.run_once() == 2  # what is decided is told in spite of them
     assert not any(sight.away for sight in recovery.seen.values())
-    for word in words:
-        word.abandon()
+    under_way.close()
     until(lambda: recovery.run_once() >= 0 and not bank.prepared())
     assert (bank.balances(), bank.balances(5)) == (UNTOUCHED, {"current": -10, "mortgage": 10})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any
 
 import pytest
@@ -12,21 +11,18 @@ from sqlalchemy import event, text
 
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
-from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
+from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted
 from txsaga.errors import (
     CommunicationFailed,
     DuplicateBranch,
     IntegrityViolated,
     ResourceManagerFailed,
     StoreUnavailable,
-    TimedOut,
-    XaError,
 )
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources import mysql_protocol as mysql_lent
 from txsaga.resources.mysql import MysqlParticipant
 from txsaga.resources.mysql_protocol import LentSession, MysqlSilent
-from txsaga.resources.participant import LockPatience
 from txsaga.testing.participant_contract import new_branch, patiently
 
 pytestmark = pytest.mark.mariadb
@@ -270,43 +266,3 @@ def test_a_server_that_takes_no_more_is_waited_for_as_for_its_answer(
     assert set(line.limits) == {3.0}
     branched.leave()
     assert shelf.items() == {4}
-
-
-WAIT = "select @@innodb_lock_wait_timeout"
-
-
-@pytest.mark.parametrize("looks", [False, True], ids=["as it is", "with a transaction left in it"])
-@pytest.mark.parametrize("given", [4, None], ids=["done", "refused"])
-def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
-    url: str, shelf: MariaShelf, make_engine: MakeEngine, given: int | None, looks: bool
-) -> None:
-    engine = make_engine(url)
-    event.listen(engine, "connect", lambda driver, _: driver.cursor().execute("set innodb_lock_wait_timeout = 33"))
-    if looks:
-        event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
-    participant = MysqlParticipant(engine, name="shelf")
-    branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=LockPatience.SHORTLY)
-    if given is None:
-        with pytest.raises(XaError):
-            branched.prepare()()
-    else:
-        branched.prepare()()
-    assert branched.finish(COMMIT if given else ROLLBACK)() is Finish.DONE
-    branched.leave()
-    with engine.connect() as connection:
-        assert connection.scalar(text(WAIT)) == 33
-    assert shelf.items() == ({4} if given else set())
-
-
-def test_what_shares_a_branch_waits_for_a_lock_a_second(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    with shelf.engine.connect() as holder:
-        holder.execute(text(PUT), {"id": 4})
-        branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=LockPatience.SHORTLY)
-        start = time.monotonic()
-        with pytest.raises(TimedOut):
-            branched.prepare()()
-        assert 0.5 < time.monotonic() - start < 10
-        holder.rollback()
-    assert branched.finish(ROLLBACK)() is Finish.DONE
-    branched.leave()
-    assert shelf.items() == set()
