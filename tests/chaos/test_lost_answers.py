@@ -20,7 +20,7 @@ from txsaga.core.batcher import Batcher
 from txsaga.core.decision import Decision
 from txsaga.core.facts import Fact
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
-from txsaga.messages import batch
+from txsaga.messages import halves_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -231,7 +231,7 @@ def stored_nothing(world: World) -> Iterator[Callable[[], set[int]]]:
 def test_a_batch_that_stays_unknown_is_told_so_and_not_stored_again(
     world: World, home: Proxy, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "PATIENCE", 0.1)
+    monkeypatch.setattr(halves_store, "PATIENCE", 0.1)
     producer = broker.producer("shop")
     producer.send("news", b"first")
     home.refusing = True
@@ -248,7 +248,7 @@ def test_a_batch_that_stays_unknown_is_told_so_and_not_stored_again(
 def test_a_lost_line_that_is_opened_late_still_ends_its_old_backend(
     world: World, home: Proxy, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "PATIENCE", 0.1)
+    monkeypatch.setattr(halves_store, "PATIENCE", 0.1)
     producer = broker.producer("shop")
     producer.send("news", b"first")
     with stored_nothing(world) as waiting:

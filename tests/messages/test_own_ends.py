@@ -18,7 +18,7 @@ from tests.store.past import Scene as Past
 from txsaga.core.decision import Decision
 from txsaga.core.records import End, Half, Receipt
 from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
-from txsaga.messages import batch, half_session
+from txsaga.messages import halves_store
 from txsaga.messages.hot_statements import StatementForm
 from txsaga.store import schema
 from txsaga.store.connection import transaction
@@ -40,7 +40,7 @@ class Scene:
         hot = self.store.halves._hot
         assert hot.lone is not None and hot.prepare_alike is not None
         self.lone, self.general = hot.lone.store, hot.prepare_alike.one
-        exchanged, laid_out = LibpqSession.exchange, batch._own_call
+        exchanged, laid_out = LibpqSession.exchange, halves_store._own_call
         sent: list[tuple[Call, list[int]]] = []
 
         def own_call(form: StatementForm, ends: Sequence[End], here: Sequence[Value]) -> Call:
@@ -53,7 +53,7 @@ class Scene:
             self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
             return rows
 
-        monkeypatch.setattr(batch, "_own_call", own_call)
+        monkeypatch.setattr(halves_store, "_own_call", own_call)
         monkeypatch.setattr(LibpqSession, "exchange", exchange)
 
     def prepared(self, **how: Any) -> Receipt:  # as a half takes it
@@ -201,7 +201,7 @@ def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Sc
 
 
 def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_session, "ISSUED", 2)
+    monkeypatch.setattr(halves_store, "ISSUED", 2)
     receipts = [scene.prepared() for _ in range(4)]
     assert [decided(scene.store, end_of(each, COMMIT)).won for each in receipts] == [True] * 4
     assert scene.short == [each.txid for each in receipts[2:]]

@@ -21,7 +21,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.records import DecisionOutcome, End, Half
 from txsaga.core.topic import SendKind
 from txsaga.errors import EndRefused, OutcomeUnknown, StoreError, StoreUnavailable, UnknownTransaction
-from txsaga.messages import batch as hot_batch
+from txsaga.messages import halves_store as hot_batch
 from txsaga.messages.hot_statements import TOKEN
 from txsaga.messages.producer import Producer
 from txsaga.store import connection

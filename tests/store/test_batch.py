@@ -22,8 +22,8 @@ from txsaga.errors import (
     StoreError,
     TxSagaError,
 )
-from txsaga.messages import batch
-from txsaga.messages.batch import CallKind, HotBatch
+from txsaga.messages import halves_store
+from txsaga.messages.halves_store import CallKind, HotBatch
 from txsaga.messages.hot_statements import Hot, StatementForm
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.store.values import int4, uuid
@@ -63,7 +63,7 @@ class ScriptedLine:
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "PATIENCE", 0.0)
+    monkeypatch.setattr(halves_store, "PATIENCE", 0.0)
 
 
 def run_own(line: ScriptedLine) -> object:
@@ -97,7 +97,7 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
     line = ScriptedLine([*lost] * 9)
     with pytest.raises(OutcomeUnknown):
         run(line)
-    assert sum(sql == HOT.prepare.many for (sql,) in line.sent) == 1 + batch.RESENDS
+    assert sum(sql == HOT.prepare.many for (sql,) in line.sent) == 1 + halves_store.RESENDS
 
 
 @pytest.mark.rule("R14")

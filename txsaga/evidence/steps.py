@@ -17,22 +17,88 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, Select, Table, TextClause, insert, select, text
+import psycopg
+from psycopg.errors import UniqueViolation
+from sqlalchemy import Compiled, Connection, Dialect, Engine, Select, Table, TextClause, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from txsaga.core.decision import Decision
 from txsaga.core.stored_json import as_json
-from txsaga.errors import StepRefused, TransactionClosed
+from txsaga.errors import OutcomeUnknown, StepRefused, TransactionClosed
 from txsaga.evidence import statements
-from txsaga.evidence.driver_errors import edge, is_blocked, reached
+from txsaga.evidence.driver_errors import edge, is_blocked, reached, refuses_commit
 from txsaga.evidence.local_transaction import committing, in_its_process, mark_work
 from txsaga.evidence.location import Whereabouts
-from txsaga.evidence.pipelined_step import driver_of, send
 from txsaga.evidence.ports import Announce, Ran, Work
 from txsaga.evidence.schema import EvidenceKey
 from txsaga.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
+
+
+class SentStep(NamedTuple):
+    """The result; if not `fresh`, the row existed: the step was done or fenced before."""
+
+    fresh: bool
+    answer: object = None
+
+
+def driver_of(connection: Connection) -> psycopg.Connection[Any] | None:
+    """Return the driver's connection if it supports pipelining."""
+    driver = connection.connection.driver_connection
+    return driver if isinstance(driver, psycopg.Connection) and psycopg.Pipeline.is_supported() else None
+
+
+def send_in_one_trip(
+    connection: Connection,
+    driver: psycopg.Connection[Any],
+    place: tuple[Table, EvidenceKey, str],
+    sql: str,
+    input: Mapping[str, object],
+    announce: Announce,
+) -> SentStep:
+    """Send a step's row, its statement and COMMIT together.
+
+    The server runs each only if the previous one succeeded, so nothing is committed without its row. If the connection
+    is lost the step may have been committed: only an explicit refusal by the server is a no.
+    """
+    table, key, row = place
+    statement = compiled(sql, connection.dialect)
+    written = statements.written(table, connection.dialect)
+    announce(False)
+    try:
+        with driver.pipeline():
+            driver.execute(written.encode(), statements.row(key, Decision.COMMIT, row), prepare=True)
+            cursor = driver.execute(str(statement).encode(), statement.construct_params(dict(input)))
+            driver.commit()
+        answer = [list(each) for each in cursor.fetchall()] if cursor.description is not None else cursor.rowcount
+    except psycopg.Error as error:
+        return _failed(connection, driver, table, error)
+    announce(True)
+    return SentStep(True, answer)
+
+
+@cache
+def compiled(sql: str, dialect: Dialect) -> Compiled:
+    """Compile a user's statement for the driver; each is compiled once."""
+    return text(sql).compile(dialect=dialect)
+
+
+def _failed(connection: Connection, driver: psycopg.Connection[Any], table: Table, error: psycopg.Error) -> SentStep:
+    if driver.closed:
+        connection.invalidate(error)
+    else:
+        driver.rollback()
+    if isinstance(error, UniqueViolation) and error.diag.table_name == table.name:
+        return SentStep(False)
+    lost = connection.invalidated
+    told = DBAPIError.instance(
+        None, None, error, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
+    )
+    if isinstance(told, DBAPIError) and not refuses_commit(told):
+        raise OutcomeUnknown(f"whether a step was committed is not known: {' '.join(str(error).split())}") from error
+    raise told from error
+
 
 OUT = ":out"
 
@@ -53,7 +119,7 @@ class SqlSteps:
                 leave_autocommit(connection)
                 opened = connection.begin()
             if isinstance(work, str) and (driver := driver_of(connection)) is not None:
-                sent = send(connection, driver, (table, key, row), work, input, announce)
+                sent = send_in_one_trip(connection, driver, (table, key, row), work, input, announce)
                 return Ran(sent.answer, True) if sent.fresh else self._stands(connection, table, key, row)
             with edge(self._name):
                 if not _write_first(connection, table, key, row):
