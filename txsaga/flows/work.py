@@ -116,15 +116,13 @@ class PendingJournals:
         with self._turn:
             self._taken = True
         found = dict[str, Sequence[Journalled]]()
-        only_add, patient = True, 0
+        swift = True
         for key, participant in participants.items():
             journal = self._journals.get(key)
             if journal is not None and (entries := taken(journal)):
                 found[key] = [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)]
-                only_add = only_add and hasattr(participant, "enlist_journal") and _only_add(found[key])
-                patient += not getattr(participant, "waits_briefly", False)
-        # A cycle is detected only if all but one of its members wait briefly.
-        self.together = len(found) > 1 and only_add and patient < 2
+                swift = swift and getattr(participant, "waits_briefly", False) and _only_add(found[key])
+        self.together = len(found) > 1 and swift
         return found
 
     def forget(self) -> None:

@@ -67,16 +67,9 @@ class BranchRows:
 
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction: once, and in this database only (R10)."""
-        if connection.exec_driver_sql(self.insert(connection.dialect, branch)).rowcount != 1:
-            self.refuse_other()
-
-    def insert(self, dialect: Dialect, branch: BranchId) -> str:
-        """Return the statement that inserts it: one row in the recorded database, none in any other."""
-        return self._insert(dialect, self.place).format(**values(branch))
-
-    def refuse_other(self) -> None:
-        """Refuse a database in which no row could be inserted."""
-        self.where.refuse_other(None, self.place)
+        statement = self._insert(connection.dialect, self.place).format(**values(branch))
+        if connection.exec_driver_sql(statement).rowcount != 1:
+            self.where.refuse_other(None, self.place)
 
     def _insert(self, dialect: Dialect, place: EvidenceTables) -> str:
         """Build, once, the text that inserts a row if the database is the recorded one."""

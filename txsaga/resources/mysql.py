@@ -17,7 +17,6 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, RetryLater, UnknownTransaction
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.location import Whereabouts, missing
@@ -28,8 +27,6 @@ from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.in_loop import loops_of
 from txsaga.resources.mysql_branch import MysqlBranch
-from txsaga.resources.mysql_journal import Around, MysqlJournal
-from txsaga.resources.mysql_protocol import LentSession
 from txsaga.resources.mysql_session import MysqlSession
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
 
 FORMAT = 0x54585347  # "TXSG"
-AUTOCOMMIT = "AUTOCOMMIT"
 PATIENCE = 60.0
 """Seconds that a vote or its second phase may take."""
 
@@ -109,6 +105,25 @@ class MysqlParticipant:
 
     def enlist(self, branch: BranchId) -> MysqlBranch:
         """Open a branch; a stale pooled session is replaced before it begins."""
+        return self._enlisted(branch, ())
+
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience) -> MysqlBranch:
+        """Open a branch whose statements run right before its vote and wait as long as its server lets them."""
+        return self._enlisted(branch, statements)
+
+    def _enlisted(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
+        session = self._opened(branch)
+        return MysqlBranch(
+            session,
+            branch,
+            self._xid(branch),
+            lambda: self._rows.write_main(session.connection, branch),
+            lambda decision: self.finish(branch, decision),
+            self._patience,
+            lambda: self._do(session.connection, statements),
+        )
+
+    def _opened(self, branch: BranchId) -> MysqlSession:
         xid = self._xid(branch)
         with edge(self.name):
             session = self._begun(xid) or self._begun(xid, last=True)
@@ -124,50 +139,7 @@ class MysqlParticipant:
             except DBAPIError:
                 session.end()
                 raise
-        return MysqlBranch(
-            session,
-            branch,
-            xid,
-            lambda: self._rows.write_main(session.connection, branch),
-            lambda decision: self.finish(branch, decision),
-            self._patience,
-        )
-
-    def enlist_journal(
-        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-    ) -> MysqlJournal:
-        """Open a session that sends a branch's work with its vote; it waits as long as its server lets it."""
-        around = Around(
-            self._xid(branch),
-            self._level,
-            self._rows.insert(self._engine.dialect, branch),
-            self._rows.refuse_other,
-            lambda decision: self.finish(branch, decision),
-            lambda: self._worked(branch, statements),
-        )
-        session = self._lent()
-        with on_failure(session.give_back):
-            return MysqlJournal(session, branch, around, statements, place=self.name, patience=self._patience)
-
-    def _lent(self) -> LentSession:
-        """Take a session from the pool; replace a stale one, once."""
-        with edge(self.name):
-            session = LentSession(self._engine, self._patience)
-            if session.gone:
-                session.discard()
-                session = LentSession(self._engine, self._patience)
             return session
-
-    @property
-    def _level(self) -> str:
-        level = str(self._engine.get_execution_options().get("isolation_level", AUTOCOMMIT)).replace("_", " ").upper()
-        return "" if level == AUTOCOMMIT else f"SET TRANSACTION ISOLATION LEVEL {level}"
-
-    def _worked(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
-        opened = self.enlist(branch)
-        with on_failure(opened.leave):
-            self.do(opened, statements)
-        return opened
 
     def in_loop(self) -> Opens:
         """Refuse: the driver for threads blocks on what it sends, and there is no code for an asynchronous one."""
@@ -208,8 +180,11 @@ class MysqlParticipant:
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
+        self._do(connection_of(session), statements)
+
+    def _do(self, connection: Connection, statements: Sequence[Journalled]) -> None:
         with edge(self.name):
-            journal.do(connection_of(session), statements, self.name)
+            journal.do(connection, statements, self.name)
 
     def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
         """Watch a session."""

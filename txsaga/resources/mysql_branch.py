@@ -2,7 +2,7 @@
 One branch in MariaDB or MySQL, on one session from XA START to the end of the second phase.
 
     XA START, evidence row    before the user's work: anything that ends the branch ends its row
-    the user's statements
+    the user's statements, or its journal's, which are left to the vote
     XA END, XA PREPARE        in a thread of its own: the driver can only send and wait in one call
     XA COMMIT                 likewise, on the same session
 
@@ -37,11 +37,11 @@ from txsaga.errors import (
     ResourceManagerFailed,
     RetryLater,
     RolledBack,
+    StoreUnavailable,
     XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import codes
-from txsaga.resources.mysql_protocol import LentSession
 from txsaga.resources.mysql_session import MysqlSession, MysqlSessionLost, Refused
 
 Answer = TypeVar("Answer")
@@ -98,12 +98,13 @@ class MysqlBranch:
 
     def __init__(
         self,
-        session: MysqlSession | LentSession,
+        session: MysqlSession,
         branch: BranchId,
         xid: str,
         main: Callable[[], None],
         elsewhere: Callable[[Decision], Finish],
         patience: float,
+        journal: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._branch = branch
@@ -111,6 +112,7 @@ class MysqlBranch:
         self._main = main  # writes the transaction's own evidence
         self._elsewhere = elsewhere
         self._patience = patience
+        self._journal = journal  # does the work that is left to the vote
         self._stage, self._fell_silent = MysqlStage.OPEN, False
         self._vote: Future[Vote] | None = None
         self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
@@ -165,7 +167,7 @@ class MysqlBranch:
             )
 
     def _ask(self) -> Vote:
-        self._stage = MysqlStage.NO
+        self._do_journal()
         try:
             self._session.run(f"XA END {self._xid}")
         except MysqlSessionLost as lost:
@@ -184,8 +186,16 @@ class MysqlBranch:
         self._stage = MysqlStage.PREPARED
         return Vote.PREPARED
 
-    def _one_phase(self, *, decides: bool) -> None:
+    def _do_journal(self) -> None:
+        try:
+            self._journal()  # an error is a no, and leaves the branch open until it is rolled back
+        except StoreUnavailable as lost:
+            self._stage = MysqlStage.LOST
+            raise self._lost_early() from lost
         self._stage = MysqlStage.NO
+
+    def _one_phase(self, *, decides: bool) -> None:
+        self._do_journal()
         try:
             if decides:
                 self._main()

@@ -8,7 +8,6 @@ from sqlalchemy import Engine
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
 from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.mysql_protocol import LentSession
 
 
 @pytest.fixture
@@ -33,17 +32,3 @@ def shelf(url: str, make_engine: MakeEngine) -> MariaShelf:
 def participant(engine: Engine) -> MysqlParticipant:
     """Give the database as a participant."""
     return MysqlParticipant(engine, name="shelf")
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give the messages that are sent."""
-    messages: list[str] = []
-    send = LentSession.send
-
-    def noting(session: LentSession, text: str, *, several: bool = False) -> None:
-        messages.append(text)
-        send(session, text, several=several)
-
-    monkeypatch.setattr(LentSession, "send", noting)
-    return messages

@@ -14,7 +14,7 @@ from txsaga.flows.branch import BranchId
 from txsaga.flows.journal import written
 from txsaga.flows.step_records import Journalled
 from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.mysql_journal import MysqlJournal
+from txsaga.resources.mysql_branch import MysqlBranch
 from txsaga.resources.participant import LockPatience
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
@@ -25,7 +25,7 @@ def journal(*texts: str, rows: int | None = None, **values: object) -> Sequence[
     return [Journalled(0, at, "shelf", 0, each, written(values), rows) for at, each in enumerate(texts, 1)]
 
 
-def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlJournal:
+def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlBranch:
     return participant.enlist_journal(branch, journal(*texts, **given), waits=LockPatience.PATIENTLY)
 
 
