@@ -27,7 +27,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BranchState
 from txsaga.resources import broker as handle
-from txsaga.resources.broker_records import BranchRecords
+from txsaga.resources.broker import BranchRecords
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.clusters.town import ORDERS, Town
 from txsaga.clusters.broker_cluster import BrokerCluster
-from txsaga.clusters.transaction import ClusterTransaction
+from txsaga.clusters.producer import ClusterTransaction
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import BranchState
 

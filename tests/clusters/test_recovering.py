@@ -9,8 +9,8 @@ import pytest
 from tests.clusters.town import NAMES, ORDERS, Town
 from txsaga.checkback.by_hand import ByHand
 from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.producer import ClusterTransaction
 from txsaga.clusters.recovery import FoundBranch
-from txsaga.clusters.transaction import ClusterTransaction
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, HeuristicCommit, ProtocolError, ResourceManagerFailed, UnknownBranch
 from txsaga.flows.branch import BranchId, BranchState

@@ -18,7 +18,7 @@ from txsaga.broker import Broker
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError
 from txsaga.provider import CheckBackSensor, DecisionSensor, FlowBegin, SqlStep, message_flow
-from txsaga.provider.sensors.waiting import AnswerArg
+from txsaga.provider.sensors.transactions import AnswerArg
 from txsaga.provider.triggers.wait import WaitTrigger
 from txsaga.provider.waits.kinds import WaitAnswer, wait_of
 

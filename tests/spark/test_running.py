@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import txsaga
-from txsaga.spark.progress import stages
+from txsaga.spark.__main__ import stages
 from txsaga.wiring.connecting import open_store
 
 PARENT = """

@@ -13,9 +13,8 @@ from txsaga import Folder
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.resources.participant import HomeStore, Participant
-from txsaga.resources.registered import Participants
 from txsaga.wiring.connecting import open_store
-from txsaga.wiring.resources import Resources
+from txsaga.wiring.resources import Participants, Resources
 
 REPORTS = Folder("reports")
 PLACE = f"{__name__}:REPORTS"

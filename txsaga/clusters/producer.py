@@ -4,25 +4,347 @@ The producer of a cluster: plain messages placed one by one, transactions as a w
 If a broker can't take a plain message, the next one does. A lost answer is raised, because another broker would deliver
 the message twice. If the policy guarantees several copies, each plain message is a transaction of its own, so that all
 of them are kept or none.
+
+    with producer.transaction() as tx:
+        tx.send("orders", b"…")
+        tx.consume(message)
+
+A transaction is coordinated by a store that is no member. Every reachable broker has an open branch with the same
+transaction id. Brokers that took or gave messages take part: only they vote and are notified of the decision. The
+others are rolled back separately afterwards; errors there are logged and counted, and the commit waits for them only
+briefly. An error of a participant is raised, before the decision as its vote, after it as `Unfinished`. If this process
+dies, each broker rolls back what has not voted, and recovery finishes the rest.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from threading import Thread
+from typing import NamedTuple, NoReturn, Protocol, Self, Unpack, cast
 
 from txsaga.clusters.copies import as_copy
 from txsaga.clusters.members import AWAY, Members
 from txsaga.clusters.selection import Selection
-from txsaga.clusters.transaction import ClusterTransaction
+from txsaga.consume.delivery import Consumed, Delivery
+from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
 from txsaga.core.message import Message, MessageOptions
-from txsaga.core.records import Receipt
+from txsaga.core.records import Group, Receipt
 from txsaga.core.validation import validate_key
-from txsaga.errors import ConfigError, OutcomeUnknown, PinRefused, TxSagaError
+from txsaga.errors import (
+    ClusterError,
+    CommunicationFailed,
+    ConfigError,
+    OutcomeUnknown,
+    PinRefused,
+    ProtocolError,
+    ResourceManagerFailed,
+    StoreUnavailable,
+    TimedOut,
+    TransactionClosed,
+    TransactionError,
+    TransactionsRejected,
+    TransientFailure,
+    TxSagaError,
+)
+from txsaga.flows.branch import Vote
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.outcome_writer import noted
+from txsaga.flows.parts import PhaseTwoResult
 from txsaga.messages.half import as_message
 from txsaga.messages.producer import Producer
+from txsaga.messages.stored_block import BlockStage
+from txsaga.resources.participant import EnlistedBranch
+
+logger = logging.getLogger("txsaga")
+
+CLEANING = 5.0
+"""Seconds that a commit waits for brokers that take no part."""
+RETRIED = (CommunicationFailed, TransientFailure, TimedOut, ResourceManagerFailed)
+"""Vote errors that are not about the message itself."""
+
+
+class Handle(Protocol):
+    """A broker's interface to its branch."""
+
+    used: bool
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+        """Add a message to the branch."""
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision consume a message for its group."""
+
+
+class ClusterTransaction(Coordinated):
+    """One transaction of a cluster producer, as a context manager."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        selection: Selection,
+        members: Members,
+        *,
+        key: str | None,
+        nodes: Sequence[str] | None,
+        failures: Counter[str],
+    ) -> None:
+        self._selection, self._members, self._pinned, self._failures = selection, members, nodes, failures
+        self._reached, self._refused = _reached(kernel, members)
+        super().__init__(kernel, group, self._reached, key=key)
+        self._chosen: tuple[str, ...] = ()
+        self._must: set[str] = set()  # consumed from: none of them may be missing
+        self._aside: list[tuple[str, EnlistedBranch]] = []
+        self._unheard: set[str] = set()  # asked, but no yes came: recovery rolls back what they hold
+        self._votes: dict[str, Vote] | None = None
+        self._ended = False
+        self._took_part: tuple[str, ...] | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The brokers that take its messages: a node list for later ones."""
+        return self._chosen
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """The brokers that took or gave messages, also after the block."""
+        if self._took_part is not None:
+            return self._took_part
+        return tuple(name for name in self._open if self._handle(name).used)
+
+    @property
+    def _open(self) -> list[str]:
+        """The brokers that have a branch, without units of auxiliary lanes."""
+        return [name for name in self._owner.work.used if name in self._reached]
+
+    def __enter__(self) -> Self:
+        """Open a branch on every reachable broker, and choose those that take the messages."""
+        super().__enter__()
+        with ExitStack() as opened:
+            opened.push(self)
+            self._open_branches()
+            among = self._owner.work.used
+            self._chosen = self._selection.choose(self._pinned, among)
+            opened.pop_all()
+        return self
+
+    async def __aenter__(self) -> NoReturn:
+        """Refuse: its brokers are called in the caller's thread."""
+        raise ConfigError(
+            "the transaction of a cluster can't be entered by `async with`; enter it by `with` in a thread, by "
+            "asyncio.to_thread"
+        )
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+        """Add a message to the transaction, on its chosen brokers."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        if len(self._chosen) == 1:
+            self._handle(self._chosen[0]).send(message)
+            return
+        message = as_copy(message, self._chosen[0], self._selection.new_id)
+        answers = {name: self._sent(name, message) for name in self._chosen}
+        try:
+            took = self._selection.accepted(answers)
+        except ClusterError:
+            self._stage = BlockStage.BROKEN  # a broker that accepted it would keep it
+            raise
+        self._set_aside(set(self._chosen) - set(took) - self._must)
+        self._chosen = took
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic, one by one if copies are sent."""
+        for at, body in enumerate(bodies):
+            self.send(Message(topic, body, keys[at] if keys else None, tags[at] if tags else None))
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision consume a message for its group, on the broker that it came from."""
+        self._require_open("consume")
+        store = consumed.delivered.half.store if isinstance(consumed, Delivery) else batch and batch.store
+        name = self._members.of_store(store.uuid) if store else None
+        if name in self._refused:
+            raise self._refused[name]
+        if name is None or name not in self._owner.work.used:
+            raise TransactionError(
+                f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
+                "transaction; open another transaction for it"
+            )
+        self._handle(name).consume(consumed, batch)
+        self._must.add(name)
+
+    def end(self) -> None:
+        """Accept no more messages; the votes come next."""
+        self._require_open("end")
+        self._owner.work.refuse_open_units()
+        self._ended = True
+        self._set_aside(set(self._open) - set(self.participants))
+
+    def prepare(self) -> None:
+        """Ask the participants for their votes; a no is raised, and the transaction can then only roll back."""
+        if not self._ended:
+            raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
+        self._require_ours()
+        work = self._owner.work
+        answers = work.ask(work.used)
+        units = work.heard({key: answers.pop(key) for key in list(answers) if key not in self._reached})
+        refused = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+        self._require_enough(answers, refused)
+        self._unheard = set(refused)
+        self._set_aside(self._unheard)
+        self._votes = units | {name: vote for name, vote in answers.items() if isinstance(vote, Vote)}
+
+    def commit(self) -> None:
+        """Commit now; later work in the block is refused."""
+        self._require_running("commit")
+        self._commit()
+
+    def roll_back(self) -> None:
+        """Roll back now; raise `ResourceManagerFailed` if a participant was not notified.
+
+        Raise `HeuristicCommit` if a branch was already committed there by hand.
+        """
+        self._require_running("roll back")
+        told = self._roll_back("its program asked for it")
+        if told.against:
+            raise told.against[0]
+        if told.silent:
+            raise ResourceManagerFailed(
+                f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not answer; "
+                "recovery tells it"
+            )
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            super()._leave(error)
+        finally:
+            self._took_part = self.participants  # its source is released next
+            self._clean_up()  # also if the outcome is unknown: it concerns none of these
+
+    def _commit(self) -> None:
+        if not self._ended:
+            self.end()
+        if self._votes is None:
+            self.prepare()
+        work, owner = self._owner.work, self._owner
+        votes = work.named(self._votes or {}, besides=self._unheard)
+        self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
+        standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
+        self._follow(standing)
+
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
+        self._took_part = self.participants  # non-participants are released before the rest
+        self._set_aside(set(self._open) - set(self._took_part))
+        return super()._roll_back(why, leaves)
+
+    def _told(self, decision: Decision) -> PhaseTwoResult:
+        told = super()._told(decision)
+        self._clean_up()
+        return told
+
+    def _open_branches(self) -> None:
+        for name in self._reached:
+            try:
+                self._handle(name)
+            except AWAY as away:
+                self._members.failed(name, away)
+            except TransactionsRejected as reason:  # the others take the messages
+                self._refused[name] = reason
+        if self._refused and not self._open:
+            raise next(iter(self._refused.values()))
+
+    def _handle(self, name: str) -> Handle:
+        return cast(Handle, self._owner.work.handle(name))
+
+    def _sent(self, name: str, message: Message) -> TxSagaError | None:
+        try:
+            self._handle(name).send(message)
+        except TxSagaError as error:
+            return error
+        return None
+
+    def _require_enough(self, answers: dict[str, Vote | Exception], refused: dict[str, Exception]) -> None:
+        """Raise a no vote, unless enough of the brokers that got a copy accepted it."""
+        for name, error in refused.items():
+            if isinstance(error, ResourceManagerFailed | CommunicationFailed):
+                self._members.failed(name, error)
+            error.add_note(f"this was the vote of broker {name!r}")
+        many = self._selection.guaranteed and not self._must & set(refused)
+        if refused and not many:
+            raise next(iter(refused.values()))
+        if many and self._chosen and not set(self._chosen).isdisjoint(answers):
+            self._selection.accepted({name: _reason(refused.get(name)) for name in self._chosen})
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        work = self._owner.work
+        self._aside += [(name, work.take_out(name)) for name in work.used if name in set(names)]
+
+    def _clean_up(self) -> None:
+        """Roll back non-participants; their errors are only logged (WM-18, WM-20)."""
+        aside, self._aside = self._aside, []
+        threads = [Thread(target=self._roll_one_back, args=each, daemon=True) for each in aside]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + CLEANING
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _roll_one_back(self, name: str, enlisted: EnlistedBranch) -> None:
+        try:
+            found = enlisted.finish(Decision.ROLLBACK)()
+            branch = self._owner.work.part(name).branch
+            self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
+        except Exception as error:  # noqa: BLE001  # the caller does not wait for it
+            self._failures[name] += 1
+            if isinstance(error, StoreUnavailable):
+                self._members.failed(name, error)
+            logger.warning("broker %r took no part in transaction %s and kept its branch: %s", name, self.txid, error)
+        finally:
+            enlisted.leave()
+
+    def _require_open(self, what: str) -> None:
+        super()._require_open(what)
+        if self._ended:
+            raise TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
+
+    def _require_running(self, what: str) -> None:
+        super()._require_open(what)
+
+
+def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, TransactionsRejected]]:
+    """Return the brokers that can open a branch, and why others refuse."""
+    found, refused = list[str](), dict[str, TransactionsRejected]()
+    for name in members.available():
+        try:
+            kernel.participant(name)
+            found.append(name)
+        except AWAY as away:
+            members.failed(name, away)
+        except TransactionsRejected as reason:
+            refused[name] = reason
+    if not found:
+        nobody = StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+        raise next(iter(refused.values()), nobody)
+    return found, refused
+
+
+def _reason(error: Exception | None) -> TxSagaError | None:
+    """Return why a broker did not accept, as a retryable or a permanent error."""
+    if error is None or (isinstance(error, TxSagaError) and not isinstance(error, RETRIED)):
+        return error
+    return StoreUnavailable(str(error)) if isinstance(error, RETRIED) else TransactionError(str(error))
 
 
 class PlacedSend(NamedTuple):

@@ -2,23 +2,27 @@
 Another txsaga store as a participant: durable half messages are its yes, an op row is its commit.
 
 Its own check-back rolls back only what has not voted. A branch that voted yes is decided only by the store that
-coordinates it, or by an operator's force, which is reported to that store (R15).
+coordinates it, or by an operator's force, which is reported to that store (R15). The key of its record is the branch's
+name, so that each attempt is found from any process and opened once. If the decision never comes, the branch stays
+prepared, with what it consumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from txsaga.broker import Broker
 from txsaga.consume.delivery import Consumed, Delivery, consume
+from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.lifecycle import TxState
+from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Doubt, Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.core.timeboxed_calls import sent
@@ -28,6 +32,7 @@ from txsaga.errors import (
     CommunicationFailed,
     ConfigError,
     DecidedOtherwise,
+    DuplicateBranch,
     EffectConflict,
     IntegrityViolated,
     LeaseLost,
@@ -35,6 +40,7 @@ from txsaga.errors import (
     OutcomeUnknown,
     ProtocolError,
     ResourceManagerFailed,
+    RightsMissing,
     StoreBusy,
     StoreUnavailable,
     TimedOut,
@@ -48,11 +54,133 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.ports import Guest
+from txsaga.messages.decide import DecidedBy
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
-from txsaga.resources.broker_records import BranchRecords
+from txsaga.messages.tx_records import TxRecords
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, Over
 from txsaga.store.right import Right
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
+
+PART = 1
+"""A branch is one contribution; its attempt is part of its name."""
+PATIENCE = 5.0
+"""Seconds to retry after a lost answer; recovery has more."""
+OVERRULED = {Decision.COMMIT: Finish.COMMITTED, Decision.ROLLBACK: Finish.ROLLED_BACK}
+
+
+class BranchRecords:
+    """Records of branches in one store."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._lives = kernel, TxRecords(kernel)
+        self._groups: dict[str, int] = {}  # the number of a coordinator's group never changes
+
+    def open(self, branch: BranchId) -> TxRecord:
+        """Open the record of a branch; `DuplicateBranch` if it exists."""
+        try:
+            life = self._create(branch)
+        except OutcomeUnknown:  # no other process uses this attempt's name
+            life = patiently(lambda: self._find(branch) or self._create(branch), PATIENCE)
+        if life is None:
+            raise DuplicateBranch(f"branch {branch.gid} is open here already")
+        return life
+
+    def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
+        """Store messages before the vote."""
+        with self._kernel.announce.around(facts.Adding, life.txid), self._open() as ledger:
+            self._lives.hold(ledger, life)
+            _add(ledger, life, rows)
+
+    def vote(self, life: TxRecord, rows: Sequence[Row]) -> None:
+        """Store the remaining messages and vote yes, in one commit; repeating this is no error."""
+        with self._kernel.announce.around(facts.Voting, life.txid), self._open() as ledger:
+            current = ledger.lock(life.txid)
+            if current is not None and current.state is TxState.PREPARED:
+                return  # its answer was lost
+            self._lives.own(ledger, life)
+            _add(ledger, life, rows)
+            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.PREPARE)
+
+    def tell(self, branch: BranchId, decision: Decision) -> Finish:
+        """Carry out the coordinator's decision, or return the different one that was made before."""
+        try:
+            finish = self._told(branch, decision)
+        except OutcomeUnknown:
+            finish = patiently(lambda: self._told(branch, decision), PATIENCE)
+        if decision is Decision.COMMIT:
+            self._kernel.tell_decided()
+        return finish
+
+    def forget(self, branch: BranchId) -> None:
+        """Drop the mark of a forced decision; refuse if nothing is decided."""
+        with self._kernel.announce.around(facts.Noting, about=branch.gid), self._open() as ledger:
+            life = ledger.latest(self._group(branch), branch.gid)
+            if life is None or life.coordinator is None:
+                return
+            if ledger.standing(life.txid) is None:
+                raise ProtocolError(f"branch {branch.gid} is {life.state}: only what is decided can be forgotten")
+            ledger.release(life.txid)
+
+    def _create(self, branch: BranchId) -> TxRecord | None:
+        group = self._group(branch)
+        with self._kernel.announce.around(facts.Opening, about=branch.gid), self._open() as ledger:
+            return ledger.create(group, branch.gid, 1, coordinator=UUID(branch.store))
+
+    def _told(self, branch: BranchId, decision: Decision) -> Finish:
+        with self._kernel.announce.around(facts.Deciding, about=branch.gid), self._open() as ledger:
+            life = ledger.latest(self._group(branch), branch.gid)
+            if life is None:  # nothing was done under this name, and no later yes will count
+                self._require_sight(ledger, branch)
+                return Finish.DONE if decision is Decision.ROLLBACK else Finish.ROLLED_BACK
+            standing = ledger.standing(life.txid)
+            if standing is None:
+                self._decide(ledger, life, branch, decision)
+                return Finish.DONE
+            if standing is not decision:
+                return OVERRULED[standing]
+            if life.coordinator is not None:
+                ledger.release(life.txid)
+            return Finish.DONE
+
+    def _decide(self, ledger: Ledger, life: TxRecord, branch: BranchId, decision: Decision) -> None:
+        if decision is Decision.COMMIT and not life.voted:
+            raise ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
+        by = DecidedBy(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
+        self._kernel.decider.within(ledger, life.txid, decision, by)
+
+    def _require_sight(self, ledger: Ledger, branch: BranchId) -> None:
+        """Refuse to consider gone what this login can't see: its coordinator would assume a heuristic outcome."""
+        if not ledger.sees(self._group(branch)):
+            raise RightsMissing(
+                f"this login is not shown the branches of store {branch.store} in this broker; grant it the producer "
+                f"group coordinator-{branch.store}"
+            )
+
+    def _find(self, branch: BranchId) -> TxRecord | None:
+        with self._open() as ledger:
+            return ledger.latest(self._group(branch), branch.gid)
+
+    def _group(self, branch: BranchId) -> int:
+        """Return the number of the group of a coordinator's branches."""
+        if branch.store not in self._groups:
+            name = f"coordinator-{branch.store}"
+            with self._kernel.announce.around(facts.Registering, about=f"producer group {name}"):
+                self._groups[branch.store] = self._kernel.store.registry.group(name, transactional=True).id
+        return self._groups[branch.store]
+
+    def _open(self) -> AbstractContextManager[Ledger]:
+        return self._kernel.store.ledgers.open()
+
+
+def _add(ledger: Ledger, life: TxRecord, rows: Sequence[Row]) -> None:
+    if rows:
+        ledger.add(life, PART, rows)
+        ledger.win(life.txid, PART, life.owner)
 
 
 class BrokerWork(MessageBuffer):

@@ -18,16 +18,45 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import txsaga
 from txsaga.broker import Broker
 from txsaga.core.decision import LocalState
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.flows.flow import Flow
-from txsaga.spark.detached import StepTaken, detached
+from txsaga.spark.detached import PeriodicCheck, StepTaken, detached
 from txsaga.spark.job import Job, Run, found, hand_over
-from txsaga.spark.progress import StageProgress
 from txsaga.spark.sessions import application_id, quiet, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+EVERY = 5.0
+
+
+class StageProgress(PeriodicCheck):
+    """Reports on a session while the block runs."""
+
+    def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:
+        super().__init__(every)
+        self._context: Any = getattr(spark, "sparkContext", None)  # a Connect client has none
+        self._tell, self._told = tell, ""
+
+    def look(self) -> None:
+        """Report the running stages, if they have changed."""
+        said = "" if self._context is None else stages(self._context.statusTracker())
+        if said and said != self._told:
+            self._tell(said)
+            self._told = said
+
+
+def stages(tracker: Any) -> str:
+    """Describe the running stages."""
+    found = [info for each in sorted(tracker.getActiveStageIds()) if (info := tracker.getStageInfo(each)) is not None]
+    return ", ".join(f"stage {each.stageId}: {each.numCompletedTasks} of {each.numTasks} tasks" for each in found)
+
 
 REFUSED = 3
 """The exit status if txsaga refused the program for good: its last line gives the reason."""

@@ -33,11 +33,10 @@ from txsaga.messages.home import AsyncJoined
 from txsaga.messages.joined_sends import JoinedSends, sync_of
 from txsaga.resources.broker import StoreParticipant
 from txsaga.resources.participant import Enlistable, Participant
-from txsaga.resources.registered import Participants
 from txsaga.resources.services import call_service
 from txsaga.store.store import Store
 from txsaga.wiring.loading import load
-from txsaga.wiring.resources import Resources
+from txsaga.wiring.resources import Participants, Resources
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
