@@ -1,6 +1,5 @@
 """The PostgreSQL store keeps every promise of the ports."""
 
-import time
 from datetime import timedelta
 
 import pytest
@@ -13,14 +12,14 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def later() -> Later:
-    return time.sleep  # the database's own clock counts
+def later(stored: Stored) -> Later:
+    return stored.let_all_pass
 
 
 @pytest.fixture
-def unseen(home_url: str) -> Unseen:
+def unseen(stored: Stored) -> Unseen:
     def since(name: str, time: timedelta) -> None:
-        Stored(home_url).rows("UPDATE consumer_group SET seen = seen - :time WHERE name = :name", time=time, name=name)
+        stored.rows("UPDATE consumer_group SET seen = seen - :time WHERE name = :name", time=time, name=name)
 
     return since
 
