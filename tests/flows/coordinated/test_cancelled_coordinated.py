@@ -102,17 +102,18 @@ async def cancelled_after(transfer: asyncio.Task[None], seconds: float, times: i
 def test_in_its_work_it_rolls_back(looping: LoopedBank) -> None:
     told: list[AsyncCoordinated] = []
 
-    async def transfer() -> None:
+    async def transfer(limit: asyncio.Timeout) -> None:
         async with looping.bank.producer.coordinated("current", "mortgage") as tx:
             told.append(tx)
             await looping.transfer(tx)
             async with tx.on("current") as connection:
+                limit.reschedule(asyncio.get_running_loop().time() + 0.1)
                 await connection.execute(text("select pg_sleep(60)"))
 
     async def work() -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await transfer()
+            async with asyncio.timeout(None) as limit:
+                await transfer(limit)
 
     looping.run(work)
     assert (looping.bank.balances(), looping.bank.told(), looping.bank.prepared()) == (UNTOUCHED, [], [])
