@@ -12,13 +12,13 @@ from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
 from tests.scene.members import until
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
-from txsaga.flows.branch import BranchState
+from txsaga.flows.branch import BranchState, Vote
 from txsaga.flows.branch_values import conclusions
 from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.orphans import Orphans
 from txsaga.flows.owner import BlockOwner
-from txsaga.flows.ports import DecisionRequest, Fence
+from txsaga.flows.ports import BranchVote, DecisionRequest, Fence
 from txsaga.flows.recovery import Recovery
 from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.wire import Call
@@ -153,6 +153,26 @@ def test_words_that_are_under_way_keep_nobody_else_waiting(bank: Bank, held: int
     under_way.close()
     until(lambda: recovery.run_once() >= 0 and not bank.prepared())
     assert (bank.balances(), bank.balances(5)) == (UNTOUCHED, {"current": -10, "mortgage": 10})
+
+
+@pytest.mark.rule("R9")
+def test_branches_that_an_earlier_version_shared_are_finished(bank: Bank) -> None:
+    kernel, first = bank.broker.kernel, bank.left(decided=False)
+    branches = kernel.store.branches
+    (other,) = branches.numbers(first.group, 1)
+    named = [kernel.participant(name)[0].id for name in bank.engines]
+    votes = [BranchVote(number, 1, Vote.PREPARED) for number in (1, 2)]
+    words = [
+        DecisionRequest(first, Decision.COMMIT, "its owner", "the block ended", votes=votes, resources=named),
+        DecisionRequest(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
+    ]
+    with branches._lines.taken() as line:  # one commit of both, as that version wrote it
+        line.exchange([Call(branches._conclude, conclusions(words))])
+    assert Recovery(kernel, fresh=timedelta(0)).run_once() == 2
+    assert (bank.balances(), bank.prepared()) == (PAID, [])
+    known = branches.written([first.txid, other.txid])
+    assert [known[life.txid].decision for life in (first, other)] == [Decision.COMMIT] * 2
+    assert (set(bank.states(first.txid).values()), bank.states(other.txid)) == ({BranchState.COMMITTED}, {})
 
 
 def test_fences_of_a_round_take_no_longer_than_that(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
