@@ -41,7 +41,7 @@ from txsaga.flows.flow_begin import FlowOpening
 from txsaga.flows.followers import Telling
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 from txsaga.lake.cut import Cut
 from txsaga.lake.cutting import chosen, names_of
 from txsaga.messages.administration import Administration

@@ -21,8 +21,7 @@ from tests.chaos.world import BANK, MORTGAGE, TILL, World, debit
 from txsaga.broker import Broker
 from txsaga.errors import AlreadyCommitted, IntegrityViolated, RowsDiffer, VotedNo
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.recovery import Recovery
-from txsaga.flows.recovery_cleanup import RecoveryCleanup
+from txsaga.flows.recovery import Recovery, RecoveryCleanup
 from txsaga.messages.producer import Producer
 from txsaga.resources.participant import Ages
 

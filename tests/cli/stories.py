@@ -31,8 +31,8 @@ from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
-from txsaga.flows.branches_by_hand import BranchesByHand
 from txsaga.flows.budgets import Budgets
+from txsaga.flows.by_hand import BranchesByHand
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.flow import Flow
 from txsaga.flows.outcome_writer import OutcomeWriter

@@ -11,7 +11,7 @@ from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_code import CODE
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 
 pytestmark = pytest.mark.postgres
 

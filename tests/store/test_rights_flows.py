@@ -28,7 +28,7 @@ from txsaga.errors import FlowUnknown, RightsMissing
 from txsaga.flows.budgets import OVER, Budgets
 from txsaga.flows.flow import Flow
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 from txsaga.messages.decide import DecidedBy
 from txsaga.store.right import Right
 

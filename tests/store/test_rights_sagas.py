@@ -19,9 +19,9 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
 from txsaga import Undo
 from txsaga.broker import Broker
 from txsaga.errors import RightsMissing, TxSagaError
+from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.ports import OpenSaga as Begin
-from txsaga.flows.saga_role import SagaRole
-from txsaga.flows.sagas_by_hand import SagasByHand
+from txsaga.flows.saga_driver import SagaRole
 from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres

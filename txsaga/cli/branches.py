@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.core.identity import StoreId
     from txsaga.flows.branch import Branch
-    from txsaga.flows.branches_by_hand import Forgotten
+    from txsaga.flows.by_hand import Forgotten
     from txsaga.flows.recovery import Recovery
 
 
@@ -139,7 +139,7 @@ def forget(
     all: Annotated[bool, typer.Option("--all", help="Every heuristic of the store.")] = False,
 ) -> None:
     """Forget what stands against its decision, once you have dealt with it; whatever is prepared is refused."""
-    from txsaga.flows.branches_by_hand import BranchesByHand
+    from txsaga.flows.by_hand import BranchesByHand
 
     if all == (id is not None):
         raise typer.BadParameter("name one transaction, or say --all", param_hint="ID")

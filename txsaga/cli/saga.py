@@ -67,7 +67,7 @@ def show(context: typer.Context, id: Id) -> None:
 @app.command()
 def resume(context: typer.Context, id: Id, reason: Reason, step: Step = None) -> None:
     """Let steps that are out of retries be tried again; the engine does it at once."""
-    from txsaga.flows.sagas_by_hand import SagasByHand
+    from txsaga.flows.by_hand import SagasByHand
 
     options = options_of(context)
     with opened(options) as broker:
@@ -89,7 +89,7 @@ def skip(
     ],
 ) -> None:
     """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
-    from txsaga.flows.sagas_by_hand import SagasByHand
+    from txsaga.flows.by_hand import SagasByHand
 
     options = options_of(context)
     with opened(options) as broker:

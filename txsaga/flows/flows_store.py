@@ -11,20 +11,37 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Interval,
+    String,
+    and_,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    text,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from txsaga.checkback.profile import LEASE
 from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed, VotedNo
-from txsaga.flows import declared_store as declaring
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_statements import AMENDS, FlowRounds
 from txsaga.flows.ports import Entered, NamedBranch, Start
-from txsaga.flows.step import Left, StepEvent
+from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepState
 from txsaga.flows.step_records import (
     HOME,
     Amendment,
@@ -36,6 +53,7 @@ from txsaga.flows.step_records import (
     Journalled,
     Overdue,
 )
+from txsaga.flows.store_tables import saga, step
 from txsaga.resources import journal
 from txsaga.store import schema
 from txsaga.store.connection import transaction, translating
@@ -47,6 +65,7 @@ resource_of, step_of, unit_of, statement_of = (
     schema.flow_unit,
     schema.flow_statement,
 )
+NOW = func.clock_timestamp()
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
@@ -174,17 +193,17 @@ class FlowLedger:
         It replaces what an earlier attempt declared.
         """
         with translating():
-            declaring.declare(self._connection, txid, step, attempt)
+            _declare(self._connection, txid, step, attempt)
 
     def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
         """Write what became of a declared step; it moves only by its lifecycle."""
         with translating():
-            declaring.mark(self._connection, txid, number, event, left, output, error)
+            _mark(self._connection, txid, number, event, left, output, error)
 
     def let_stand(self, txid: int) -> None:
         """Have the steps of a flow left as they are: what they did stays."""
         with translating():
-            declaring.let_stand(self._connection, txid)
+            _let_stand(self._connection, txid)
 
     def take_over(self, txid: int) -> TxRecord:
         """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
@@ -195,7 +214,7 @@ class FlowLedger:
         if self._run(raised.values(owner=tx.c.owner + 1, touched=func.clock_timestamp())).rowcount != 1:
             raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")
         with translating():
-            declaring.leave_to_owner(self._connection, txid)
+            _leave_to_owner(self._connection, txid)
         life = self._lock(txid)
         assert life is not None
         return life
@@ -272,3 +291,55 @@ def units_of(connection: Connection, txid: int) -> list[FlowUnit]:
     return [
         FlowUnit(r.resource, r.number, r.branch, r.attempt, r.decision and Decision(r.decision), r.at) for r in rows
     ]
+
+
+def _declare(connection: Connection, txid: int, start: Start, attempt: int) -> None:
+    """Record what undoes a step; an earlier attempt's record is replaced where the lifecycle allows that."""
+    values: dict[str, Any] = {
+        "name": start.name,
+        "attempt": attempt,
+        "state": StepState.STARTED.value,
+        "kind": start.kind.value,
+        "resource": start.resource,
+        "input": _json(start.input),
+        "compensation": _json(start.compensation),
+        "left": Left.UNKNOWN.value,
+    }
+    fresh = upsert(step).values(txid=txid, number=start.number, **values)
+    again = fresh.on_conflict_do_update(
+        index_elements=["txid", "number"],
+        set_={**values, "output": None, "error": None, "at": NOW},
+        where=step.c.state.in_([state.value for state in STEP.sources(StepEvent.RETRY)]),
+    )
+    connection.execute(again)
+    connection.execute(upsert(saga).values(txid=txid, ticket=0, until=_soon()).on_conflict_do_nothing())
+
+
+def _mark(
+    connection: Connection, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str
+) -> None:
+    """Record the outcome of a declared step."""
+    values = {"state": TARGETS[event].value, "left": left.value, "error": kept(error) or None, "at": NOW}
+    if output is not None:
+        values["output"] = _json(output)
+    found = update(step).where(step.c.txid == txid, step.c.number == number)
+    sources = [state.value for state in STEP.sources(event)]
+    connection.execute(found.where(step.c.state.in_(sources)).values(**values))
+
+
+def _let_stand(connection: Connection, txid: int) -> None:
+    """Stop all handling of a flow's steps: what they did stays."""
+    connection.execute(delete(saga).where(saga.c.txid == txid))
+
+
+def _leave_to_owner(connection: Connection, txid: int) -> None:
+    """Let only the owner drive a flow for one lease, once it is decided."""
+    connection.execute(update(saga).where(saga.c.txid == txid).values(until=_soon()))
+
+
+def _soon() -> Any:
+    return NOW + literal(LEASE, Interval)
+
+
+def _json(text: str | None) -> Any:
+    return null() if text is None else cast(literal(text, String), JSONB)

@@ -7,6 +7,11 @@ alone while its owner may live. One that no transaction of this incarnation can 
 never will be: it is rolled back (presumed abort). Each resource is handled by itself, so a dead one does not slow the
 others; its branches wait for it for as long as it takes. Any number of copies may run. If recovery never runs, locks of
 dead owners stay.
+
+It also has resources drop, page by page, what they keep of finished branches. The row of a commit is dropped some time
+after the resource has acknowledged the decision, a barrier after longer than any local transaction can last (R10).
+Heuristic outcomes stay until an operator forgets them, and branches that this store has no row of stay too. If this
+never runs, small rows and markers pile up.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -33,16 +38,17 @@ from txsaga.errors import (
     ResourceManagerFailed,
     ResourceUnknown,
     RetryLater,
+    RightsMissing,
     StoreUnavailable,
     TxSagaError,
+    UnknownTransaction,
 )
 from txsaga.flows.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.flows.orphans import LONE, Orphans
 from txsaga.flows.outcome_writer import noted
 from txsaga.flows.ports import NONE, BranchOutcome
-from txsaga.flows.recovery_cleanup import RecoveryCleanup
 from txsaga.flows.resource_scheduler import PATIENCE, ResourceHealth, ResourceScheduler, briefly
-from txsaga.resources.participant import FinishesMany, Participant
+from txsaga.resources.participant import Ages, FinishesMany, Participant
 
 logger = logging.getLogger("txsaga")
 
@@ -75,6 +81,66 @@ class ResourceAnswer:
             self.busy += 1
         else:
             self.refused.append(str(reason))
+
+
+KEPT = Ages(committed=timedelta(hours=1), barriers=timedelta(days=30))
+"""An owner that sleeps for less than this still finds its row."""
+PAUSE = 600.0
+"""Seconds between two cleanups of a resource."""
+
+
+class RecoveryCleanup:
+    """Has resources drop what no process needs."""
+
+    def __init__(self, kernel: Kernel, ages: Ages = KEPT) -> None:
+        self._kernel, self._ages = kernel, ages
+        self._due: dict[str, float] = {}
+
+    def settle(self, participant: Participant) -> int:
+        """Let a resource drop what is old enough, unless it did so recently; return the number of branches."""
+        name = participant.name
+        if time.monotonic() < self._due.get(name, 0.0):
+            return 0
+        self._due[name] = time.monotonic() + PAUSE
+        pages = _Pages(self._kernel, name)
+        try:
+            dropped = participant.sweep(self._kernel.store.registry.identity.uuid.hex, self._ages, pages.over)
+        except RightsMissing as missing:  # only disk space depends on it
+            logger.warning("%s; they stay", missing)
+            return 0
+        pages.done()
+        return dropped
+
+
+class _Pages:
+    """The pages of one cleanup of a resource; each is announced before and after it is dropped."""
+
+    def __init__(self, kernel: Kernel, resource: str) -> None:
+        self._kernel, self._resource = kernel, resource
+        self._under_way: tuple[int, ...] = ()
+
+    def over(self, branches: Sequence[BranchId]) -> Collection[BranchId]:
+        """Return those that no process asks about any more."""
+        self.done()
+        places = {place: branch for branch in branches for place in self._places(branch)}
+        found = sorted(self._kernel.store.branches.over(places.keys()))
+        if found:
+            self._under_way = tuple(dict.fromkeys(txid for txid, _, _ in found))
+            self._kernel.announce(facts.Tidying(self._under_way, about=self._resource))
+        return [places[place] for place in found]
+
+    def done(self) -> None:
+        """Announce that the previous page is dropped."""
+        if self._under_way:
+            self._kernel.announce(facts.Tidied(self._under_way, about=self._resource))
+            self._under_way = ()
+
+    def _places(self, branch: BranchId) -> list[tuple[int, int, int]]:
+        try:
+            txid = self._kernel.store.registry.identity.own(branch.transaction)
+        except UnknownTransaction:
+            return []  # of an incarnation of the store that this one does not know
+        return [(txid, branch.number, branch.attempt)]
 
 
 class Recovery:

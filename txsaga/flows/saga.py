@@ -22,6 +22,7 @@ A step that raised and was caught does not fail the saga if it is known to have 
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, TxRecord
+from txsaga.core.stored_json import as_json
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -49,13 +51,13 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.saga_code import Doing, name_of
+from txsaga.flows.ports import Start
+from txsaga.flows.saga_code import Doing, action_of, name_of
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_owner import SagaOwner
-from txsaga.flows.saga_post_commit import Later, PostCommit
 from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked, patience
 from txsaga.flows.saga_values import ClaimedSaga, StepTimes, Undo
-from txsaga.flows.step import Left
+from txsaga.flows.step import Left, StepState
 from txsaga.messages.message_buffer import FLUSH, INCOMPLETE, MessageBuffer
 from txsaga.messages.stored_block import BlockStage
 
@@ -149,6 +151,57 @@ logger = logging.getLogger("txsaga")
 
 LONGEST = timedelta(days=365)
 THREADS = 8
+
+
+class Later:
+    """A step that runs once the saga is committed."""
+
+    def __init__(self, kernel: Kernel, txid: Callable[[], int | None], number: int, name: str) -> None:
+        self._kernel, self._txid, self.number, self.name = kernel, txid, number, name
+
+    @property
+    def done(self) -> bool:
+        """Return whether it is done."""
+        return self._found() is not None
+
+    def result(self) -> object:
+        """Return its result; `SagaError` while it is not done."""
+        found = self._found()
+        if found is None:
+            raise SagaError(f"step {self.name!r} is not done yet: it runs behind the decision, until it is done")
+        return json.loads(found)
+
+    def _found(self) -> str | None:
+        txid = self._txid()
+        steps = [] if txid is None else self._kernel.store.steps.of(txid)
+        found = next((step for step in steps if step.number == self.number), None)
+        return (found.output or "null") if found is not None and found.state is StepState.DONE else None
+
+
+class PostCommit:
+    """The steps after the point of no return."""
+
+    def __init__(self) -> None:
+        self.reached = False
+        self.steps: list[Start] = []
+
+    def add(
+        self,
+        number: int,
+        do: Doing,
+        name: str,
+        *,
+        on: str | None,
+        input: Mapping[str, object],
+        options: Mapping[str, object] | None = None,
+        **times: Any,  # fields of an action
+    ) -> None:
+        """Keep a step to be written with the decision."""
+        action = action_of(do, on, **times)
+        if options:
+            action = action.with_options(options)
+        kept = as_json(dict(input), f"the input of step {name!r}")
+        self.steps.append(Start(number, name, action.kind, action.resource, kept, None, action.written()))
 
 
 class Saga(MessageBuffer):

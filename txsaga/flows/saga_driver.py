@@ -12,6 +12,13 @@ process drives while it lives, another one once its lease has run out, with the 
     its code is not registered here              left to a process that has it
 
 If a driver dies at any point, its lease runs out and the next one goes on: what is not marked is requested again.
+
+Held work of a flow leaves only what its lane has committed on its own. A lane's commit that may not have reached its
+resource is finished first, or a compensation would look for rows that appear later.
+
+The role takes over sagas whose driver is gone. An undecided one is rolled back, as its owner would have done (R6): it
+was never closed, so no process may commit it (R1). Any number of copies may run: each saga is claimed by one. If the
+role never runs, the steps of dead processes stay as they are, and their keys stay closed.
 """
 
 from __future__ import annotations
@@ -20,20 +27,26 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from itertools import starmap
 
 from txsaga.checkback.profile import LEASE
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
+from txsaga.core.role_loop import Pace
 from txsaga.core.stored_json import as_json
 from txsaga.errors import (
     AnswerLost,
     CodeMissing,
     CompensationFailed,
     ConfigError,
+    EffectConflict,
     NotCompensated,
     NotPrimary,
     OutcomeUnknown,
@@ -45,12 +58,16 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
-from txsaga.flows.ports import Close, Mark, ReleaseSaga
+from txsaga.flows.branch import BranchId, Finish
+from txsaga.flows.ports import Close, DecisionRequest, Mark, ReleaseSaga, Settle
 from txsaga.flows.presence import at_work
-from txsaga.flows.remaining import left_of
 from txsaga.flows.saga_actions import StepActions, Turn
+from txsaga.flows.saga_step import impatient
 from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
+from txsaga.flows.step_records import FlowStep, FlowUnit, lane_unit, last_attempts
+from txsaga.messages.decide import DecidedBy
+from txsaga.resources.participant import Participant
 
 logger = logging.getLogger("txsaga")
 
@@ -253,3 +270,117 @@ def _what(step: StepRecord) -> str:
 
 def _number(step: StepRecord) -> int:
     return step.number
+
+
+LEFT = {Finish.ROLLED_BACK: Left.NOTHING, Finish.HAZARD: Left.UNKNOWN}
+
+
+def left_of(kernel: Kernel, txid: int, number: int) -> Left:
+    """Return what a step's held work has left in its resource."""
+    with kernel.store.ledgers.open() as ledger:
+        steps, units = ledger.flows.steps(txid), ledger.flows.units(txid)
+    unit = lane_unit(steps, units, number)
+    if unit is None or unit.decision is Decision.ROLLBACK:
+        return Left.NOTHING
+    participant = kernel.reach(unit.resource)
+    if unit.decision is Decision.COMMIT:
+        return (
+            _told(kernel, txid, participant, steps, unit, number) if participant.capabilities.two_phase else Left.WORK
+        )
+    if unit.branch is None or participant.capabilities.two_phase:
+        return Left.NOTHING
+    return _committed_unheard(kernel, txid, participant, unit)
+
+
+def _told(
+    kernel: Kernel, txid: int, participant: Participant, steps: Sequence[FlowStep], unit: FlowUnit, number: int
+) -> Left:
+    """Commit in the resource what its lane committed; a branch rolled back there by hand has left nothing."""
+    found: dict[BranchId, Finish] = {}
+    for branch in _branches(kernel, txid, steps, unit):
+        with kernel.announce.around(facts.Finishing, txid, about=participant.name):
+            found[branch] = participant.finish(branch, Decision.COMMIT)
+    (step,) = [each for each in last_attempts(steps) if each.number == number]
+    place = (step.branch, step.attempt) if step.holds_locks else (unit.branch, unit.attempt)
+    mine = [finish for branch, finish in found.items() if (branch.number, branch.attempt) == place]
+    return LEFT.get(mine[0], Left.WORK) if mine else Left.WORK
+
+
+def _branches(kernel: Kernel, txid: int, steps: Sequence[FlowStep], unit: FlowUnit) -> list[BranchId]:
+    """Return the branches that the unit's decision committed: those of its steps, and the journal's last run."""
+    transaction = kernel.store.registry.identity.transaction(txid)
+    held = [step for step in last_attempts(steps) if step.holds_locks and step.lane]
+    found = [(step.branch or 0, step.attempt) for step in held if (step.resource, step.unit) == unit[:2]]
+    if unit.branch is not None:
+        found.append((unit.branch, unit.attempt))
+    return [BranchId(transaction, *each) for each in found]
+
+
+def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit: FlowUnit) -> Left:
+    """Find a one-phase commit whose answer was lost, and fence one that is late."""
+    transaction, found = kernel.store.registry.identity.transaction(txid), Left.NOTHING
+    for attempt in range(1, unit.attempt + 1):
+        with kernel.announce.around(facts.Fencing, txid, about=participant.name):
+            if participant.fence(BranchId(transaction, unit.branch or 0, attempt)) is Finish.COMMITTED:
+                found = Left.WORK
+    return found
+
+
+WHY = "the owner is gone, and never closed it"
+
+
+class SagaRole:
+    """Takes over sagas and drives them to their end."""
+
+    name = "sagas"
+    pace = Pace(0.1, 0.5)
+    LIMIT, THREADS = 200, 8
+
+    def __init__(self, kernel: Kernel, *, threads: int = THREADS) -> None:
+        self._kernel, self._threads = kernel, threads
+
+    def run_once(self) -> int:
+        """Take over sagas without a driver; return how many reached their end."""
+        with self._kernel.announce.around(facts.Claiming):
+            taken = self._kernel.store.steps.claim(self._kernel.member, limit=self.LIMIT)
+        if not taken:
+            return 0
+        left = [saga.txid for saga in taken if saga.decision is None]
+        if left:
+            logger.warning("%d sagas are rolled back, %s: %s", len(left), WHY, ", ".join(map(str, left)))
+        steps = self._kernel.store.steps.of_all([saga.txid for saga in taken])
+        todo = [(saga, steps.get(saga.txid, ())) for saga in taken]
+        if len(taken) == 1 or self._threads == 1:
+            return sum(starmap(self._driven, todo))
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="txsaga-sagas") as pool:
+            return sum(pool.map(lambda each: self._driven(*each), todo))
+
+    def _driven(self, saga: ClaimedSaga, steps: Sequence[StepRecord]) -> bool:
+        try:
+            decided = saga if saga.decision is not None else self._rolled_back(saga)
+            SagaDriver(self._kernel, decided, impatient).drive(steps)
+        except NotCompensated as left:
+            logger.warning("%s", left, extra={"txid": saga.txid})
+            return False
+        except TxSagaError as failure:
+            logger.warning("saga %d is left to its next driver: %s", saga.txid, failure, extra={"txid": saga.txid})
+            return False
+        return True
+
+    def _rolled_back(self, saga: ClaimedSaga) -> ClaimedSaga:
+        word = DecisionRequest(_life(saga), Decision.ROLLBACK, self.name, WHY)
+        try:
+            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
+        except EffectConflict:  # with bound effects the decider decides
+            by = DecidedBy(who=self.name, why=WHY, owner=saga.owner)
+            self._kernel.decider.decide(saga.txid, Decision.ROLLBACK, by)
+            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
+        assert isinstance(standing, Decision)
+        self._kernel.tell_decided()
+        return saga._replace(decision=standing)
+
+
+def _life(saga: ClaimedSaga) -> TxRecord:
+    """Return as much of a transaction record as a decision request needs."""
+    named = {"txid": saga.txid, "group": saga.group, "key": saga.key, "owner": saga.owner}
+    return TxRecord(**named, token=b"", epoch=1, state=TxState.ACTIVE)  # type: ignore[arg-type]

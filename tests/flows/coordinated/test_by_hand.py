@@ -10,7 +10,7 @@ from tests.flows.coordinated.fakes import Desk, FakeResource, desk
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, ProtocolError, StoreUnavailable, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BranchState
-from txsaga.flows.branches_by_hand import BranchesByHand
+from txsaga.flows.by_hand import BranchesByHand
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from tests.flows.coordinated.test_block import transfer
 from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
 from txsaga.flows.branch import BranchId
-from txsaga.flows.recovery import Recovery
-from txsaga.flows.recovery_cleanup import RecoveryCleanup
+from txsaga.flows.recovery import Recovery, RecoveryCleanup
 from txsaga.resources.participant import Ages, Participant
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R10")]

@@ -28,7 +28,7 @@ from txsaga.errors import (
     NotCompensated,
     ResourceUnknown,
 )
-from txsaga.flows.sagas_by_hand import SagasByHand
+from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.step import Left
 from txsaga.flows.step_records import FlowStepState
 from txsaga.inspect.preview import preview_of

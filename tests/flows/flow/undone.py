@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from tests.flows.flow.desks import CHANGE, Desks
 from txsaga import compensation
 from txsaga.flows.flow import Flow
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 
 said: list[str] = []
 broken: list[str] = []

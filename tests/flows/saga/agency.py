@@ -13,7 +13,7 @@ from txsaga import Broker
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_code import compensation
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 
 BOOK = "insert into line (what) values (:what)"
 CANCEL = "insert into line (what) values ('undo ' || :what)"

@@ -17,7 +17,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.errors import ServiceRefused, TxSagaError
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_code import compensation
-from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_driver import SagaRole
 
 HOUR = 3_600.0
 _shelf: list[Shelf] = []

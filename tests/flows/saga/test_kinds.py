@@ -228,7 +228,7 @@ def test_a_reservation_that_expired_before_the_decision_rolls_back(agency: Agenc
 
 
 def test_a_reservation_that_expires_is_cancelled_although_its_owner_lives(agency: Agency) -> None:
-    from txsaga.flows.saga_role import SagaRole
+    from txsaga.flows.saga_driver import SagaRole
 
     saga = agency.saga()
     saga.__enter__()
