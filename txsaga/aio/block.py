@@ -44,7 +44,6 @@ class AsyncContext(Generic[T]):
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[Any, Any, bool | None]:
-        """Leave it."""
         return self._in_loop(partial(self._block.__exit__, kind, error, trace))
 
     async def alone(self, work: Callable[[], U]) -> U:

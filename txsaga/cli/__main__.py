@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open()  # opened to read: what is written to it fails as on a full disk
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # nobody wants to be told; the code tells enough
+        sys.stderr = Path(os.devnull).open("w")  # nothing reads it; the exit code remains
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -74,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         drop_output()
         return exits.PIPE_CLOSED
-    except Exception as failure:  # noqa: BLE001  # the outermost line: nobody else would say it in one line
+    except Exception as failure:  # noqa: BLE001  # the outermost caller: it prints every failure as one line
         if "--debug" in given:
             traceback.print_exc()
         code, line = explained(failure)
@@ -97,7 +97,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def explained(failure: Exception) -> tuple[int, str]:
-    """Return the exit code of a failure and the line that tells of it."""
+    """Return the exit code of a failure and the line that describes it."""
     match failure:
         case typer.TyperException():
             path = getattr(getattr(failure, "ctx", None), "command_path", PROGRAM)
@@ -112,7 +112,7 @@ def explained(failure: Exception) -> tuple[int, str]:
 
 
 def drop_output() -> None:
-    """Let the interpreter's own flush at the end go nowhere: nobody reads it."""
+    """Discard what the interpreter flushes at exit: no process reads it any more."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

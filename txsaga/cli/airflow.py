@@ -1,5 +1,5 @@
 """
-`txsaga airflow`: a whole Airflow on this machine, with the embedded database and the engine beside it.
+`txsaga airflow`: a whole Airflow on this machine, with the embedded database and the engine.
 
 For a laptop, a demonstration and tests. It is started here and lives on; a machine that has an Airflow already
 needs only the package `txsaga[airflow]` in it.

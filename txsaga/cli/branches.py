@@ -1,4 +1,4 @@
-"""`txsaga recover`, `branches`, `heuristics` and `forget`: what resources were not told, and who decided otherwise."""
+"""`txsaga recover`, `branches`, `heuristics` and `forget`: branches that are not finished, or decided otherwise."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FOUND = {
 
 
 def look(said: Mapping[str, object]) -> str:
-    """Tell what to look at, of a heuristic as it is written for programs."""
+    """Return what the operator has to look at, given the document of a heuristic branch."""
     return FOUND[BranchState(str(said["state"]))].format(gid=said["gid"], resource=said["resource"])
 
 
 def say_looks(rows: Sequence[Mapping[str, object]]) -> None:
-    """Print a line for each heuristic, and what comes behind all of them."""
+    """Print a line for each heuristic branch, then what to do about them."""
     for row in rows:
         say(f"{row['branch']}: {row['look']}")
     if rows:
@@ -48,7 +48,7 @@ def say_looks(rows: Sequence[Mapping[str, object]]) -> None:
 
 
 PATIENCE = 60.0
-"""Seconds that a person waits for a resource that is slow."""
+"""Seconds to wait for a slow resource."""
 PAUSE = 1.0
 """Seconds between two rounds of a command that waits."""
 LONGEST = 40

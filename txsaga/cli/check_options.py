@@ -1,4 +1,4 @@
-"""The options that say when and how often a transaction is asked about: an engine has them, and a producer group."""
+"""The options for when and how often a transaction is checked, of an engine or a producer group."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def said(
     reply_timeout: timedelta | None,
     on_exhausted: Exhausted | None,
 ) -> CheckOptions:
-    """Return what was said, by the names that a profile has."""
+    """Return the options that were given, by the names of a profile."""
     values = (check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
     given = {setting.field: value for setting, value in zip(Setting, values, strict=True) if value is not None}
     return cast(CheckOptions, given)  # the fields are those of a profile

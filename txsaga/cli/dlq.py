@@ -107,7 +107,7 @@ def _message_of(letter: DeadLetter) -> dict[str, object]:
 
 
 class _Chosen(NamedTuple):
-    """The letters that a command is about, as it was told."""
+    """The letters that a command is about, from its arguments."""
 
     ids: Sequence[int] | None
     group: str | None
@@ -135,7 +135,7 @@ class _Chosen(NamedTuple):
 
 
 def _each(options: Options, what: str, work: Callable[[DeadLetters, Sequence[int]], int], chosen: _Chosen) -> None:
-    """Do something with letters page by page, and tell how many there were."""
+    """Apply a function to letters page by page, and print how many there were."""
     with opened(options) as broker:
         total, pages = chosen.pages(broker)
         count = asked = 0

@@ -1,4 +1,4 @@
-"""`txsaga doubt`: what check-back has on its list, and what a person does about it."""
+"""`txsaga doubt`: what check-back has on its list, and what an operator does about it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _resume(broker: Broker, txid: int, reason: str) -> None:
 
 
 def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
-    """Resume what a group has parked; what somebody else settles or resumes meanwhile is passed over."""
+    """Resume what a group has parked; what is settled or resumed elsewhere in the meantime is skipped."""
     _require(broker.kernel.store, group)
     resumed = []
     for doubt in broker.kernel.store.overview.doubts(limit=MOST, parked=True, group=group):

@@ -1,7 +1,7 @@
 """
 `txsaga engine`: the roles of a store as a process of their own.
 
-It stops when it is told to (SIGTERM, SIGINT): every role finishes its round, then it leaves with 0. A second
+It stops on SIGTERM or SIGINT: every role finishes its round, then it leaves with 0. A second
 signal ends it at once. If it is killed, nothing is lost: another copy, or this one when it is started
 again, goes on where it was.
 """
@@ -101,7 +101,7 @@ def engine(
 
 
 def until(stop: threading.Event) -> Rest:
-    """Let time pass, unless somebody asks for the stop."""
+    """Return a wait that ends the command when a stop is requested."""
 
     def rest(seconds: float) -> None:
         if stop.wait(seconds):
@@ -112,7 +112,7 @@ def until(stop: threading.Event) -> Rest:
 
 
 def load_code(modules: Sequence[str]) -> None:
-    """Load what sagas name, and say what can't be loaded: sagas that need it wait."""
+    """Load the code that sagas name, and log what can't be loaded: sagas that need it wait."""
     from txsaga.flows.saga_code import CODE
 
     CODE.load(modules)
@@ -131,7 +131,7 @@ def watching() -> Metrics:
 
 @contextmanager
 def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, address: str) -> Iterator[None]:
-    """Serve metrics, and say where."""
+    """Serve metrics, and log the address."""
     from txsaga.cli.metrics import Gauges, served
 
     with served(watch, Gauges(broker.kernel.store, profile.min_age), port, address) as found:
@@ -140,12 +140,12 @@ def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, ad
 
 
 def profile_of(profile: Profile, changes: Mapping[str, object]) -> CheckProfile:
-    """Return the profile with what was said beside it."""
+    """Return the profile with the given options."""
     return PROFILES[profile].of_group(changes)
 
 
 def described(profile: CheckProfile) -> str:
-    """Say in one line when and how often transactions are asked about, and what happens to the rest."""
+    """Describe in one line when and how often transactions are checked, and what happens to the rest."""
     return (
         f"checks every {profile.interval.total_seconds():g} s from {profile.min_age.total_seconds():g} s on, "
         f"at most {profile.max_checks} and for {profile.total_limit.total_seconds() / 3600:g} h, "
@@ -168,7 +168,7 @@ def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
 
 
 def run_once(roles: list[Role], options: Options) -> None:
-    """Run each role once and say how much it did; what the scheduler commits is dispatched in the same go."""
+    """Run each role once and print how much it did; what the scheduler commits is dispatched in the same call."""
     from txsaga.messages.scheduler import Scheduler
 
     done = {role.name: role.run_once() for role in sorted(roles, key=lambda role: role.name != Scheduler.name)}
@@ -179,7 +179,7 @@ def run_once(roles: list[Role], options: Options) -> None:
 
 
 def run(roles: list[Role], told: str, stop: threading.Event) -> None:
-    """Run the roles until the stop is asked for, then let each finish its round; say for what in the log."""
+    """Run the roles until a stop is requested, then let each finish its round; log start and end."""
     from txsaga.core.role_loop import Loop
 
     loop = Loop(roles)

@@ -1,7 +1,7 @@
 """
-Exit codes: one per kind of failure, so that a script can tell what to do next.
+Exit codes: one per kind of failure, so that a script knows what to do next.
 
-The table below is the only place that says which error leads to which code.
+Only the table below maps errors to codes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISTAKE = 3
 """A setting, a message or a name is wrong: change it."""
 NOT_FOUND = 4
 STANDS = 5
-"""Decided otherwise, in doubt, or forbidden by what stands already."""
+"""Decided otherwise, in doubt, or refused because of an earlier decision or owner."""
 UNAVAILABLE = 6
 """A database does not answer, or the embedded one can't run: try again."""
 REFUSED = 7

@@ -1,4 +1,4 @@
-"""`txsaga group`: consumer groups, what they do with messages that fail, and where they stand."""
+"""`txsaga group`: consumer groups, what they do with messages that fail, and how far they have read."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ OPTIONS: dict[str, Any] = {
     "expires": Annotated[timedelta | None, _span("Time without a member behind which it is forgotten; 0: never.")],
 }
 NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelta(0)}
-"""What stands for None on a command line."""
+"""The values that mean None on a command line."""
 
 
 def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options, in the place of its `changes`: those that were said, as the broker takes them."""
+    """Replace the `changes` of a command by these options, and pass it those that were given."""
     hints = get_type_hints(command, include_extras=True)
     own = [each for each in inspect.signature(command).parameters.values() if each.name != "changes"]
     parameters = [
@@ -60,7 +60,7 @@ def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
         given = {name: value for name in OPTIONS if (value := said.pop(name)) is not None}
         command(*args, **said, **{name: _meant(name, value) for name, value in given.items()})
 
-    del with_changes.__wrapped__  # its hints would be asked for
+    del with_changes.__wrapped__  # its hints would be read instead
     with_changes.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_changes.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_changes
@@ -179,19 +179,19 @@ def leave(
 
 
 def group_row(reading: Reading) -> tuple[object, ...]:
-    """Write where a group stands in a topic for people."""
+    """Write how far a group has read a topic, for people."""
     return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members, reading.oldest
 
 
 def group_document(reading: Reading) -> dict[str, object]:
-    """Write where a group stands in a topic for programs."""
+    """Write how far a group has read a topic, for programs."""
     *figures, oldest = group_row(reading)
     queues = [queue_document(position) for position in reading.positions]
     return {**dict(zip(GROUP, figures, strict=False)), "oldest_seconds": oldest, "queues": queues}
 
 
 def queue_document(position: Position) -> dict[str, object]:
-    """Write where a group stands in a queue for programs."""
+    """Write how far a group has read a queue, for programs."""
     written = asdict(position)
     oldest = written.pop("oldest")
     return {**written, "lag": position.lag, "oldest_seconds": oldest}

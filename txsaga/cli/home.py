@@ -1,8 +1,8 @@
 """
 Opening the home database that the options and the environment name.
 
-Without a URL it is the embedded database, which is started and migrated by whoever comes first; a database
-with a URL is never migrated unasked.
+Without a URL it is the embedded database, which the first process starts and migrates; a database
+with a URL is only migrated on request.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ROUNDS = 1_000
 
 
 FIRST_REST, LONGEST_REST = 1.0, 30.0
-"""Seconds between two looks for a home database that is down."""
+"""Seconds between two attempts to reach a home database that is down."""
 
 Rest = Callable[[float], object]
-"""Lets so many seconds pass, or raises when nobody wants to wait any more."""
+"""Waits so many seconds, or raises when waiting is to end."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def opened(
     *,
     rest: Rest | None = None,
 ) -> Iterator[Broker]:
-    """Open the broker of these options; no role runs in it. Who has a `rest` waits for a database that is down."""
+    """Open the broker of these options; no role runs in it. With a `rest` it waits for a database that is down."""
     from txsaga.wiring.connecting import connect, open_store
 
     url = given_url(options, env)
@@ -129,7 +129,7 @@ def with_namespace(url: str, namespace: str | None) -> str:
 
 
 def may_dispatch(broker: Broker) -> bool:
-    """Tell whether this login may; where it may not, a running engine does."""
+    """Return whether this login may dispatch; otherwise a running engine does."""
     return Right.ENGINE in broker.kernel.store.rights
 
 

@@ -1,7 +1,7 @@
 """
 The log of a command, on standard error: one line per record, tracebacks only with --debug.
 
-As JSON a record carries what it is about under names of its own, so that nobody has to read sentences.
+As JSON a record carries what it is about in fields, so that no program has to parse sentences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LogFormat(StrEnum):
 
 
 class OneLine(logging.Formatter):
-    """Writes an exception as its name and its text behind the message."""
+    """Writes an exception as its name and its text after the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record."""

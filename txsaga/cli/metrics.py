@@ -1,7 +1,7 @@
 """
 Metrics of an engine, for Prometheus: what its roles do, and the figures of the store at each scrape.
 
-They only look. A scrape that finds no store says so and fails nothing. If nobody serves them, nothing else changes.
+They only read. A scrape that finds no store reports that and fails nothing. Without `--metrics` nothing else changes.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ MIN_AGE = PROFILES["classic"].min_age
 
 
 class Gauges(Collector):
-    """Reads a store whenever somebody scrapes."""
+    """Reads a store at each scrape."""
 
     def __init__(self, store: Store, min_age: timedelta = MIN_AGE) -> None:
         self._store, self._min_age = store, min_age
 
     def collect(self) -> Iterator[Metric]:
-        """Read the figures; of a store that does not answer there is only that to tell."""
+        """Read the figures; for a store that does not answer, report only that."""
         try:
             overview = self._store.overview
             found: list[Metric] = [
@@ -127,7 +127,7 @@ class Gauges(Collector):
 
     def _dead_letters(self) -> GaugeMetricFamily:
         dead = self._store.overview.dead_letters()
-        # A group without any stands at nought: else an alert would not end when they are gone.
+        # A group without any is reported as 0: else an alert would not end when they are gone.
         names = {group.name for group in self._store.groups.all()} | dead.keys()
         family = GaugeMetricFamily(DEAD, "Messages that a group gave up.", labels=["group"])
         for name in sorted(names):
@@ -143,7 +143,7 @@ def _of_producers(backlogs: Sequence[Backlog]) -> Iterator[Metric]:
         values = (backlog.undecided, oldest, backlog.parked, backlog.asked, backlog.members)
         for family, value in zip(families, values, strict=True):
             family.add_metric([backlog.group], value)
-        for answer in ANSWERS:  # those without any stand at nought: a counter that appears at 1 has no increase
+        for answer in ANSWERS:  # those without any are reported as 0: a counter that appears at 1 has no increase
             answers.add_metric([backlog.group, answer], backlog.answers.get(answer, 0))
     yield from (*families, answers)
 
@@ -167,7 +167,7 @@ def _of_sagas(found: SagaFigures) -> Iterator[Metric]:
 def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterator[Metric]:
     families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in HELD.items()]
     found = {each.resource: each for each in held}
-    for resource in resources:  # those without any stand at nought: else an alert would not end
+    for resource in resources:  # those without any are reported as 0: else an alert would not end
         each = found.get(resource, HeldLocks(resource, 0, 0, None))
         values = (each.held, each.over, 0.0 if each.oldest is None else each.oldest.total_seconds())
         for family, value in zip(families, values, strict=True):
@@ -176,13 +176,13 @@ def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterator[M
 
 
 class ResourceGauges(Collector):
-    """Tells what recovery in this process sees of resources; it asks nobody."""
+    """Reports what recovery in this process knows of resources; it connects to none."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
 
     def collect(self) -> Iterator[Metric]:
-        """Tell what the last round saw."""
+        """Report what the last round found."""
         families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in RECOVERY.items()]
         for resource, seen in sorted(self._recovery.seen.copy().items()):
             for family, value in zip(families, (seen.away, len(seen.earlier)), strict=True):
@@ -231,7 +231,7 @@ class Metrics:
         self._under_way = threading.local()
 
     def __call__(self, fact: Fact) -> None:
-        """Hear a fact: a step takes from its first to its second, in one thread."""
+        """Receive a fact: a step lasts from its first fact to its second, in one thread."""
         begun = self._begun()
         if type(fact) in AFTER:
             begun[AFTER[type(fact)]].append(time.perf_counter())
@@ -243,7 +243,7 @@ class Metrics:
             counter.inc(len(fact.txids))
 
     def watch(self, roles: Sequence[Role]) -> list[Role]:
-        """Return the roles as they are run under watch, and tell what recovery sees of resources."""
+        """Return the roles wrapped to be measured, and report what recovery knows of resources."""
         for role in roles:
             if isinstance(role, Recovery):
                 self.registry.register(ResourceGauges(role))

@@ -1,8 +1,8 @@
 """
-The options that every command understands, wherever they stand on the line.
+The options that every command understands, wherever they are on the line.
 
-They are parsed by the program, not by each command; `in_front` moves them there. Behind `--` nothing is
-moved: what follows is somebody's text.
+They are parsed by the program, not by each command; `in_front` moves them there. After `--` nothing is
+moved: what follows is text of the user.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was said before or after the command."""
+    """The options given before or after the command."""
 
     url: str | None = None
     namespace: str | None = None

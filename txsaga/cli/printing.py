@@ -1,5 +1,5 @@
 """
-What a command says: a table or a few lines for people, one JSON document for programs.
+What a command prints: a table or a few lines for people, one JSON document for programs.
 
 Text that came from a message can't move the cursor or break a line: what is not printable is escaped.
 """
@@ -98,7 +98,7 @@ def _plain(value: object) -> object:
 
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block is at work, gone behind it; the block tells what is done, if anybody can know."""
+    """Show a bar while the block runs; the block reports how much is done, if it can be known."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -162,7 +162,7 @@ def say_timeline(steps: Sequence[TimelineStep]) -> None:
 
 
 def _when(step: TimelineStep) -> str:
-    """Write a moment; one that nobody wrote down has at most an end."""
+    """Write a moment; one that was not recorded has at most an upper bound."""
     moment = step.at or step.before
     if moment is None:
         return shown(None)

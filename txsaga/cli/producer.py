@@ -1,4 +1,4 @@
-"""`txsaga producer`: producer groups, who answers for them, and what they say about checks."""
+"""`txsaga producer`: producer groups, who answers for them, and their options for checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`txsaga saga`: look at sagas that are not over, and go on with those that stand still."""
+"""`txsaga saga`: look at sagas that are not over, and continue those that are stalled."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from txsaga.store.store import Store
 
 CHECK_BACK = "check-back"
-"""The role whose rounds are looked at."""
+"""The role whose last round is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Status:
 
 
 def status(store: Store) -> Status:
-    """Look at a store."""
+    """Read the state of a store."""
     registry, overview = store.registry, store.overview
     topics = registry.topics()
     bounds = store.log.bounds([qid for topic in topics for qid in topic.qids])
@@ -76,7 +76,7 @@ def status(store: Store) -> Status:
 
 
 def topic_state(store: Store, name: str) -> TopicState:
-    """Look at one topic."""
+    """Read the state of one topic."""
     topic = store.registry.topic(name)
     bounds = store.log.bounds(topic.qids)
     return TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids))

@@ -80,7 +80,7 @@ def consume(
                 sys.stdout.write(f"{text}\n")
                 sys.stdout.flush()
             except OSError:
-                message.give_back()  # nobody failed at it: an output that broke must end the command, and no more
+                message.give_back()  # not a failed attempt: a broken output only ends the command
                 raise
             message.ack()
             if at == count:
@@ -128,7 +128,7 @@ def of_group(
 def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_once: bool) -> None:
     """Print messages as they come; as JSON one array, or with --follow one document per line.
 
-    `at_once`: a message is out before the next one is asked for, which is when a group's cursor passes it.
+    `at_once`: a message is written before the next one is requested, which moves the cursor of a group past it.
     """
     write = as_json if options.json else line_of
     in_array = options.json and not follow
@@ -148,7 +148,7 @@ def as_json(message: Delivered) -> str:
 
 
 IDLE = 0.5
-"""Seconds between two looks when no tick announces news."""
+"""Seconds between two polls when no tick announces news."""
 
 
 class Tail:
@@ -202,7 +202,7 @@ class Tail:
 def taken(
     stream: Stream, *, wait: float | None, tag: str | None = None, count: int | None = None
 ) -> Generator[Delivered]:
-    """Yield a group's messages, at most `count`; each is committed when the next one is asked for."""
+    """Yield a group's messages, at most `count`; each is committed when the next one is requested."""
     left = count
     for batch in stream.batches(wait=wait):
         done = batch.offset

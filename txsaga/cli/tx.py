@@ -1,4 +1,4 @@
-"""`txsaga tx`: look at transactions, and settle those that nobody decided."""
+"""`txsaga tx`: look at transactions, and settle those without a decision."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Shown:
 
     @classmethod
     def of(cls, kernel: Kernel, txid: int, *, evidence: bool) -> Shown:
-        """Look it up."""
+        """Read it from the store."""
         from txsaga.checkback.one_check import look
         from txsaga.inspect.preview import undo_of
         from txsaga.inspect.timeline_steps import steps_of
@@ -216,7 +216,7 @@ class Shown:
 
 
 def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
-    """Name who sits here: the account that the system knows, not what the environment says."""
+    """Return the account of this process as the system knows it, regardless of the environment."""
     uid = os.getuid()
     try:
         name = name_of(uid)
@@ -349,7 +349,7 @@ def _show_replay(done: ReplayResult) -> None:
 
 
 class Word(StrEnum):
-    """What a voter can say."""
+    """A vote."""
 
     YES = "yes"
     NO = "no"

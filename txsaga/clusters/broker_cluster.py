@@ -153,14 +153,12 @@ class BrokerCluster:
         self._all.close()
 
     def __enter__(self) -> Self:
-        """Use the cluster as a context manager."""
         self._members.require_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     def _recovering(self) -> Recovering:

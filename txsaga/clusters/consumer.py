@@ -159,7 +159,6 @@ class ClusterConsumer:
                 yield arrival.message
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield messages forever."""
         return self.messages()
 
     def reconnect(self) -> None:
@@ -180,13 +179,11 @@ class ClusterConsumer:
             session.close()
 
     def __enter__(self) -> Self:
-        """Use the consumer as a context manager."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     def _taken(self, count: int, wait: float) -> list[Arrived]:

@@ -157,7 +157,6 @@ class ClusterStream:
                 yield arrival.message
 
     def __iter__(self) -> Iterator[Delivered]:
-        """Yield messages forever."""
         return self.messages()
 
     def commit(self, batch: Batch, *, upto: int | None = None) -> None:
@@ -179,13 +178,11 @@ class ClusterStream:
             source.close()
 
     def __enter__(self) -> Self:
-        """Use the stream as a context manager."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     def _of(self, batch: Batch) -> Stream:

@@ -1,5 +1,5 @@
 """
-The gate process as its parent sees it: started in advance, asked through files, ended with its parent.
+The gate process as its parent sees it: started in advance, called through files, ended with its parent.
 
 One process is kept for the next question, since its imports take longer than most suites. It ends by itself when its
 parent is gone or when no question arrives for a while. If it dies or times out, the answer is no.

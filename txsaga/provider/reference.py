@@ -26,7 +26,7 @@ BEGIN = "begin"
 
 
 class FlowReference(TypedDict):
-    """What begin hands to all other tasks of its flow."""
+    """What begin passes to all other tasks of its flow."""
 
     txid: int
     id: str  # store and transaction, for people and links
@@ -67,7 +67,7 @@ def this_airflow() -> str:
 
 
 def run_name_of(ti: Any) -> str:  # a task instance
-    """Return the name by which a flow's host is asked about the run of a task (R5)."""
+    """Return the name by which check-back asks a flow's host about the run of a task (R5)."""
     from txsaga.airflow_host.instance import run_name
 
     return run_name(ti.dag_id, ti.run_id, this_airflow())

@@ -36,14 +36,12 @@ class PeriodicCheck(ABC):
         """Check once."""
 
     def __enter__(self) -> Self:
-        """Start checking."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop checking."""
         self._over.set()
         self._thread.join()
 

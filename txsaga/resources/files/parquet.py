@@ -1,5 +1,5 @@
 """
-Rows as part files of a Parquet directory, written where no reader looks.
+Rows as part files of a Parquet directory, written out of readers' sight.
 
 They are in the staging folder of a branch and get their names with its decision. Nothing is decided here; if this never
 runs, or stops halfway, what was written is removed with the branch.
