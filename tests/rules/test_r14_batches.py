@@ -71,7 +71,7 @@ def test_batches_that_overlap_in_another_order_do_not_deadlock(
         eventually(lambda: probe.blocked_by(pid) or len(second_row.waiting()) == 2, "the rivals meet")
         second_row.open()
         answers = [decision.result(PATIENCE) for decision in deciding]
-    won = [[isinstance(answer, DecisionOutcome) and answer.won for answer in each] for each in answers]
+    won = [[isinstance(answer, DecisionOutcome) and answer.won for answer in each.standings] for each in answers]
     assert won == [[True, True], [False, False]]
 
 

@@ -143,14 +143,10 @@ class AsyncBlock(Generic[B]):
         cancelled = await self._taken()
         try:
             await self._across.__aexit__(kind, error, trace)
-        except BaseException as failed:
-            if cancelled is not None:
-                raise cancelled from failed
-            raise
         finally:
             self._one.release()
-        if cancelled is not None:
-            raise cancelled
+            if cancelled is not None:
+                raise cancelled
 
     async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message: only COMMIT publishes it."""

@@ -19,6 +19,7 @@ from txsaga.checkback.profile import Exhausted
 from txsaga.checkback.questions import kept
 from txsaga.core import facts
 from txsaga.core.decision import Decision, LocalState
+from txsaga.core.failure import contained
 from txsaga.core.kernel import Handler, Kernel
 from txsaga.core.lifecycle import TRANSACTION, TxEvent
 from txsaga.errors import InDoubt, TxSagaError
@@ -111,8 +112,8 @@ class Exhaustion:
 
 def _said(case: DoubtContext, handler: Handler, question: Question) -> Decision | None:
     try:
-        return _understood(case, handler(question))
-    except BaseException:  # the user's code: no exception of it ends the round
+        return _understood(case, contained(partial(handler, question)))
+    except Exception:  # the user's code: no exception of it ends the round
         logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
         return None
 

@@ -30,11 +30,9 @@ def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
     try:
         said = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))()
         return said if said in (RunState.ALIVE, RunState.OVER) else RunState.UNREACHABLE
-    except KeyboardInterrupt:
-        raise
     except StoreUnavailable as silent:
         logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE
-    except BaseException:  # a host that fails in any way has not reported the run as over
+    except Exception:  # a host that fails in any way has not reported the run as over
         logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE

@@ -35,6 +35,7 @@ from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core.arguments import check_count, check_kind
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
@@ -205,16 +206,13 @@ class Coordinated(MessageBuffer):
         """Take a transaction number; with a key, name the branches, and take over or refuse earlier work under it."""
         self._require_new()
         self._stage = BlockStage.ENTERING
-        try:
+        with on_failure(self._allow_entry), report_failure(self._owner.abandon):
             self._owner.enter()
-        except BaseException as error:
-            try:
-                self._owner.abandon(error)
-            finally:
-                self._stage = BlockStage.NEW  # not earlier: another thread's beginning would be undone
-            raise
         self._stage = BlockStage.OPEN
         return self
+
+    def _allow_entry(self) -> None:
+        self._stage = BlockStage.NEW  # not before it is abandoned: another thread's beginning would be undone
 
     async def __aenter__(self) -> AsyncCoordinated:
         """Do the same within an event loop."""
@@ -410,11 +408,11 @@ class Coordinated(MessageBuffer):
 
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:
-            try:
+            with on_failure(self._break):
                 run_blocking(partial(self._owner.add, self._outbox.take_whole()))
-            except BaseException:
-                self._stage = BlockStage.BROKEN
-                raise
+
+    def _break(self) -> None:
+        self._stage = BlockStage.BROKEN
 
     def _require_open(self, what: str) -> None:
         self._require_ours()

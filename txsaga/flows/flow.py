@@ -23,6 +23,7 @@ from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, cons
 from txsaga.core import facts
 from txsaga.core.arguments import check_duration, check_kind, check_text, list_of
 from txsaga.core.decision import Decision
+from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message, MessageOptions
@@ -260,14 +261,14 @@ class Flow:
         self._hear_out_lanes()
         handled = list_of(handled, "handled", "give a list of the names of steps")
         ending = FlowEnding(self._kernel, self._group(), self._life, handled=handled)
-        try:
-            with ending:
-                self._listen(ending)
-                ending.do_journals()
-        except BaseException as error:
+
+        def undo_if_rolled_back(error: BaseException) -> None:
             if ending.decision is Decision.ROLLBACK:
                 undo_after(self._kernel, ending.life, error)
-            raise
+
+        with report_failure(undo_if_rolled_back), ending:
+            self._listen(ending)
+            ending.do_journals()
 
     def roll_back(self, why: str = "the flow was rolled back") -> None:
         """Roll the flow back and undo what committed by itself; raise `NotCompensated` if that is not done yet."""

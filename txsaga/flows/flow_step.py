@@ -21,6 +21,7 @@ from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import PendingConsumption, bind_all
 from txsaga.core import facts
 from txsaga.core.decision import Decision
+from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
@@ -122,13 +123,9 @@ class FlowStepWork:
             self._leaving = leaving.pop_all()
         self._under_way(self)
         self._kernel.running.begin(self, Doubt.of(self._life))
-        try:
+        with report_failure(self._give_up):
             self._free(begun.earlier)
             return self._opened(begun)
-        except BaseException as error:
-            self._fail(error)
-            self._over()
-            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -166,12 +163,9 @@ class FlowStepWork:
 
     def _finish(self) -> None:
         step, vote = self._step._replace(mark=self._mark()), None
-        try:
-            if self._session is not None:
+        if self._session is not None:
+            with report_failure(self._fail):
                 step, vote = self._prepared(self._session)
-        except BaseException as no:
-            self._fail(no)
-            raise
         try:
             self._attempts.done(step, vote=vote, entries=taken(self._journal), rows=self.outbox.take_whole())
         except (OutcomeUnknown, StoreUnavailable) as unknown:
@@ -259,6 +253,10 @@ class FlowStepWork:
             if holder in (step.mark, self._branch(step).gid):
                 holder = f"step {step.name!r}"
         return OwnLock(f"step {self._name!r}", self._place.resource, holder)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._fail(error)
+        self._over()
 
     def _over(self) -> None:
         session, self._session = self._session, None

@@ -37,6 +37,7 @@ from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
@@ -135,11 +136,8 @@ class Parallel:
     def _one(self, number: int, asked: RequestedStep) -> object:
         if self._failed.is_set():
             raise CancelledError(f"step {asked.name!r} did not begin: one beside it failed")
-        try:
+        with on_failure(self._failed.set):
             return self._run(number, asked)
-        except BaseException:
-            self._failed.set()
-            raise
 
 
 def _raised(future: Future[object]) -> BaseException | None:
@@ -388,11 +386,11 @@ class Saga(MessageBuffer):
 
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:
-            try:
+            with on_failure(self._break):
                 self._owner.add(self._outbox.take_whole())
-            except BaseException:
-                self._stage = BlockStage.BROKEN
-                raise
+
+    def _break(self) -> None:
+        self._stage = BlockStage.BROKEN
 
     def _require_open(self, what: str) -> None:
         self._require_ours()

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from txsaga.core import facts
+from txsaga.core.failure import complete
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
@@ -145,23 +147,13 @@ class StepActions:
 
 def within(seconds: float, what: str, work: Callable[[], Answer]) -> Answer:
     """Run work in its own thread and wait so long; what takes longer goes on unobserved."""
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answers.append(work())
-        except BaseException as error:  # noqa: BLE001  # it is raised in the waiting thread
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="txsaga-step", daemon=True)
+    done: Future[Answer] = Future()
+    thread = threading.Thread(target=complete, args=(done, work), name="txsaga-step", daemon=True)
     thread.start()
     thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
+    if not done.done():
         raise StepTimedOut(what, seconds)
-    return answers[0]
+    return done.result()
 
 
 def _read(body: bytes) -> object:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core.arguments import check_kind, check_text
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.stored_json import as_json
 from txsaga.errors import (
@@ -80,11 +82,10 @@ class Tries:
     def __init__(self, action: Action) -> None:
         self._action, self._failed, self._unsure = action, False, False
 
-    def heard(self, error: BaseException) -> bool:
-        """Record the error of a try; return whether any try may have done its work, or may still do it."""
+    def heard(self, error: BaseException) -> None:
+        """Record the error of a try."""
         self._failed = True
         self._unsure = self._unsure or not _is_sure_no(self._action, error)
-        return self._unsure
 
     @property
     def left(self) -> Left:
@@ -104,14 +105,14 @@ class StepRetry:
         attempt = 0
         while True:
             try:
-                return self._acting.do(turn, action, asked.input, function=function)
-            except BaseException as error:
-                unsure = tries.heard(error)
-                if not isinstance(error, Exception) or isinstance(error, (*NEVER_AGAIN, AnswerLost, TransactionClosed)):
-                    raise
+                with report_failure(tries.heard):
+                    return self._acting.do(turn, action, asked.input, function=function)
+            except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
+                raise
+            except Exception:
                 attempt += 1
                 if attempt > asked.retries:
-                    if unsure and (done := self._done_after_all(turn, action)) is not None:
+                    if tries.left is Left.UNKNOWN and (done := self._done_after_all(turn, action)) is not None:
                         return done
                     raise
             time.sleep(action.pause_before(attempt, self._kernel.jitter()))
@@ -199,21 +200,18 @@ class StepRunner:
         action = asked.action()
         self._record(asked.start(number, action))
         tries = Tries(action)
-        try:
+        with report_failure(partial(self._fail, number, tries)):
             ran = self._trying.run(self._turn(number, asked.name), action, asked, tries)
             told = asked.told(ran.output)
-        except BaseException as error:
-            self._owner.fail(number, tries.left, short_cause(f"{type(error).__name__}: {error}"))
-            raise
         self._owner.finish(number, told)
         return ran.output
 
     def _record(self, start: Start) -> None:
-        try:
+        with on_failure(self._owner.drop, start.number):  # it never ran
             self._owner.record(start)
-        except BaseException:
-            self._owner.drop(start.number)  # it never ran
-            raise
+
+    def _fail(self, number: int, tries: Tries, error: BaseException) -> None:
+        self._owner.fail(number, tries.left, short_cause(f"{type(error).__name__}: {error}"))
 
     def _turn(self, number: int, name: str) -> Turn:
         life = self._owner.life

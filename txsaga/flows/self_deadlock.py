@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, cast
 from uuid import UUID
 
+from txsaga.core.failure import on_failure
 from txsaga.errors import OwnLock, TxSagaError
 from txsaga.flows.ports import FlowWaits
 from txsaga.resources.participant import Crowded, EnlistedBranch, LockView, Participant
@@ -72,11 +73,8 @@ class SelfDeadlockDetector:
                 if holder.database == seat.database:
                     raise _own_lock(seat, holder)
             self._seats[key] = seat
-        try:
+        with on_failure(self.leave, [key]):
             yield
-        except BaseException:
-            self.leave([key])
-            raise
 
     def enter(self, key: str, participant: Participant, session: EnlistedBranch, *, unit: bool) -> None:
         """Register an opened session, if it can be polled."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core.arguments import check_kind
+from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
@@ -59,18 +61,15 @@ class StepCall:
         transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
         turn = Turn(transaction, self._life.txid, self._life.group, step.number, asked.name)
         tries = Tries(action)
-        try:
+        with report_failure(partial(self._failed, step, tries)):
             output = self._trying.run(turn, action, asked, tries).output
             told = asked.told(output)
-        except BaseException as error:
-            # An earlier attempt may still be running: only the first one can know that nothing is left.
-            left = tries.left if step.attempt == 1 else Left.UNKNOWN
-            self._failed(step, left, error)
-            raise
         self._attempts.done(step, vote=None, entries=(), rows=(), output=told)
         return output
 
-    def _failed(self, step: FlowStep, left: Left, error: BaseException) -> None:
+    def _failed(self, step: FlowStep, tries: Tries, error: BaseException) -> None:
+        # An earlier attempt may still be running: only the first one can know that nothing is left.
+        left = tries.left if step.attempt == 1 else Left.UNKNOWN
         try:
             self._attempts.failed(step, short_cause(f"{type(error).__name__}: {error}"), left)
         except TxSagaError as reason:

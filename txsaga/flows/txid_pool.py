@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import run_blocking
 from txsaga.core.forking import this_process
 from txsaga.core.records import TxRecord
@@ -118,12 +119,8 @@ class TxidPool:
 
     def _fetch_ahead(self, group: int, stock: _Stock) -> None:
         fetching = partial(stock.fetch_ahead, partial(self._ask, group))
-        try:
+        with suppress(RuntimeError), on_failure(stock.let_be):  # if no thread is available
             threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
-        except BaseException as failed:
-            stock.let_be()
-            if not isinstance(failed, RuntimeError):  # no thread is available
-                raise
 
     def _start_anew(self) -> None:
         self._lock = threading.Lock()

@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar, cast
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import current_fiber
 from txsaga.core.retry import patiently
 from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
@@ -383,12 +384,9 @@ class Work:
 
     def leave(self) -> None:
         """Give every session back; an interrupt in one does not keep the others."""
-        try:
+        with on_failure(self.leave):
             for key in self._parts:
                 self.drop(key)
-        except BaseException:
-            self.leave()
-            raise
         self.knots.close()
         self._written.forget()
 
@@ -414,11 +412,8 @@ class Work:
                     )
                 self._written.claim(key, JournalRoute.SESSION)
                 part.driven = driver
-                try:
+                with on_failure(self._written.unclaim, key):
                     self._open(key, part, partial(enlisted, part.participant, part.branch, driver=driver))
-                except BaseException:
-                    self._written.unclaim(key)
-                    raise
             assert part.session is not None
             return part.session
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
+from txsaga.core.failure import on_failure
 from txsaga.errors import InDoubt, PointerMoved
 from txsaga.lake.table import Effect
 
@@ -97,19 +98,17 @@ class Effects:
         effects = tuple(known)
         prepared = self._prepared(txid, effects, 0) if effects else PreparedEffects()
         for again in range(TRIES):
-            try:
-                standing, won = decide(prepared)
-            except NotReady as missing:
-                prepared.drop()
-                effects = missing.effects
-            except PointerMoved:
-                prepared.drop()
-            except BaseException:
-                prepared.done()  # the outcome may be unknown: the files stay
-                raise
-            else:
-                (prepared.done if won or prepared.may_stand else prepared.drop)()
-                return standing
+            with on_failure(prepared.done):  # the outcome may be unknown: the files stay
+                try:
+                    standing, won = decide(prepared)
+                except NotReady as missing:
+                    prepared.drop()
+                    effects = missing.effects
+                except PointerMoved:
+                    prepared.drop()
+                else:
+                    (prepared.done if won or prepared.may_stand else prepared.drop)()
+                    return standing
             prepared = self._prepared(txid, effects, again)
         prepared.drop()
         raise PointerMoved(f"transaction {txid} was overtaken by other writers {TRIES} times; decide it again")
@@ -120,13 +119,10 @@ class Effects:
 
     def _made_ready(self, effects: Sequence[Effect], again: int) -> list[Ready]:
         ready: list[Ready] = []
-        try:
+        with on_failure(PreparedEffects(effects, ready).drop):
             for kind in dict.fromkeys(each.kind for each in effects):
                 if kind not in self._kinds:
                     raise InDoubt(f"this process knows no effect {kind!r}; decide with a newer version of txsaga")
                 of_kind = [each for each in effects if each.kind == kind]
                 ready.append(self._kinds[kind].make_ready(of_kind, again=again))
-        except BaseException:
-            PreparedEffects(effects, ready).drop()
-            raise
         return ready

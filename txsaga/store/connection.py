@@ -22,7 +22,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.core.arguments import check_kind
-from txsaga.core.failure import on_failure
 from txsaga.core.redacting import redacted
 from txsaga.errors import (
     ConfigError,
@@ -266,10 +265,13 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction; an unanswered COMMIT raises `OutcomeUnknown`: it is no "no"."""
     with translating():
         connection = engine.connect()
-    with closing(connection), on_failure(_roll_back, connection):
-        with translating():
-            yield connection
-        _commit(connection)
+    with closing(connection):
+        try:
+            with translating():
+                yield connection
+            _commit(connection)
+        finally:
+            _roll_back(connection)  # nothing, if it was committed
 
 
 @contextmanager
