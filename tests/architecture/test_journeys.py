@@ -11,7 +11,7 @@ from tests.architecture.journeys import counted, journeys
 MARKS = {
     "send and decide one message": (200, 36),
     "receive and ack one message": (140, 22),
-    "a coordinated block with one INSERT": (460, 48),
+    "a coordinated block with one INSERT": (420, 48),
     "the end of a flow with one journalled row": (530, 57),
     "a saga of one SQL step": (400, 54),
     "one tick of the dispatcher": (12, 5),

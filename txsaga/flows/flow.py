@@ -90,7 +90,6 @@ class Flow:
         return None if self._amended is None else self._kernel.store.registry.identity.transaction(self._amended)
 
     def __enter__(self) -> Self:
-        """Return the flow itself."""
         return self
 
     def __exit__(

@@ -169,7 +169,6 @@ class Journal:
             self._entries.append(entry)
 
     def __len__(self) -> int:
-        """Return the number of statements so far."""
         return len(self._entries)
 
 

@@ -115,7 +115,6 @@ class Parallel:
         return future
 
     def __enter__(self) -> Self:
-        """Use it as a context manager."""
         return self
 
     def __exit__(

@@ -215,7 +215,6 @@ class StepDeadlockDetector:
         self.found: str | None = None
 
     def __enter__(self) -> Self:
-        """Start polling."""
         if self._waits is not None:
             self._thread = threading.Thread(target=self._run, args=(self._waits,), name="txsaga-watch", daemon=True)
             self._thread.start()
@@ -224,7 +223,6 @@ class StepDeadlockDetector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop polling."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
