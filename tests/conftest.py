@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer, LentDatabases
     from tests.services.installing import Install
     from tests.services.mariadb import MariaServer
+    from tests.services.spares import Spares
 
 HOME_DATABASE = "home"
 LEFT = pytest.StashKey[list[leftovers.Leftover]]()
@@ -90,12 +91,20 @@ def no_heartbeat() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def spares() -> "Spares":
+    """Give the namespaces that tests of this session emptied."""
+    from tests.services.spares import Spares
+
+    return Spares()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def one_by_one() -> "Iterator[Install]":
-    """Install the namespaces of tests by one script; give what does each migration by itself."""
+def one_by_one(spares: "Spares") -> "Iterator[Install]":
+    """Install the namespaces of tests without migrations; give what does each migration by itself."""
     from tests.services.installing import installed_by_script
 
-    with installed_by_script() as migrations:
+    with installed_by_script(spares) as migrations:
         yield migrations
 
 
@@ -116,11 +125,13 @@ def home_database(server: "DatabaseServer") -> str:
 
 
 @pytest.fixture
-def home_url(home_database: str) -> str:
+def home_url(home_database: str, spares: "Spares") -> Iterator[str]:
     """Give the URL of a namespace that nobody has used; nothing is installed in it yet."""
     from tests.services.databases import fresh_name
 
-    return f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('t')}"
+    url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('t')}"
+    yield url
+    spares.give_back(url)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Installs namespaces by a script: what the first installation of this process sent, in one message."""
+"""Installs namespaces without migrations: a spare one, or a script of what the first installation here sent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
+from tests.services.spares import Spares
+
 Install = Callable[[Connection, str], None]
 
 FRESH = re.compile("_[0-9a-f]{12}$")
@@ -17,7 +19,7 @@ FRESH = re.compile("_[0-9a-f]{12}$")
 
 
 @contextmanager
-def installed_by_script() -> Iterator[Install]:
+def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
     """Replace the migrations of a namespace that is empty; yield what does them one by one."""
     from alembic import command
 
@@ -25,15 +27,17 @@ def installed_by_script() -> Iterator[Install]:
 
     scripts: dict[int, tuple[str, str]] = {}
     one_by_one: Install = migrate._upgrade
-    to_head = command.upgrade
+    to_head, span = command.upgrade, schema.SPAN
 
     def install(connection: Connection, namespace: str) -> None:
         fresh = FRESH.search(namespace) and migrate.current(connection, namespace) is None
         if not fresh or command.upgrade is not to_head:
             one_by_one(connection, namespace)
+        elif spares is not None and schema.SPAN == span and spares.take(connection, namespace):
+            _send(connection, ";".join(_functions(namespace)))
         elif schema.SPAN in scripts:
             script, of = scripts[schema.SPAN]
-            connection.connection.cursor().execute(script.replace(of, namespace))
+            _send(connection, script.replace(of, namespace))
         else:
             with _recorded(connection) as sent:
                 one_by_one(connection, namespace)
@@ -43,6 +47,21 @@ def installed_by_script() -> Iterator[Install]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "_upgrade", install)
         yield one_by_one
+
+
+def _send(connection: Connection, script: str) -> None:
+    """Send statements in one message; the server compiles a function when it is called."""
+    connection.connection.cursor().execute(
+        f"SET LOCAL check_function_bodies = off; {script}; SET LOCAL check_function_bodies = on"
+    )
+
+
+def _functions(namespace: str) -> Iterator[str]:
+    """Yield what makes the functions of a spare namespace name this one."""
+    from txsaga.store import functions
+
+    for function in functions.functions(f'"{namespace}"'):
+        yield functions.CREATE.format(**function._asdict(), source=function.source)
 
 
 @contextmanager

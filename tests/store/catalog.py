@@ -37,6 +37,32 @@ DESCRIPTIONS = {
           FROM pg_class c JOIN pg_sequence s ON s.seqrelid = c.oid WHERE {tables}""",
 }
 
+INSTALLED = [
+    "SELECT md5(replace(p.prosrc, :s, 'it')), p.proname, p.prosecdef, p.proconfig::text, p.proacl::text FROM pg_proc p "
+    "WHERE p.pronamespace = to_regnamespace(:s) ORDER BY 2, 1",
+    "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = :s ORDER BY 1, 2",
+    "SELECT relname, relrowsecurity, relacl::text FROM pg_class WHERE relnamespace = to_regnamespace(:s) ORDER BY 1",
+]
+
+DRIFT = [
+    "ALTER TABLE half ALTER body SET STORAGE EXTENDED",
+    "ALTER TABLE queue SET (fillfactor = 90)",
+    "ALTER TABLE cursor RESET (fillfactor)",
+    "ALTER TABLE tx ALTER owner SET DEFAULT 2",
+    "ALTER TABLE log ALTER at SET DEFAULT clock_timestamp()",
+    "ALTER TABLE doubt ALTER check_at DROP NOT NULL",
+    "ALTER TABLE lease ALTER epoch TYPE integer",
+    "ALTER TABLE tx DROP CONSTRAINT tx_state_check",
+    "ALTER DOMAIN tx_decision DROP CONSTRAINT tx_decision_check",
+    "ALTER TABLE tx DROP CONSTRAINT tx_pgroup_key_epoch_key",
+    "ALTER TABLE queue DROP CONSTRAINT queue_topic_fkey",
+    "ALTER TABLE topic ADD extra integer",
+    "ALTER SEQUENCE tx_seq CACHE 10",
+    "DROP INDEX tx_open",
+    "CREATE INDEX tx_open ON tx (touched) WHERE state = 'active'",
+]
+"""Changes of a definition, each of which a check of it must see."""
+
 
 def described(engine: Engine, namespace: str) -> set[tuple[object, ...]]:
     """Return every fact about the definition of a namespace's tables."""
@@ -49,3 +75,10 @@ def described(engine: Engine, namespace: str) -> set[tuple[object, ...]]:
             assert rows, f"no {kind} was found in {namespace}"
             facts |= {(kind, *(repr(value) for value in row)) for row in rows}
     return facts
+
+
+def installed(engine: Engine, namespace: str) -> list[str]:
+    """Return what belongs to the tables: functions, policies, rights, partitions."""
+    with engine.connect() as connection:
+        rows = [row for sql in INSTALLED for row in connection.execute(text(sql), {"s": namespace})]
+    return [str(row).replace(namespace, "it") for row in rows]
