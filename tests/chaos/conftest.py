@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave of the cases of a sampled test as many as it says, the same ones for the same seed."""
+    """Call kills slow; leave of the cases of a sampled test as many as it says, the same ones for the same seed."""
+    for item in items:
+        if item.get_closest_marker("kill"):
+            item.add_marker(pytest.mark.slow)
     if config.getoption("full_matrix"):
         return
     cases, shares = defaultdict[str, list[pytest.Item]](list), dict[str, int]()

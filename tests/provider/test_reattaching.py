@@ -33,7 +33,7 @@ from txsaga.spark.detached import Superseding
 
 LONG = 240.0
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @dataclass(slots=True)
