@@ -285,7 +285,7 @@ def test_a_transaction_that_holds_back_the_clean_up_is_named(
         code, found = examine(home)
         assert (code, found["old transactions"]["severity"]) == (0, "warning")
         with admin.connect() as connection:
-            named = connection.execute(text(doctor_server.HOLDERS), {"long": 0.0}).scalars().all()
+            named = connection.execute(text(doctor_server.SQL["holders"]), {"long": 0.0}).scalars().all()
         assert any(who.startswith(f"session {pid} ") for who in named)
 
 
@@ -393,7 +393,7 @@ def test_groups_that_lose_and_dead_letters_are_told(examine: Examine, home: str,
 def test_a_question_that_is_not_answered_does_not_stop_the_others(
     examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_store, "WHO", "SELECT no_such_thing()")
+    monkeypatch.setattr(doctor_store, "SQL", {**doctor_store.SQL, "who": "SELECT no_such_thing()"})
     code, found = examine(home)
     assert (code, bad(found)) == (7, {"rights": "error"})
     assert found["rights"]["found"].startswith("can't be known: ")

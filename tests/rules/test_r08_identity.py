@@ -75,7 +75,7 @@ def test_a_store_that_was_moved_is_not_opened(store_url: str, probe: Probe, move
 def test_a_running_process_does_not_follow_its_store(broker: Broker, seller: Producer, probe: Probe, move: str) -> None:
     seller.prepare_now("orders", b"before")
     probe.run(move)
-    probe.run(founding.END_OTHERS.format(name=f"txsaga {probe.namespace}"))
+    probe.run(founding.SQL["end_others"].format(name=f"txsaga {probe.namespace}"))
     for work in (
         lambda: seller.prepare_now("orders", b"after"),
         lambda: seller.transaction(key="after").__enter__(),

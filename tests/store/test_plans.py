@@ -18,8 +18,8 @@ from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from tests.store.plan import Prepared, scans_of
 from txsaga.consume import ticks
+from txsaga.messages import schedule_store
 from txsaga.messages.hot_statements import TOKEN, Hot, StatementForm
-from txsaga.messages.schedule_store import COMMIT_DUE
 from txsaga.store import schema
 from txsaga.store.right import Right
 from txsaga.store.store import Store
@@ -106,8 +106,8 @@ READS = {
 
 TYPES = {"lo": "xid8", "hi": "xid8", "xip": "xid8[]", "snap": "pg_snapshot", "qids": "int4[]", "blocked": "int4[]"}
 TICKING = {
-    "news": ticks.NEWS,
-    "give": ticks.GIVE
+    "news": ticks.SQL["news"],
+    "give": ticks.SQL["give"]
     % {name: f"%({name})s::text{'[]' if '[' in type else ''}::{type}" for name, type in TYPES.items()},
 }
 ALONE = {"decide one", "decide_own one", "standing one", "recall one"}
@@ -127,7 +127,7 @@ def written(hot: Hot, namespace: str, name: str) -> str:
     if name in TICKING:
         return TICKING[name].format(s=f'"{namespace}"').strip()
     if name == "due":
-        return COMMIT_DUE.format(s=f'"{namespace}"').strip()
+        return schedule_store.SQL["commit_due"].format(s=f'"{namespace}"')
     found = getattr(hot, name.removesuffix(" one"))
     if isinstance(found, StatementForm):
         return found.one if name in ALONE else found.many

@@ -14,29 +14,15 @@ from sqlalchemy.dialects.postgresql import insert
 from txsaga.checkback.profile import LEASE, MIN_AGE
 from txsaga.core.lifecycle import TxState
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 
-KEPT = """SELECT gone.txid, CAST(r ->> 'at' AS timestamptz), 'CHECK ' || (r ->> 'answer'), r ->> 'who', r ->> 'why'
-  FROM gone, jsonb_array_elements(gone.remarks) AS r"""
-INTO = "INSERT INTO {s}.event (txid, at, what, who, why)"
-
-
-def unlisting(doubts: str) -> str:
-    """Return the statement that removes doubts, by a clause on `d`, and keeps their checks as events."""
-    gone = f"DELETE FROM {{s}}.doubt d {doubts} RETURNING d.txid, d.remarks"
-    return f"WITH gone AS ({gone})\n{INTO}\n{KEPT}"
-
+SQL = sql_files.read("checkback/sql/doubt.sql")
 
 LOOKS = ("sweep", "second look")
 """Their checkpoints."""
 SECOND_LOOK = timedelta(minutes=10)
 RANGE = 200_000
 """Numbers examined per sweep and pass: a round has a bound."""
-
-
-# Looked up one by one: a join would read every decision, each time.
-FORGET = unlisting("""WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = d.txid) IS NOT NULL
-   AND (SELECT q.txid FROM {s}.question q WHERE q.txid = d.txid) IS NULL""")
 
 
 def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> int:
@@ -52,7 +38,7 @@ def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> i
 
 def forget(connection: Connection, namespace: str) -> None:
     """Remove from the list what has been decided since; one with an open question is removed with the question."""
-    connection.exec_driver_sql(FORGET.format(s=namespace))
+    connection.exec_driver_sql(SQL["forget"].format(s=namespace))
 
 
 def _shortest(connection: Connection, age: timedelta) -> timedelta:

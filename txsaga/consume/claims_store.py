@@ -21,91 +21,16 @@ from txsaga.consume.dead_letter import Copy
 from txsaga.core.retry import patiently
 from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaError
 from txsaga.messages.hot_statements import RowSource, StatementForm
+from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool
 from txsaga.store.values import Value, float8, int4, int4_array, int4s, int8, int8s, texts
 from txsaga.store.values import text as text_value
 from txsaga.store.wire import Call, Rows
 
-LAZY = "set_config('synchronous_commit', 'off', true)"
-"""Commits without waiting for the disk: for statements whose loss is a redelivery."""
+SQL = sql_files.read("consume/sql/claim.sql")
 
-COPY = "message, extract(epoch FROM born)::float8, body"
-
-# Locked rows belong to other members: skip to the next queue. The cursor is read again under its lock.
-TAKE_NEW = """
-WITH pick AS (
-    SELECT c.qid, c.off, least(q.head - c.off, $4)::int AS size FROM {s}.cursor c JOIN {s}.queue q USING (qid)
-     WHERE c.grp = $1 AND c.qid = ANY ($2) AND c.off < q.head
-     ORDER BY c.qid <= $3, c.qid LIMIT 1 FOR UPDATE OF c SKIP LOCKED),
- moved AS (
-    UPDATE {s}.cursor c SET off = c.off + p.size FROM pick p WHERE c.grp = $1 AND c.qid = p.qid)
-INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member)
-SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
-RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
-
-# The plan must start from the index by time: it can't use a clock that moves within a statement, and `+ 0` keeps the
-# key from leading. The first message of each key is found in one scan of the line: a subquery per waiting message takes
-# long. An expired run is split: its messages are redelivered one by one, each taken out by the next member that asks.
-TAKE_DUE = """
-WITH due AS MATERIALIZED (
-    SELECT qid, base, size, open, attempts, until, history FROM {s}.claim c
-     WHERE grp = $1 AND until <= statement_timestamp() AND qid + 0 = ANY ($2)
-       AND (key IS NULL OR (qid, base) IN (
-            SELECT DISTINCT ON (e.qid, e.key) e.qid, e.base FROM {s}.claim e
-             WHERE e.grp = $1 AND e.qid = ANY ($2) AND e.key IS NOT NULL ORDER BY e.qid, e.key, e.base))
-     ORDER BY until, qid, base LIMIT $3 FOR UPDATE SKIP LOCKED),
- first AS (SELECT * FROM due ORDER BY until, qid, base LIMIT 1),
- run AS (
-    SELECT *, (SELECT min(i) FROM generate_series(0, size - 1) i WHERE open >> i & 1 = 1) AS at FROM first
-     WHERE open & (open - 1) <> 0),
- chosen AS (
-    SELECT due.qid, due.base, due.size FROM due, first f
-     WHERE CASE WHEN f.attempts > 0 THEN (due.qid, due.base, due.size) = (f.qid, f.base, f.size)
-                ELSE due.attempts = 0 END
-       AND NOT EXISTS (SELECT FROM run)),
- less AS (
-    UPDATE {s}.claim c SET open = run.open & ~(1::bigint << run.at) FROM run
-     WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (run.qid, run.base, run.size)),
- alone AS (
-    INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
-    SELECT $1, qid, base + at, 1, 1, attempts + 1, clock_timestamp() + $4 * interval '1 second', $5, $6, history
-      FROM run RETURNING qid, base, size, open, attempts, receipt, {copy}),
- taken AS (
-    UPDATE {s}.claim c SET until = clock_timestamp() + $4 * interval '1 second', receipt = $5, member = $6,
-           attempts = c.attempts + 1
-      FROM chosen x WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (x.qid, x.base, x.size)
-    RETURNING c.qid, c.base, c.size, c.open, c.attempts, c.receipt, {copy})
-SELECT *, {lazy} FROM (SELECT * FROM alone UNION ALL SELECT * FROM taken) t"""
-
-# Lock rows before reading them: of two calls that end the last messages of a run, one would find it changed.
-ACK = """
-WITH x AS MATERIALIZED (SELECT * FROM {rows} AS x(grp, qid, base, size, receipt, open)),
- held AS MATERIALIZED (
-    SELECT c.grp, c.qid, c.base, c.size, c.receipt, c.open & x.open AS acked, c.open & ~x.open AS rest
-      FROM x JOIN {s}.claim c USING (grp, qid, base, size, receipt)
-     WHERE c.until > clock_timestamp() AND c.txid IS NULL AND c.open & x.open <> 0 FOR UPDATE OF c),
- done AS (
-    DELETE FROM {s}.claim c USING held h
-     WHERE (c.grp, c.qid, c.base, c.size) = (h.grp, h.qid, h.base, h.size) AND h.rest = 0),
- less AS (
-    UPDATE {s}.claim c SET open = h.rest FROM held h
-     WHERE (c.grp, c.qid, c.base, c.size) = (h.grp, h.qid, h.base, h.size) AND h.rest <> 0)
-SELECT qid, base, size, receipt, acked FROM held"""
 ACKS = RowSource(1, ("text", "int4", "int8", "int4", "int8", "int8"))
-
-UNREAD = """
-SELECT c.qid, c.off, least(q.head, c.off + :limit) AS upto FROM {s}.cursor c JOIN {s}.queue q USING (qid)
- WHERE c.grp = :grp AND c.qid = ANY (:qids) AND c.off < q.head
-   AND (SELECT count(*) FROM (SELECT FROM {s}.claim w WHERE w.grp = c.grp AND w.qid = c.qid LIMIT :window) n) < :window
- ORDER BY c.qid <= :after, c.qid LIMIT 1"""
-
-LINE_UP = """
-WITH moved AS (
-    UPDATE {s}.cursor SET off = :end WHERE grp = :grp AND qid = :qid AND off = :start RETURNING qid)
-INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, key)
-SELECT :grp, :qid, :start + x.at - 1, 1, 1, 0, clock_timestamp(), x.key
-  FROM moved, unnest(CAST(:keys AS bigint[])) WITH ORDINALITY AS x(key, at)"""
 
 
 @dataclass(frozen=True)
@@ -123,14 +48,14 @@ class ClaimStatements:
         """Return the statements for a (quoted) namespace."""
 
         def write(sql: str, rows: str = "") -> str:
-            return sql.format(s=schema, lazy=LAZY, copy=COPY, rows=rows).strip()
+            return sql.format(s=schema, rows=rows)
 
         return cls(
-            take_new=write(TAKE_NEW),
-            take_due=write(TAKE_DUE),
-            ack=StatementForm(write(ACK, ACKS.one), write(ACK, ACKS.many)),
-            unread=write(UNREAD),
-            line_up=write(LINE_UP),
+            take_new=write(SQL["take_new"]),
+            take_due=write(SQL["take_due"]),
+            ack=StatementForm(write(SQL["ack"], ACKS.one), write(SQL["ack"], ACKS.many)),
+            unread=write(SQL["unread"]),
+            line_up=write(SQL["line_up"]),
         )
 
 
@@ -215,7 +140,7 @@ class Claims:
     def drop(self, claim: Claim) -> None:
         """Remove the one open message of a claim from the group for good; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
-            single_out(connection, self._schema, claim, "DELETE FROM {s}.claim WHERE {mine}")
+            single_out(connection, self._schema, claim, SQL["drop"])
 
     def close(self) -> None:
         """Close every connection."""

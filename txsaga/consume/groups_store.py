@@ -17,54 +17,13 @@ from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.consume.claim_end_statements import forget
 from txsaga.consume.dead_letter import Copy, DeadLetter
 from txsaga.errors import GroupKindMismatch, UnknownGroup
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction
 
 group, letter = schema.consumer_group, schema.dead_letter
 NEWEST = select(letter, schema.queue.c.idx).join(schema.queue, schema.queue.c.qid == letter.c.qid)
 
-SEEN = """
-UPDATE {s}.consumer_group SET seen = clock_timestamp()
- WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute'"""
-
-OVER = """
-SELECT name FROM {s}.consumer_group WHERE seen < clock_timestamp() - expires
- ORDER BY name FOR UPDATE SKIP LOCKED"""
-
-# Cursors are locked as decisions lock them, before the check: an intent that is written meanwhile is seen.
-STILL = "SELECT FROM {s}.cursor WHERE grp = :name ORDER BY qid FOR UPDATE"
-AT_WORK = """(EXISTS (SELECT FROM {s}.intent WHERE grp = g.name)
-    OR EXISTS (SELECT FROM {s}.claim WHERE grp = g.name
-                  AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
-    OR EXISTS (SELECT FROM {s}.lease
-                WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()))"""
-IN_USE = "SELECT " + AT_WORK + " FROM {s}.consumer_group g WHERE name = :name"
-# A member that works on one message for long is alive: its group's idle time begins when it is done.
-SEEN_AT_WORK = (
-    """
-UPDATE {s}.consumer_group g SET seen = clock_timestamp()
- WHERE expires IS NOT NULL AND seen < clock_timestamp() - interval '1 minute' AND """
-    + AT_WORK
-)
-FORGET = (
-    "DELETE FROM {s}.cursor WHERE grp = :name",
-    "DELETE FROM {s}.lease WHERE starts_with(kind, 'member:' || :name || '/')",
-    "DELETE FROM {s}.consumer_group WHERE name = :name",
-)
-
-# In its own statement: a group that expires at this moment is gone for the next one, or stays with its letters.
-WANTED = """
-SELECT name FROM {s}.consumer_group WHERE name IN (SELECT grp FROM {s}.dead_letter WHERE id = ANY (:ids))
- ORDER BY name FOR UPDATE"""
-
-# A replayed letter is delivered as its message was, with its history; its attempts count from zero again.
-REPLAY = """
-WITH l AS MATERIALIZED (SELECT * FROM {s}.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
- copies AS (
-    INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
-    SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
-    ON CONFLICT DO NOTHING RETURNING grp, qid, base)
-DELETE FROM {s}.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base)"""
+SQL = sql_files.read("consume/sql/group.sql")
 
 
 class ConsumerGroups:
@@ -110,25 +69,25 @@ class ConsumerGroups:
         stay.
         """
         with transaction(self._engine) as connection:
-            connection.execute(self._sql(SEEN_AT_WORK))
+            connection.execute(self._sql(SQL["seen_at_work"]))
         with transaction(self._engine) as connection:
-            over = [name for (name,) in connection.execute(self._sql(OVER))]
+            over = [name for (name,) in connection.execute(self._sql(SQL["over"]))]
             return [name for name in over if self._forgotten(connection, name)]
 
     def _forgotten(self, connection: Connection, name: str) -> bool:
         named = {"name": name}
-        connection.execute(self._sql(STILL), named)
-        if connection.execute(self._sql(IN_USE), named).scalar_one():
+        connection.execute(self._sql(SQL["still"]), named)
+        if connection.execute(self._sql(SQL["in_use"]), named).scalar_one():
             return False
         forget(connection, self._schema, name, None, "the group expired")
-        for statement in FORGET:
-            connection.execute(self._sql(statement), named)
+        for statement in ("forget_cursors", "forget_leases", "forget_group"):
+            connection.execute(self._sql(SQL[statement]), named)
         return True
 
     def _seen(self, name: str) -> ConsumerGroup | None:
         # Marked first: a group that expires at this moment is gone when it is read, a marked one stays.
         with transaction(self._engine) as connection:
-            connection.execute(self._sql(SEEN), {"names": [name]})
+            connection.execute(self._sql(SQL["seen"]), {"names": [name]})
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
         return None if row is None else _group(row)
 
@@ -179,9 +138,9 @@ class DeadLetterStore:
         """Redeliver letters to their groups, with their history and no attempts; return how many."""
         numbers = {"ids": [*ids]}
         with transaction(self._engine) as connection:
-            wanted = {"names": list(connection.execute(self._sql(WANTED), numbers).scalars())}
-            connection.execute(self._sql(SEEN), wanted)
-            return connection.execute(self._sql(REPLAY), {**numbers, **wanted}).rowcount
+            wanted = {"names": list(connection.execute(self._sql(SQL["wanted"]), numbers).scalars())}
+            connection.execute(self._sql(SQL["seen"]), wanted)
+            return connection.execute(self._sql(SQL["replay"]), {**numbers, **wanted}).rowcount
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good; return how many there were."""

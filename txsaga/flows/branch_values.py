@@ -1,7 +1,7 @@
 """
 Calls about branches as parameters of their statements, and what it means to the caller if nothing changed.
 
-Nothing here queries the store. Each array is one parameter in `branch_statements.py`, in the same order.
+Nothing here queries the store. Each array is one parameter in `sql/branch.sql`, in the same order.
 """
 
 from __future__ import annotations

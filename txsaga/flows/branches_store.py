@@ -80,10 +80,12 @@ class BranchStore:
         s = f'"{namespace}"'
         self._engine, self._s, self._lines = engine, s, ConnectionPool(engine)
         if owner:
-            self._begin = written(sql.BEGIN, s, "x.pgroup", "x.txid", token=TOKEN)
-            self._numbers = written(sql.NUMBERS, s, "x.pgroup", "x.txid", token=TOKEN)
-            self._conclude = written(sql.CONCLUDE, s, "r.pgroup", "r.txid", token=TOKEN)
-            self._resolve, self._fence, self._note = (each.format(s=s) for each in (sql.RESOLVE, sql.FENCE, sql.NOTE))
+            self._begin = written(sql.SQL["begin"], s, "x.pgroup", "x.txid", token=TOKEN)
+            self._numbers = written(sql.SQL["numbers"], s, "x.pgroup", "x.txid", token=TOKEN)
+            self._conclude = written(sql.SQL["conclude"], s, "r.pgroup", "r.txid", token=TOKEN)
+            self._resolve, self._fence, self._note = (
+                each.format(s=s) for each in (sql.SQL["resolve"], sql.SQL["fence"], sql.SQL["note"])
+            )
         else:
             self._begin = called(s, "begin_branches", sql.BEGIN_TYPES)
             self._numbers = called(s, "give_out", sql.NUMBERS_TYPES)
@@ -91,8 +93,8 @@ class BranchStore:
             self._resolve = called(s, "resolve", sql.RESOLVE_TYPES)
             self._fence = called(s, "fence", sql.FENCE_TYPES)
             self._note = called(s, "note_branches", sql.NOTE_TYPES)
-        self._lock = sql.LOCK.format(s=s)
-        self._standing = sql.STANDING.format(s=s)
+        self._lock = sql.SQL["lock"].format(s=s)
+        self._standing = sql.SQL["standing"].format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
@@ -127,16 +129,16 @@ class BranchStore:
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return every attempt of the branches of a transaction."""
-        return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
+        return [branch_of(row) for row in self._rows(sql.SQL["of"], {"txid": txid})]
 
     def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
         """Return what is written of each of these transactions; those without a row are left out."""
         if not txids:
             return {}
         # Read the branches last: in the other order a decision could be seen without those that it names.
-        known = self._rows(sql.WRITTEN, {"txids": list(txids)})
+        known = self._rows(sql.SQL["written"], {"txids": list(txids)})
         named = defaultdict[int, list[Branch]](list)
-        for row in self._rows(sql.WRITTEN_BRANCHES, {"txids": list(txids)}):
+        for row in self._rows(sql.SQL["written_branches"], {"txids": list(txids)}):
             named[row[0]].append(branch_of(row))
         return {
             txid: BranchesWritten(owner, decision and Decision(decision), named[txid])
@@ -147,7 +149,7 @@ class BranchStore:
         """Return those whose resource has acknowledged the decision, with nothing left to settle by hand."""
         columns = zip(*places, strict=True) if places else ((), (), ())
         values = dict(zip(("txids", "numbers", "attempts"), map(list, columns), strict=True))
-        return {(row.txid, row.number, row.attempt) for row in self._rows(sql.OVER, values)}
+        return {(row.txid, row.number, row.attempt) for row in self._rows(sql.SQL["over"], values)}
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
@@ -156,7 +158,7 @@ class BranchStore:
 
         With `older`, only those that have not changed for so long.
         """
-        rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
+        rows = self._rows(sql.SQL["unfinished"], {**_behind(after), "older": older, "limit": limit})
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def listed(
@@ -170,7 +172,7 @@ class BranchStore:
         """Return, in order, the branches in one of these states, of one resource or of all."""
         named = {"states": [state.value for state in states], "resource": resource}
         values = {**named, **_behind(after), "limit": limit}
-        return [branch_of(row) for row in self._rows(sql.LISTED, values)]
+        return [branch_of(row) for row in self._rows(sql.SQL["listed"], values)]
 
     def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
         """Return, in order, the transactions that voted yes here for another store, or for any.
@@ -178,7 +180,7 @@ class BranchStore:
         One that was decided by force stays listed until its coordinator decides the same, or it is forgotten.
         """
         values = {"coordinator": coordinator, "after": after, "limit": limit}
-        rows = self._rows(sql.GUESTS, values)
+        rows = self._rows(sql.SQL["guests"], values)
         return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
 
     def close(self) -> None:
@@ -201,7 +203,7 @@ class BranchStore:
                 return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
             case Sort.FENCE:
                 fenced = Statement(self._fence, fences(calls))
-                return Task([Statement(sql.WAIT_SHORTLY, []), fenced], lambda rows: self._fenced(calls, rows))
+                return Task([Statement(sql.SQL["wait_shortly"], []), fenced], lambda rows: self._fenced(calls, rows))
             case Sort.NOTE:
                 return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
 

@@ -25,45 +25,26 @@ from txsaga.flows.declaration import Hold
 from txsaga.flows.ports import Entered
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent
 from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, Journalled
+from txsaga.store import sql_files
 from txsaga.store.connection import translating
 
 AMENDS = -1
 """The place of an amendment among the effects of its transaction: before ties and late bodies."""
 FIELDS = [name for name in FlowStep._fields if name != "statements"]
-LIFE = """
-SELECT txid, pgroup, {token}, key, epoch, owner, state, evidence, run, coordinator, lease
-  FROM {s}.tx WHERE txid = {txid}{lock};"""
-TOUCH = """
-UPDATE {s}.tx SET touched = clock_timestamp() WHERE txid = {txid} AND state = 'active';
-{unlist};"""
-REST = """
-SELECT (SELECT decision FROM {s}.op WHERE txid = {txid}),
-       (SELECT payload FROM {s}.effect WHERE txid = {txid} AND seq = {amends});
-SELECT resource, lane, budget FROM {s}.flow_resource WHERE txid = {txid} ORDER BY resource, lane;"""
-STEPS = """
-SELECT {fields}, (SELECT count(*) FROM {s}.flow_statement j
-                   WHERE j.txid = f.txid AND j.step = f.number AND f.state = 'done')
-  FROM {s}.flow_step f WHERE txid = {txid} ORDER BY number, attempt"""
+SQL = sql_files.read("flows/sql/flow.sql")
+RECORD, READ = SQL["record"], [SQL[name] for name in ("outcome", "resources", "steps")]
 
 WRITTEN = [name for name in FIELDS if name not in ("started", "ended", "late")]
 """Columns that are written when an attempt begins; the server fills in the others."""
 START = f"""
 INSERT INTO {{s}}.flow_step (txid, {", ".join(WRITTEN)})
 VALUES (%(txid)s, {", ".join(f"%({name})s" for name in WRITTEN)})"""
-RECORD = """
+JOURNAL = """
 recorded AS (
     INSERT INTO {s}.flow_statement (txid, step, seq, resource, unit, text, parameters, rows)
     SELECT %(txid)s, %(number)s, j.seq, j.resource, j.unit, j.text, j.parameters::jsonb, j.rows
       FROM unnest(%(seqs)s::int[], %(resources)s::text[], %(units)s::int[], %(texts)s::text[], %(parameters)s::text[],
                   %(rows)s::int[]) AS j (seq, resource, unit, text, parameters, rows)),"""
-FINISH = """
-WITH{record} closed AS (
-    UPDATE {s}.flow_step SET state = %(state)s, mark = %(mark)s, why = %(why)s, branch = %(branch)s,
-           ended = clock_timestamp()
-     WHERE txid = %(txid)s AND number = %(number)s AND attempt = %(attempt)s)
-UPDATE {s}.step SET state = %(target)s, "left" = %(left)s, error = NULL, at = clock_timestamp(),
-       output = coalesce(%(output)s::jsonb, output)
- WHERE txid = %(txid)s AND number = %(number)s AND state = ANY(%(sources)s)"""
 
 
 OfTx = namedtuple("OfTx", "txid pgroup token key epoch owner state evidence run coordinator lease")
@@ -77,11 +58,12 @@ class FlowRounds:
 
     def look(self, connection: Connection, txid: int) -> Entered | None:
         """Return a flow without locking it."""
-        return self._asked(connection, txid, LIFE.replace("{lock}", "") + REST + STEPS)
+        return self._asked(connection, txid, [RECORD.replace("{lock}", ""), *READ])
 
     def enter(self, connection: Connection, txid: int) -> Entered | None:
         """Lock a flow, renew its lease, and return it."""
-        return self._asked(connection, txid, LIFE.replace("{lock}", " FOR UPDATE") + TOUCH + REST + STEPS)
+        locked = RECORD.replace("{lock}", " FOR UPDATE")
+        return self._asked(connection, txid, [locked, SQL["touch"], "{unlist}", *READ])
 
     def start(self, connection: Connection, txid: int, step: FlowStep) -> None:
         """Record a new attempt."""
@@ -103,18 +85,20 @@ class FlowRounds:
                 "parameters": [json.dumps(dict(each.parameters)) for each in journal],
                 "rows": [each.rows for each in journal],
             }
-        record = RECORD.format(s=self._s) if journal else ""
-        self._run(connection, FINISH.format(s=self._s, record=record), values)
+        record = JOURNAL.format(s=self._s) if journal else ""
+        self._run(connection, SQL["finish"].format(s=self._s, record=record), values)
 
     def _run(self, connection: Connection, statement: str, values: dict[str, Any]) -> None:
         with translating():
             connection.exec_driver_sql(statement, values).close()
 
-    def _asked(self, connection: Connection, txid: int, questions: str) -> Entered | None:
+    def _asked(self, connection: Connection, txid: int, questions: Sequence[str]) -> Entered | None:
         token = self._token.format(s=self._s, group="pgroup", txid="txid")
         fields = ", ".join(f"f.{name}" for name in FIELDS)
         unlist = self._unlist.format(s=self._s).replace(":txid", str(int(txid)))
-        sql = questions.format(s=self._s, token=token, txid=int(txid), unlist=unlist, amends=AMENDS, fields=fields)
+        sql = ";\n".join(questions).format(
+            s=self._s, token=token, txid=int(txid), unlist=unlist, amends=AMENDS, fields=fields
+        )
         with translating():
             result = connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
             found = _rows_of(result.cursor)

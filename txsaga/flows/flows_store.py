@@ -55,7 +55,7 @@ from txsaga.flows.step_records import (
 )
 from txsaga.flows.store_tables import saga, step
 from txsaga.resources import journal
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
 
 tx, branch, effect = schema.tx, schema.branch, schema.effect
@@ -71,21 +71,7 @@ LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
 """Committing a unit marks its branches as prepared; others keep their state and are rolled back."""
 
-HELD = """
-WITH held AS (
-    SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget,
-           clock_timestamp() - s.ended AS age
-      FROM {s}.flow_step s
-      JOIN {s}.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
-      JOIN {s}.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
-      JOIN {s}.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
-     WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL)"""
-BY_RESOURCE = """
-SELECT resource, count(*), count(*) FILTER (WHERE age > budget * interval '1 second'), max(age)
-  FROM held GROUP BY resource ORDER BY resource"""
-OVER = """
-SELECT txid, number, attempt, name, resource, lane, age, budget * interval '1 second' FROM held
- WHERE NOT late AND age > budget * interval '1 second' ORDER BY txid, number LIMIT :limit"""
+SQL = sql_files.read("flows/sql/flow.sql")
 
 
 class FlowLedger:
@@ -251,17 +237,19 @@ class Flows:
     """The locks that undecided flows of one namespace hold."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._held = engine, HELD.format(s=f'"{namespace}"')
+        self._engine, self._s = engine, f'"{namespace}"'
 
     def held(self) -> Sequence[HeldLocks]:
         """Return what is held in each resource, by name."""
         with transaction(self._engine) as connection:
-            return [HeldLocks(*row) for row in connection.execute(text(self._held + BY_RESOURCE))]
+            return [HeldLocks(*row) for row in connection.execute(text(SQL["held"].format(s=self._s)))]
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
         """Return steps that hold their locks for longer than their budget and were not reported yet."""
         with transaction(self._engine) as connection:
-            return [Overdue(*row) for row in connection.execute(text(self._held + OVER), {"limit": limit})]
+            return [
+                Overdue(*row) for row in connection.execute(text(SQL["overdue"].format(s=self._s)), {"limit": limit})
+            ]
 
 
 def steps_of(connection: Connection, txid: int, name: str | None = None) -> list[FlowStep]:

@@ -57,14 +57,16 @@ class Steps:
 
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
-        s, resolve = self._s, branch_statements.RESOLVE.format(s=self._s)
+        s, resolve = self._s, branch_statements.SQL["resolve"].format(s=self._s)
         opened = written(sql.OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
         self._open = opened if owner else called(s, "open_sagas", sql.OPEN_TYPES)
         self._resolve = resolve if owner else called(s, "resolve", branch_statements.RESOLVE_TYPES)
-        self._opened = written(sql.OPENED, s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
-        self._lock, self._standing = (each.format(s=s) for each in (branch_statements.LOCK, branch_statements.STANDING))
+        self._opened = written(sql.SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
+        self._lock, self._standing = (
+            each.format(s=s) for each in (branch_statements.SQL["lock"], branch_statements.SQL["standing"])
+        )
         self._record, self._mark, self._settle, self._rest, self._close = (
-            each.format(s=s) for each in (sql.RECORD, sql.MARK, sql.SETTLE, sql.REST, sql.CLOSE)
+            each.format(s=s) for each in (sql.RECORD, sql.SQL["mark"], sql.SETTLE, sql.SQL["rest"], sql.SQL["close"])
         )
 
     def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
@@ -123,7 +125,7 @@ class Steps:
 
     def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
         """Return the steps of many transactions in one query; those without steps are left out."""
-        found = map(step_of, self._rows(sql.OF_ALL, {"txids": list(txids)}))
+        found = map(step_of, self._rows(sql.SQL["of_all"], {"txids": list(txids)}))
         return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
 
     def claim(
@@ -138,7 +140,7 @@ class Steps:
         values = {"driver": driver, "limit": limit, "txid": txid, "lease": lease.total_seconds()}
         return [
             ClaimedSaga(row[0], row[1], row[2], None if row[3] is None else Decision(row[3]), row[4])
-            for row in self._rows(sql.CLAIM, values)
+            for row in self._rows(sql.SQL["claim"], values)
         ]
 
     def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
@@ -146,15 +148,15 @@ class Steps:
         txids, owners = ([each[at] for each in held] for at in (0, 1))
         values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
         with by_index(self._engine) as connection, translating():
-            connection.execute(text(sql.HOLD.format(s=self._s)), values)
+            connection.execute(text(sql.SQL["hold"].format(s=self._s)), values)
 
     def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
         """Return, in order, the unfinished sagas, or one."""
-        return [_view(row) for row in self._rows(sql.LISTED, {"limit": limit, "txid": txid})]
+        return [_view(row) for row in self._rows(sql.SQL["listed"], {"limit": limit, "txid": txid})]
 
     def counted(self) -> SagaFigures:
         """Count the unfinished sagas."""
-        ((running, driving, waiting, stalled),) = self._rows(sql.COUNTED, {})
+        ((running, driving, waiting, stalled),) = self._rows(sql.SQL["counted"], {})
         return SagaFigures(running=running, driving=driving, waiting=waiting, stalled=stalled)
 
     def close(self) -> None:
@@ -242,7 +244,7 @@ class Steps:
 
 def steps_of(connection: Connection, s: str, txid: int) -> list[StepRecord]:
     """Read the steps of a transaction within the caller's database transaction."""
-    return [step_of(row) for row in connection.execute(text(sql.OF.format(s=s)), {"txid": txid})]
+    return [step_of(row) for row in connection.execute(text(sql.SQL["of"].format(s=s)), {"txid": txid})]
 
 
 def step_of(row: Any) -> StepRecord:
@@ -255,16 +257,16 @@ def step_of(row: Any) -> StepRecord:
 
 def compensates(connection: Connection, s: str, txid: int) -> bool:
     """Return whether something of a transaction is still to be undone."""
-    return bool(connection.execute(text(sql.UNCOMPENSATED.format(s=s)), {"txid": txid}).scalar())
+    return bool(connection.execute(text(sql.SQL["uncompensated"].format(s=s)), {"txid": txid}).scalar())
 
 
 def move(connection: Connection, s: str, txid: int, number: int, event: StepEvent, why: str) -> bool:
     """Move a step by hand and let its saga go on at once."""
     sources = [state.value for state in STEP.sources(event)]
     values = {"txid": txid, "number": number, "target": TARGETS[event].value, "sources": sources, "why": why}
-    moved = connection.execute(text(sql.MOVE.format(s=s)), values).rowcount == 1
+    moved = connection.execute(text(sql.SQL["move"].format(s=s)), values).rowcount == 1
     if moved:
-        connection.execute(text(sql.WAKE.format(s=s)), {"txid": txid})
+        connection.execute(text(sql.SQL["wake"].format(s=s)), {"txid": txid})
     return moved
 
 

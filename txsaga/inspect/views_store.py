@@ -12,22 +12,10 @@ from sqlalchemy import Connection, text
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.core.records import SCHEDULED, TxView
+from txsaga.store import sql_files
 
-LIST = """
-SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, t.state, r.name AS resource,
-       coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check, d.parked,
-       CASE WHEN o.decision IS NULL THEN w.at END AS due
-  FROM (
-    SELECT txid FROM (SELECT DISTINCT txid FROM {s}.half {halves} ORDER BY txid DESC LIMIT :limit) a
-    UNION SELECT txid FROM (SELECT txid FROM {s}.tx {lives} ORDER BY txid DESC LIMIT :limit) b) f
-  LEFT JOIN {s}.tx t USING (txid)
-  LEFT JOIN LATERAL (SELECT pgroup, evidence, born FROM {s}.half WHERE half.txid = f.txid LIMIT 1) h ON true
-  LEFT JOIN {s}.producer_group g ON g.id = coalesce(t.pgroup, h.pgroup)
-  LEFT JOIN {s}.resource r ON r.id = coalesce(t.evidence, h.evidence)
-  LEFT JOIN {s}.op o USING (txid)
-  LEFT JOIN {s}.doubt d USING (txid)
-  LEFT JOIN {s}.scheduled w USING (txid)
- ORDER BY f.txid DESC LIMIT :limit"""
+SQL = sql_files.read("inspect/sql/transactions.sql")
+
 
 UNDECIDED = "WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = {t}.txid)"
 
@@ -49,7 +37,7 @@ def transactions(
             filters[table] = "WHERE txid = :txid"
         elif undecided:
             filters[table] = UNDECIDED.format(s=schema, t=table)
-    sql = LIST.format(s=schema, halves=filters["half"], lives=filters["tx"])
+    sql = SQL["list"].format(s=schema, halves=filters["half"], lives=filters["tx"])
     parameters = {"limit": limit} if txid is None else {"limit": limit, "txid": txid}
     return [_view(identity, row) for row in connection.execute(text(sql), parameters)]
 

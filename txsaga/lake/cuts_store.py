@@ -20,15 +20,11 @@ from txsaga.consume.log_store import Log
 from txsaga.errors import StoreUnavailable
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
+from txsaga.store import sql_files
 from txsaga.store.connection import translating
 
 PATIENCE = 10.0
-POINTERS = """
-SELECT catalog_name, table_namespace, table_name, metadata_location FROM {s}.iceberg_tables
- WHERE (catalog_name, table_namespace, table_name) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]))"""
-HEADS = """
-SELECT t.name, array_agg(q.head ORDER BY q.idx) FROM {s}.topic t JOIN {s}.queue q ON q.topic = t.id
- GROUP BY t.name ORDER BY t.name"""
+SQL = sql_files.read("lake/sql/cut.sql")
 
 
 class PostgresCuts:
@@ -36,7 +32,7 @@ class PostgresCuts:
 
     def __init__(self, engine: Engine, log: Log, namespace: str) -> None:
         self._engine, self._log = engine, log
-        self._heads, self._pointers = (sql.format(s=f'"{namespace}"') for sql in (HEADS, POINTERS))
+        self._heads, self._pointers = (sql.format(s=f'"{namespace}"') for sql in (SQL["heads"], SQL["pointers"]))
 
     @contextmanager
     def cut(self, tables: Sequence[TableName] = ()) -> Iterator[Cut]:

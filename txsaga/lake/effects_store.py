@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from txsaga.errors import PointerMoved
 from txsaga.lake import catalog_tables as lake_tables
 from txsaga.lake.table import Effect, Swap, TableName
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import translating
 
 effect, part = schema.effect, schema.part
@@ -25,18 +25,7 @@ pointer, properties = lake_tables.iceberg_tables, lake_tables.iceberg_namespace_
 FIRST = 1_000_000
 """Smaller sequence numbers belong to late bodies."""
 
-# One transaction at a time checks a table: two that both see it free would both reserve it.
-RESERVE = """
-SELECT i.txid FROM {s}.table_intent i
- WHERE i.catalog = :catalog AND i.namespace = :namespace AND i.name = :name AND i.txid <> :txid
-   AND (i.part = ANY (:parts) OR i.part = '' OR '' = ANY (:parts))
-   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = i.txid)
- LIMIT 1"""
-TAKE = """
-INSERT INTO {s}.table_intent (catalog, namespace, name, part, txid)
-SELECT :catalog, :namespace, :name, part, :txid FROM unnest(CAST(:parts AS varchar[])) AS part
-    ON CONFLICT (catalog, namespace, name, part) DO UPDATE SET txid = excluded.txid"""
-TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
+SQL = sql_files.read("lake/sql/reservation.sql")
 
 
 class TableLedger:
@@ -92,11 +81,11 @@ class TableLedger:
         self._require_undecided(txid)
         values = {**name._asdict(), "name": name.table, "parts": list(parts), "txid": txid}
         with translating():
-            self._connection.execute(text(TURN), {"key": "/".join(["table", self._schema, *name])})
-            query = text(RESERVE.format(s=self._schema))
+            self._connection.execute(text(SQL["turn"]), {"key": "/".join(["table", self._schema, *name])})
+            query = text(SQL["reserve"].format(s=self._schema))
             holder: int | None = self._connection.execute(query, values).scalar()
             if holder is None:
-                self._connection.execute(text(TAKE.format(s=self._schema)), values)
+                self._connection.execute(text(SQL["take"].format(s=self._schema)), values)
         return holder
 
     def _move(self, swap: Swap) -> bool:

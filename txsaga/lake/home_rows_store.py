@@ -102,7 +102,7 @@ class PostgresHomeRows:
     def collect(self, *, dry_run: bool = False) -> Sequence[str]:
         """Drop staged rows that will never be published."""
         with begun(self._store.engine) as connection:
-            left = connection.execute(text(staging_tables.LEFT)).all()
+            left = connection.execute(text(staging_tables.SQL["left"])).all()
         gone = [row.staging for row in left if self._is_nobodys(staging_tables.read_mark(row.said))]
         for staging in gone if not dry_run else ():
             self._drop(staging)

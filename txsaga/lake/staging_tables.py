@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, RightsMissing
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.store import sql_files
 
 PREFIX = "txsaga_staged_"
 NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
@@ -25,58 +26,7 @@ FORBIDDEN = "42501"
 PASSING = ("08", "25", "40", FORBIDDEN, "53", "55P03", "57", "58")
 """SQLSTATE prefixes of errors that a retry may avoid: of the server, of other sessions, of a missing right."""
 
-FIND = """
-SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
-       quote_ident(c.relname) AS short, c.relkind IN ('r', 'p') AS is_table
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:said)"""
-COLUMNS = """
-SELECT attname, attgenerated <> '' OR attidentity = 'a' AS made FROM pg_attribute
- WHERE attrelid = :oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-LACKS = """
-SELECT attname FROM pg_attribute
- WHERE attrelid = :oid AND attname = ANY (:columns) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
- ORDER BY attnum"""
-# If a login has INSERT and is refused all the same, a row security policy rejected the row.
-GUARDED = "SELECT row_security_active({table}::regclass) AND has_any_column_privilege({table}, 'INSERT')"
-GRANTED = """
-SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
-  FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(:staging) AND grantee <> relowner"""
-SHAPE = """ARRAY(
-    SELECT concat_ws(' ', row_number() OVER (ORDER BY attnum), quote_ident(attname), format_type(atttypid, atttypmod),
-                     attcollation, attnotnull, attgenerated, pg_get_expr(adbin, adrelid))
-      FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-     WHERE attrelid = {of} AND attnum > 0 AND NOT attisdropped
-    UNION ALL
-    SELECT replace(pg_get_constraintdef(oid), ' NOT VALID', '') FROM pg_constraint
-     WHERE conrelid = {of} AND contype IN ('c', 'p', 'u', 'x')
-    UNION ALL
-    SELECT concat_ws(' ', indisunique, substring(pg_get_indexdef(indexrelid) FROM ' USING .*')) FROM pg_index
-     WHERE indrelid = {of}
-     ORDER BY 1)"""
-# What a table that replaces another would silently lack.
-LOST = f"""
-SELECT what FROM pg_class c, LATERAL (VALUES
-    ('columns, indexes or checks of its own',
-     {SHAPE.format(of="c.oid")} <> {SHAPE.format(of="to_regclass(:staging)")}),
-    ('triggers', EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)),
-    ('foreign keys', EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid))),
-    ('policies', c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)),
-    ('grants', c.relacl <> acldefault('r', c.relowner)
-               OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attacl IS NOT NULL)),
-    ('rules', EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid)),
-    ('another owner', pg_get_userbyid(c.relowner) <> current_user),
-    ('partitions', c.relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))),
-    ('an identity column', EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attidentity <> '')),
-    ('a publication', EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid))
-  ) AS has (what, it_has) WHERE c.oid = to_regclass(:target) AND it_has"""
-OWN = """
-SELECT pg_get_userbyid(relowner) = current_user AS ours, obj_description(oid, 'pg_class') AS said
-  FROM pg_class WHERE oid = to_regclass(:staging)"""
-LEFT = f"""
-SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS staging, obj_description(c.oid, 'pg_class') AS said
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE starts_with(c.relname, '{PREFIX}') AND c.relkind = 'r' AND NOT c.relispartition
-   AND pg_get_userbyid(c.relowner) = current_user ORDER BY 1"""
+SQL = sql_files.read("lake/sql/staging.sql")
 
 
 class Target(NamedTuple):
@@ -95,7 +45,7 @@ def run(connection: Connection, sql: str) -> Any:
 
 def find(connection: Connection, said: str, ours: str) -> Target:
     """Find a table by its name; txsaga's own are refused."""
-    row = connection.execute(text(FIND), {"said": said}).one_or_none()
+    row = connection.execute(text(SQL["find"]), {"said": said}).one_or_none()
     if row is None or not row.is_table:
         raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
     if row.schema == ours:
@@ -149,7 +99,7 @@ def seal(connection: Connection, write: RowsWrite) -> int:
 
 def place(connection: Connection, write: RowsWrite) -> None:
     """Publish staged rows; raise `EffectConflict` if they don't fit, `InDoubt` if another login has to do it."""
-    own = connection.execute(text(OWN), {"staging": write.staging}).one_or_none()
+    own = connection.execute(text(SQL["own"]), {"staging": write.staging}).one_or_none()
     if own is None:
         raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
     if not own.ours:
@@ -173,7 +123,7 @@ def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
         others = [name for name, _ in _columns(connection, target) if name not in write.columns]
         for name in others:
             run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
-    for role in connection.execute(text(GRANTED), {"staging": write.staging}).scalars().all():
+    for role in connection.execute(text(SQL["granted"]), {"staging": write.staging}).scalars().all():
         run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: none reads it yet
 
 
@@ -200,7 +150,7 @@ def _try_replacing(connection: Connection, write: RowsWrite) -> None:
 
 def _insert(connection: Connection, write: RowsWrite) -> None:
     columns = ", ".join(map(quoted, write.columns))
-    guarded = run(connection, GUARDED.format(table=literal(write.target))).scalar_one()
+    guarded = run(connection, SQL["guarded"].format(table=literal(write.target))).scalar_one()
     try:
         run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
     except DBAPIError as error:
@@ -230,7 +180,7 @@ def _replace(connection: Connection, write: RowsWrite) -> None:
 
 def _lost(connection: Connection, write: RowsWrite) -> str:
     values = {"target": write.target, "staging": write.staging}
-    return ", ".join(connection.execute(text(LOST), values).scalars())
+    return ", ".join(connection.execute(text(SQL["lost"]), values).scalars())
 
 
 def _swap(connection: Connection, write: RowsWrite) -> None:
@@ -242,7 +192,7 @@ def _swap(connection: Connection, write: RowsWrite) -> None:
 
 
 def _columns(connection: Connection, target: Target) -> list[tuple[str, bool]]:
-    return [(row.attname, row.made) for row in connection.execute(text(COLUMNS), {"oid": target.oid})]
+    return [(row.attname, row.made) for row in connection.execute(text(SQL["columns"]), {"oid": target.oid})]
 
 
 def _require_columns(connection: Connection, target: Target, given: Sequence[str], *, whole: bool) -> None:
@@ -256,7 +206,7 @@ def _require_columns(connection: Connection, target: Target, given: Sequence[str
 
 def _require_right(connection: Connection, target: Target, write: RowsWrite) -> None:
     values = {"oid": target.oid, "columns": list(write.columns)}
-    if lacks := connection.execute(text(LACKS), values).scalars().all():
+    if lacks := connection.execute(text(SQL["lacks"]), values).scalars().all():
         told = f"no right to INSERT {', '.join(lacks)} into {target.name}"
         raise RightsMissing(f"{told}; grant the right or connect as another user")
 

@@ -22,9 +22,8 @@ from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
 from txsaga.messages.half import as_message
-from txsaga.messages.hot_statements import SEND_JOINED
 from txsaga.messages.message_buffer import Outbox
-from txsaga.store import founding
+from txsaga.store import founding, sql_files
 from txsaga.store.connection import translated, translating
 
 if TYPE_CHECKING:
@@ -34,13 +33,7 @@ if TYPE_CHECKING:
     from txsaga.core.kernel import Kernel
     from txsaga.core.message import Message, MessageOptions
 
-# The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
-DURABLE = (
-    ", CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
-    " THEN set_config('synchronous_commit', 'on', true) END"
-)
-CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
-OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
+SQL = sql_files.read("messages/sql/joined.sql")
 
 A_CONNECTION = "give a SQLAlchemy Connection or AsyncConnection, of a session session.connection()"
 RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
@@ -121,7 +114,9 @@ class JoinedSends:
         known = recognised.get(namespace)
         if known is None or known[0] != identity:
             self._recognise(namespace, identity)
-            owner = self._connection.scalar(text(OWNER), {"half": f'"{namespace}".half'}, execution_options=PLAIN)
+            owner = self._connection.scalar(
+                text(SQL["owner"]), {"half": f'"{namespace}".half'}, execution_options=PLAIN
+            )
             known = recognised[namespace] = identity, bool(owner)
         return known[1]
 
@@ -166,6 +161,6 @@ class _Statement(NamedTuple):
 
 @cache
 def _send(namespace: str, owner: bool, group: int) -> _Statement:
-    schema, sql = f'"{namespace}"', SEND_JOINED + DURABLE if owner else CALL
+    schema, sql = f'"{namespace}"', SQL["send_durably" if owner else "call"]
     one = sql.format(s=schema, pgroup=group, qid="%s", n=1, body="%b")
     return _Statement(one.encode(), text(sql.format(s=schema, pgroup=":pgroup", qid=":qid", n=":n", body=":body")))

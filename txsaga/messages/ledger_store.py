@@ -34,7 +34,6 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from txsaga.checkback.questions import kept
-from txsaga.checkback.sweep_statements import unlisting
 from txsaga.consume import claim_end_statements as claim_ends
 from txsaga.consume import cursors_store as intents
 from txsaga.consume.claim import Claim
@@ -54,44 +53,13 @@ from txsaga.flows.ports import BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
 
-# Halves of superseded attempts are not copied (R4).
-COPY = """
-WITH h AS (
-    INSERT INTO {s}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
-    SELECT :new, :group, h.qid, h.part, :owner, h.chunk, h.n, true, h.body
-      FROM {s}.half h LEFT JOIN {s}.part p ON p.txid = h.txid AND p.part = h.part
-     WHERE h.txid = :old AND (NOT h.keyed OR p.attempt = h.attempt)
-    RETURNING part),
- p AS (INSERT INTO {s}.part (txid, part, attempt) SELECT DISTINCT :new, part, :owner FROM h)
-SELECT count(*) FROM h"""
-
-TIE = """
-WITH o AS (
-    INSERT INTO {s}.effect (txid, seq, kind, payload)
-    VALUES (:old, 0, 'replayed', jsonb_build_object('as', CAST(:new AS int8))) ON CONFLICT DO NOTHING RETURNING txid),
- n AS (
-    INSERT INTO {s}.effect (txid, seq, kind, payload)
-    SELECT :new, 0, 'replay', jsonb_build_object('of', CAST(:old AS int8)) FROM o RETURNING txid)
-SELECT txid FROM o UNION ALL SELECT txid FROM n"""
-
-REPLAY_OF = "SELECT (payload ->> 'as')::int8 FROM {s}.effect WHERE txid = :txid AND seq = 0 AND kind = 'replayed'"
-
+SQL = sql_files.read("messages/sql/ledger.sql")
 
 tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
-
-
-UNLIST = unlisting("WHERE d.txid = :txid")
-CALL_UNLIST = "SELECT {s}.unlist(:txid)"
-# For logins that do not own the namespace: of their own transactions, those decided or still active.
-UNLISTED = unlisting(
-    """WHERE d.txid = $1
-   AND ({s}.everywhere() OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
-                      AND (t.state = 'active' OR EXISTS (SELECT FROM {s}.op o WHERE o.txid = $1))))"""
-)
 
 
 class Ledgers:
@@ -99,7 +67,7 @@ class Ledgers:
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
-        token, unlist = (TOKEN, UNLIST) if owner else (TOKEN_ASKED, CALL_UNLIST)
+        token, unlist = (TOKEN, SQL["unlist"]) if owner else (TOKEN_ASKED, SQL["call_unlist"])
         self._unlist, self._rounds = text(unlist.format(s=self._schema)), FlowRounds(self._schema, token, unlist)
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
@@ -256,7 +224,7 @@ class Ledger(TableLedger):
 
     def copy(self, txid: int, life: TxRecord) -> int:
         """Copy another transaction's counting halves (R4) to a record whose owner wins their parts; return how many."""
-        sql = text(COPY.format(s=self._schema))
+        sql = text(SQL["copy"].format(s=self._schema))
         values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
         with translating():
             return int(self._connection.execute(sql, values).scalar_one())
@@ -264,13 +232,13 @@ class Ledger(TableLedger):
     def tie(self, txid: int, replay: int) -> bool:
         """Link a transaction to its replay, permanently; False if it is already linked to another."""
         with translating():
-            rows = self._connection.execute(text(TIE.format(s=self._schema)), {"old": txid, "new": replay})
+            rows = self._connection.execute(text(SQL["tie"].format(s=self._schema)), {"old": txid, "new": replay})
             return len(rows.all()) == 2
 
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
         with translating():
-            sql = text(REPLAY_OF.format(s=self._schema))
+            sql = text(SQL["replay_of"].format(s=self._schema))
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 

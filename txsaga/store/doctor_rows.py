@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sqlalchemy import text
 
 from txsaga.consume import ticks
+from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 from txsaga.store.finding import Finding, error, ok
 from txsaga.store.store import Store
@@ -19,31 +20,12 @@ from txsaga.store.store import Store
 RECENT = 200_000
 """Messages, and transaction numbers, that are checked: a second for all of them."""
 
-# Row security hides rows of other groups from a producer: they are not missing.
-SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"
-
-# Readers see the message, so it was committed. Without a half row it never was a message, or its body is gone.
-UNDECIDED = f"""
-SELECT l.txid, l.qid, l.base, (SELECT keyed FROM {{s}}.half h WHERE h.txid = l.txid LIMIT 1), o.decision
-  FROM (SELECT qid, head, (SELECT count(*) FROM {{s}}.queue) AS queues FROM {{s}}.queue) q
- CROSS JOIN LATERAL (
-    SELECT txid, qid, base FROM {{s}}.log
-     WHERE log.qid = q.qid AND log.base < q.head AND log.base >= q.head - :recent / q.queues) l
-  LEFT JOIN {{s}}.op o ON o.txid = l.txid
- WHERE o.decision IS DISTINCT FROM 1 AND {SEES_ALL}
- ORDER BY l.txid, l.qid, l.base LIMIT 1000"""
-
-UNOWNED = f"""
-SELECT o.txid, o.decision, (SELECT pgroup FROM {{s}}.half h WHERE h.txid = o.txid LIMIT 1)
-  FROM {{s}}.op o WHERE o.keyed AND o.txid > (SELECT last_value - :recent FROM {{s}}.tx_seq)
-   AND {SEES_ALL}
-   AND NOT EXISTS (SELECT FROM {{s}}.tx t WHERE t.txid = o.txid)
- ORDER BY o.txid LIMIT 1000"""
+SQL = sql_files.read("store/sql/doctor.sql")
 
 
 def blocked(store: Store) -> Finding:
     """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
-    found, s = _rows(store, ticks.BLOCKED)
+    found, s = _rows(store, ticks.SQL["blocked"])
     if not found:
         return ok("log", "every queue ends where its log ends")
     told, remedy = ticks.blockage(found[0], s)
@@ -52,7 +34,7 @@ def blocked(store: Store) -> Finding:
 
 def undecided(store: Store) -> Finding:
     """Find messages that have offsets but were not committed."""
-    found, s = _rows(store, UNDECIDED)
+    found, s = _rows(store, SQL["dispatched"])
     if not found:
         return ok("decisions", "every message with an offset was committed")
     txid, qid, base, keyed, decision = found[0]
@@ -77,7 +59,7 @@ def _moved(s: str, txid: object, keyed: object) -> str:
 
 def unowned(store: Store) -> Finding:
     """Find decisions of keyed transactions whose row of tx is gone: their key is free again."""
-    found, s = _rows(store, UNOWNED)
+    found, s = _rows(store, SQL["unowned"])
     if not found:
         return ok("keys", "every decision under a key has its row of tx")
     txid, decision, group = found[0]

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from txsaga.core.clock import wall_clock
+from txsaga.store import sql_files
 from txsaga.store.connection import SESSION, translating
 from txsaga.store.finding import Finding, error, ok, warning
 from txsaga.store.migrate import OLDEST
@@ -23,19 +24,7 @@ LITTLE = 2**30
 SHORT = 10_000
 """Milliseconds: a shorter idle-in-transaction timeout cuts off ordinary work."""
 
-SETTINGS = "SELECT name, setting, source FROM pg_settings WHERE name = ANY (:names)"
-FOLDER_HERE = """
-SELECT setting FROM pg_settings
- WHERE name = 'data_directory' AND coalesce(inet_server_addr() << inet '127.0.0.0/8', true)"""
-HOLDERS = """
-SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usename, '?') || ')',
-       extract(epoch FROM clock_timestamp() - xact_start)::float8
-  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start < clock_timestamp() - :long * interval '1 second'
-   AND pid <> pg_backend_pid()
-UNION ALL
-SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8
-  FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - :long * interval '1 second'
- ORDER BY 2 DESC"""
+SQL = sql_files.read("store/sql/doctor.sql")
 
 
 def reached(connection: Connection) -> Finding:
@@ -147,7 +136,7 @@ def disk(connection: Connection) -> Finding:
 
 def old_transactions(connection: Connection) -> Finding:
     """Report transactions that hold back vacuum."""
-    held = connection.execute(text(HOLDERS), {"long": LONG}).all()
+    held = connection.execute(text(SQL["holders"]), {"long": LONG}).all()
     if not held:
         return ok("old transactions", "none holds back the clean-up")
     who, age = held[0]
@@ -185,7 +174,9 @@ BREAKING: dict[str, tuple[Callable[[str], bool], Callable[[str, str, str], Findi
 
 
 def _settings(connection: Connection, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    return {name: (value, source) for name, value, source in connection.execute(text(SETTINGS), {"names": [*names]})}
+    return {
+        name: (value, source) for name, value, source in connection.execute(text(SQL["settings"]), {"names": [*names]})
+    }
 
 
 def _reset(connection: Connection, name: str, source: str) -> str:
@@ -203,5 +194,5 @@ def _pid(connection: Connection) -> Any:
 
 
 def _data_folder(connection: Connection) -> Path | None:
-    folder = connection.execute(text(FOLDER_HERE)).scalar_one_or_none()
+    folder = connection.execute(text(SQL["folder_here"])).scalar_one_or_none()
     return Path(folder) if folder and Path(folder).is_dir() else None

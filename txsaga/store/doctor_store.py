@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 from txsaga.checkback.profile import PROFILES, Exhausted
 from txsaga.errors import LakeMissing
-from txsaga.store import granting, schema
+from txsaga.store import granting, schema, sql_files
 from txsaga.store.doctor_rows import ROWS
 from txsaga.store.finding import Finding, error, ok, warning
 from txsaga.store.functions import functions as written_for
@@ -29,23 +29,7 @@ UNTOLD = timedelta(minutes=2)
 OLD = timedelta(hours=1)
 """Age from which an undecided transaction is reported."""
 
-# A role created later under that name gets the group as well.
-NOBODYS = """
-SELECT name || ' of ' || role FROM {s}.producer_group
- WHERE role <> ALL (ARRAY(SELECT rolname::text FROM pg_roles)) ORDER BY name"""
-# No right is a grant on the table: all tables were granted at once.
-BLANKET = """
-SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') AS role
-  FROM pg_class c, aclexplode(c.relacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
- WHERE c.oid = to_regclass(:sign) AND x.grantee <> c.relowner ORDER BY role"""
-WHO = "SELECT quote_ident(session_user)"
-MISSING = """
-SELECT name, word FROM unnest(CAST(:names AS text[]), CAST(:words AS text[])) AS x (name, word)
- WHERE NOT coalesce(CASE word WHEN 'EXECUTE' THEN has_function_privilege(to_regprocedure(name), word)
-                              WHEN 'USAGE' THEN has_sequence_privilege(to_regclass(name), word)
-                              WHEN 'DELETE' THEN has_table_privilege(to_regclass(name), word)
-                              ELSE has_any_column_privilege(to_regclass(name), word) END, false)
- ORDER BY 1, 2"""
+SQL = sql_files.read("store/sql/doctor.sql")
 
 
 def rights(connection: Connection, namespace: str) -> Finding:
@@ -61,7 +45,7 @@ def rights(connection: Connection, namespace: str) -> Finding:
     functions = [function.name for function in written_for(s)]
     needs = [need for right in sorted(login.rights) for need in needed(right, s, functions)]
     values = {"names": [name for name, _ in needs], "words": [word for _, word in needs]}
-    missing = connection.execute(text(MISSING), values).all()
+    missing = connection.execute(text(SQL["missing"]), values).all()
     if missing:
         name, word = missing[0]
         told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
@@ -72,19 +56,19 @@ def rights(connection: Connection, namespace: str) -> Finding:
 def _odd(connection: Connection, namespace: str) -> Finding | None:
     """Report what the owner should know about the rights of other roles."""
     s = f'"{namespace}"'
-    if groups := connection.execute(text(NOBODYS.format(s=s))).scalars().all():
+    if groups := connection.execute(text(SQL["nobodys"].format(s=s))).scalars().all():
         told = f"producer groups of roles that are gone: {', '.join(groups)}"
         return warning(
             "rights", told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again"
         )
-    if roles := connection.execute(text(BLANKET), {"sign": f"{s}.{SIGN}"}).scalars().all():
+    if roles := connection.execute(text(SQL["blanket"]), {"sign": f"{s}.{SIGN}"}).scalars().all():
         told = f"{', '.join(roles)} was granted all tables at once, also what no right needs"
         return warning("rights", told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
     return None
 
 
 def _user(connection: Connection) -> str:
-    return str(connection.execute(text(WHO)).scalar_one())
+    return str(connection.execute(text(SQL["who"])).scalar_one())
 
 
 def room(connection: Connection, namespace: str) -> Finding:

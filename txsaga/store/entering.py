@@ -11,15 +11,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import ProgrammingError
 
 from txsaga.core.identity import StoreId
-from txsaga.store import founding, migrate
+from txsaga.store import founding, migrate, sql_files
 from txsaga.store.connection import is_lost
 from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
 
-ALL = """
-SELECT v.version_num, s.uuid, s.incarnation, s.births, pg_has_role(t.relowner, 'USAGE'), ARRAY(
-         SELECT r FROM unnest(%(rights)s::text[]) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
-  FROM {s}.alembic_version v, {s}.store s, pg_class t, ({server}) AS here (system, timeline, place)
- WHERE t.oid = to_regclass(%(sign)s) AND {home} AND current_setting('server_version_num')::int >= {oldest}"""
+SQL = sql_files.read("store/sql/founding.sql")
 
 
 def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
@@ -30,7 +26,7 @@ def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
 def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | None:
     s = f'"{namespace}"'
     server = founding.SERVER.format(namespace=namespace)
-    question = ALL.format(s=s, server=server, home=founding.HOME, oldest=migrate.OLDEST)
+    question = SQL["enter"].format(s=s, server=server, home=founding.HOME, oldest=migrate.OLDEST)
     try:
         rows = connection.exec_driver_sql(question, {"rights": [*Right], "sign": f"{s}.{SIGN}"}).all()
     except ProgrammingError as error:  # a table or a right is missing

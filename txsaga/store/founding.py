@@ -16,16 +16,13 @@ from sqlalchemy import Connection, func, insert, select, text, update
 from txsaga.consume import ticks
 from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, IdentityChanged, SchemaMissing
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import session_name
 from txsaga.store.partitions import extend
 
-SERVER = """
-SELECT (SELECT system_identifier FROM pg_control_system()),
-       CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
-       (SELECT d.oid || '/' || n.oid FROM pg_database d, pg_namespace n
-         WHERE d.datname = current_database() AND n.nspname = '{namespace}')"""
+SQL = sql_files.read("store/sql/founding.sql")
+
+SERVER = SQL["server"]
 
 KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswith("token_")]
 """Columns of `store` that all may read: token keys are the owner's."""
@@ -33,40 +30,6 @@ KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswit
 HOME = """s.system_identifier = here.system AND s.place = here.place
        AND s.timeline = coalesce(here.timeline, s.timeline)"""
 """A standby has no timeline to compare."""
-
-# The store of a connection, and whether it is in its own place.
-AT_HOME = """
-SELECT s.uuid, s.incarnation, {home}
-  FROM "{namespace}".store s, ({server}) AS here (system, timeline, place)"""
-
-# Sessions of the previous incarnation would continue under its id: their evidence would look like ours.
-END_OTHERS = """
-SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = '{name}' AND pid <> pg_backend_pid()"""
-
-NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
-
-# After a restore the stored xids mean nothing. All decisions count as seen, except those missing in the log.
-RESET_XIDS = "UPDATE {s}.op SET xid = '3'"
-MISSED = """
-WITH b AS (
-    SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
-           sum(h.n) OVER (PARTITION BY h.qid ORDER BY h.txid, h.part, h.attempt, h.chunk) - h.n AS rel,
-           sum(h.n) OVER (PARTITION BY h.qid) AS total
-      FROM {s}.op o JOIN {s}.half h ON h.txid = o.txid
-     WHERE o.decision = 1
-       AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
-       AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
-            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt))),
- q AS (
-    UPDATE {s}.queue SET head = head + t.total FROM (SELECT DISTINCT qid, total FROM b) t
-     WHERE t.qid = queue.qid RETURNING queue.qid, queue.head - t.total AS base)
-INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
-SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)"""
-UNBLOCK = "UPDATE {s}.queue SET reached = NULL WHERE reached IS NOT NULL"  # MISSED adds what these queues lack
-REBASE = """
-INSERT INTO {s}.tick (id, snap, last_txid)
-SELECT max(id) + 1, pg_current_snapshot(), max(last_txid) FROM {s}.tick"""
 
 
 def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
@@ -113,12 +76,12 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
     s = f'"{namespace}"'
     # A process that connects from here on waits, and finds the new incarnation.
     connection.execute(text(f"LOCK TABLE {s}.store IN ACCESS EXCLUSIVE MODE"))
-    connection.execute(text(END_OTHERS.format(name=session_name(namespace))))
+    connection.execute(text(SQL["end_others"].format(name=session_name(namespace))))
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
     row = connection.execute(select(schema.store).with_for_update()).one()
     system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
     incarnation = row.incarnation + 1
-    births = (*row.births, connection.execute(text(NEWEST.format(s=s))).scalar_one())
+    births = (*row.births, connection.execute(text(SQL["newest"].format(s=s))).scalar_one())
     connection.execute(
         update(schema.store).values(
             incarnation=incarnation,
@@ -129,17 +92,17 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
             **_pads(row.token_key, row.uuid, incarnation),
         )
     )
-    if blocked := connection.execute(text(ticks.BLOCKED.format(s=s))).first():
+    if blocked := connection.execute(text(ticks.SQL["blocked"].format(s=s))).first():
         told, remedy = ticks.blockage(blocked, s)
         raise ConfigError(f"{told}; as the owner: `{remedy}`, then adopt again")
-    for sql in (RESET_XIDS, MISSED, UNBLOCK, REBASE):
+    for sql in (SQL["reset_xids"], SQL["missed"], SQL["unblock"], SQL["rebase"]):
         connection.execute(text(sql.format(s=s)))
     return StoreId(row.uuid, incarnation, births)
 
 
 def at_home(namespace: str) -> str:
     """Return SQL that asks for a connection's store, and whether it is in its own place."""
-    return AT_HOME.format(home=HOME, namespace=namespace, server=SERVER.format(namespace=namespace))
+    return SQL["at_home"].format(home=HOME, namespace=namespace, server=SERVER.format(namespace=namespace))
 
 
 def _pads(key: bytes, uuid: UUID, incarnation: int) -> dict[str, bytes]:

@@ -24,60 +24,16 @@ from txsaga.core import chunk
 from txsaga.flows import branch_statements, step_statements
 from txsaga.messages import hot_statements as hot
 from txsaga.messages import ledger_store as ledger
-from txsaga.store import partitions
+from txsaga.store import partitions, sql_files
 from txsaga.store.arguments_of_sql import numbered
 
-
-def _number(at: str) -> str:
-    """Return SQL that reads an int4 of a chunk."""
-    rest = " + ".join(f"(get_byte($2, {at} + {n})::int8 << {8 * n})" for n in (1, 2, 3))
-    return f"get_byte($2, {at}) + {rest}"
-
-
-# A wrong message count would assign offsets without messages, and columns that do not fill the chunk would stop its
-# readers. The checksum and the texts are not checked here, but by the readers.
-IS_CHUNK = f"""
-DECLARE
-    n int8 := $1;
-    size int8 := octet_length($2);
-    at int8 := 24;
-    kind int4;
-BEGIN
-    IF n < 1 OR size < at THEN
-        RETURN false;
-    END IF;
-    IF get_byte($2, 0) <> {chunk.VERSION} OR get_byte($2, 1) <> {len(chunk.COLUMNS)} OR n <> {_number("4")}
-       OR get_byte($2, 16) = 0 THEN
-        RETURN false;
-    END IF;
-    FOR place IN 16..23 LOOP
-        kind := get_byte($2, place);
-        CONTINUE WHEN kind = 0;
-        IF kind = 2 THEN
-            at := at + (n + 63) / 64 * 8;
-        END IF;
-        IF kind > 2 OR at + 4 * n + 4 > size THEN
-            RETURN false;
-        END IF;
-        at := at + (n + 2) / 2 * 8 + ({_number("(at + 4 * n)::int4")} + 7) / 8 * 8;
-    END LOOP;
-    RETURN at = size;
-END"""
+SQL = sql_files.read("store/sql/function.sql")
 NO_CHUNK = "{s}.is_chunk({n}, {body}) IS NOT TRUE"
 MARK = "-- written by txsaga db migrate"
 CREATE = """
 CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $txsaga${source}$txsaga$"""
 DENY = "REVOKE ALL ON FUNCTION {name} FROM PUBLIC"
-
-SOURCES = """
-SELECT w.name, p.prosrc FROM unnest(CAST(:names AS text[])) AS w (name)
-  JOIN pg_proc p ON p.oid = to_regprocedure(w.name)"""
-UNWANTED = """
-SELECT oid::regprocedure::text FROM pg_proc
- WHERE pronamespace = to_regnamespace(:namespace) AND strpos(prosrc, :mark) > 0
-   AND oid <> ALL (ARRAY(SELECT coalesce(to_regprocedure(name)::oid, 0::oid)
-                           FROM unnest(CAST(:names AS text[])) AS w (name)))"""
 
 
 class Function(NamedTuple):
@@ -99,8 +55,8 @@ def write(connection: Connection, namespace: str) -> bool:
     wanted = functions(f'"{namespace}"')
     names = {"names": [function.name for function in wanted]}
     named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
-    unwanted = connection.execute(text(UNWANTED), named).scalars().all()
-    have = dict(map(tuple, connection.execute(text(SOURCES), names)))
+    unwanted = connection.execute(text(SQL["unwanted"]), named).scalars().all()
+    have = dict(map(tuple, connection.execute(text(SQL["sources"]), names)))
     changed = [function for function in wanted if have.get(function.name) != function.source]
     statements = [f"DROP FUNCTION {name}" for name in unwanted]
     statements += [statement for function in changed for statement in _creation(function)]
@@ -131,6 +87,7 @@ def _questions(s: str) -> Iterator[Function]:
         AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
     everywhere = f"{_has(s, 'engine')} OR {_has(s, 'operator')}"
     token = hot.written("{token}", s, "$1", "$2", token=hot.TOKEN_OF_ONE)
+    is_chunk = SQL["is_chunk"].format(version=chunk.VERSION, columns=len(chunk.COLUMNS))
     yield Function(f"{s}.everywhere()", "boolean", f"BEGIN RETURN {everywhere}; END", "STABLE")
     yield Function(
         f"{s}.mine(int4)",
@@ -144,7 +101,7 @@ def _questions(s: str) -> Iterator[Function]:
         f"BEGIN RETURN EXISTS (SELECT FROM {s}.tx WHERE txid = $1 AND {s}.mine(pgroup)); END",
         "STABLE",
     )
-    yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", IS_CHUNK, "IMMUTABLE")
+    yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", is_chunk, "IMMUTABLE")
     yield Function(
         f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
     )
@@ -195,7 +152,7 @@ def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str
 
 
 def _others(s: str) -> Iterator[Function]:
-    fetch = hot.written(hot.FETCH, s, "", "")
+    fetch = hot.written(hot.SQL["fetch"], s, "", "")
     yield Function(
         f"{s}.fetch({', '.join(hot.FETCHES)})",
         f"TABLE ({hot.FETCHED})",
@@ -204,14 +161,14 @@ def _others(s: str) -> Iterator[Function]:
     )
     # Bodies of an undecided transaction, for a login that has a question about it.
     asked = f"{s}.mine(h.pgroup) AND EXISTS (SELECT FROM {s}.question a WHERE a.txid = h.txid)"
-    contents = hot.written(hot.CONTENTS, s, "", "") % {"txid": "$1"}
+    contents = hot.written(hot.SQL["contents"], s, "", "") % {"txid": "$1"}
     yield Function(
         f"{s}.contents(int8)",
         "TABLE (topic varchar, body bytea)",
         f"BEGIN RETURN QUERY\n{contents.replace('WHERE h.txid = $1', f'WHERE h.txid = $1 AND {asked}')};\nEND",
         "STABLE",
     )
-    send = hot.SEND_JOINED.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
+    send = sql_files.read("messages/sql/joined.sql")["send"].format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
     yield Function(
         f"{s}.send(int4, int4, int4, bytea)",
         "TABLE (txid int8)",
@@ -222,7 +179,7 @@ def _others(s: str) -> Iterator[Function]:
 
 def _back_out(s: str) -> str:
     names = ("grp", "qid", "base", "size", "receipt", "to", "body")
-    sql = numbered(claim_ends.BACKED_OUT.format(s=s, mine=claim_ends.MINE), names)
+    sql = numbered(claim_ends.SQL["backed_out"].format(s=s), names)
     return f"""
 BEGIN
     IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
@@ -253,14 +210,14 @@ BEGIN
     {questions.answering(s, theirs)};
 END""",
     )
-    yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
+    yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.SQL['unlisted'].format(s=s)};\nEND")
 
 
 def _of_branches(s: str) -> Iterator[Function]:
     """Yield an owner's functions for its coordinated transactions."""
     sql = branch_statements
-    begin = hot.written(sql.BEGIN, s, "x.pgroup", "x.txid")
-    numbers = hot.written(sql.NUMBERS, s, "x.pgroup", "x.txid")
+    begin = hot.written(sql.SQL["begin"], s, "x.pgroup", "x.txid")
+    numbers = hot.written(sql.SQL["numbers"], s, "x.pgroup", "x.txid")
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
     own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
     yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
@@ -277,21 +234,21 @@ def _of_branches(s: str) -> Iterator[Function]:
         sql.RESOLVE_TYPES,
         sql.RESOLVE_ANSWERS,
         not_ours(_has(s, "engine")) + rows,
-        sql.RESOLVE.format(s=s),
+        sql.SQL["resolve"].format(s=s),
     )
     yield _called(s, "give_out", sql.NUMBERS_TYPES, sql.NUMBERS_ANSWERS, _guard(s, 1, None, many=False), numbers)
     own = _guard(s, 2, (9, 11, 12, None), many=True)
     own += _refusal(f"x <> 0 AND {unknown}", [7], "'there is no such resource'", many=True)
     own += _refusal(unknown, [15], "'there is no such resource'", many=True)
-    conclude = hot.written(sql.CONCLUDE, s, "r.pgroup", "r.txid")
+    conclude = hot.written(sql.SQL["conclude"], s, "r.pgroup", "r.txid")
     yield _called(s, "conclude", sql.CONCLUDE_TYPES, sql.CONCLUDE_ANSWERS, own, conclude)
     nobody = f"""
     IF NOT {s}.everywhere() THEN
         RAISE insufficient_privilege USING MESSAGE = session_user || ' may not decide for others';
     END IF;"""
-    yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.FENCE.format(s=s))
+    yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.SQL["fence"].format(s=s))
     theirs = not_ours(f"{s}.everywhere()")
-    yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.NOTE.format(s=s))
+    yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.SQL["note"].format(s=s))
     opened = hot.written(step_statements.OPEN, s, "x.pgroup", "x.txid")
     types, answers = step_statements.OPEN_TYPES, step_statements.OPEN_ANSWERS
     yield _called(s, "open_sagas", types, answers, _guard(s, 1, None, many=True), opened)

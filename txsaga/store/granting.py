@@ -14,34 +14,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 from txsaga.errors import ConfigError
-from txsaga.store import functions, schema
+from txsaga.store import functions, schema, sql_files
 from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
 from txsaga.store.rights import privileges
 
-HERE = """
-SELECT pg_has_role(relowner, 'USAGE'), ARRAY(
-         SELECT r FROM unnest(CAST(:rights AS text[])) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
-  FROM pg_class t WHERE oid = to_regclass(:sign)"""
+SQL = sql_files.read("store/sql/right.sql")
 
-# The roles that hold a right directly, and the members of such a role.
-HOLDERS = """
-WITH RECURSIVE held AS (
-    SELECT a.attname::text AS right, r.oid, r.rolname::text AS role, NULL::text COLLATE "C" AS through
-      FROM pg_attribute a, aclexplode(a.attacl) x JOIN pg_roles r ON r.oid = x.grantee
-     WHERE a.attrelid = to_regclass(:sign) AND x.privilege_type = 'REFERENCES'
-    UNION
-    SELECT h.right, r.oid, r.rolname::text, h.role FROM held h
-      JOIN pg_auth_members m ON m.roleid = h.oid JOIN pg_roles r ON r.oid = m.member)
-SELECT role, "right", through FROM held ORDER BY role, "right", through"""
-GROUPS = "SELECT role, name FROM {s}.producer_group WHERE role IS NOT NULL ORDER BY name"
-NAMED = "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = :role"
-MAKES_ROLES = "SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user"
-# May this user add members to an existing role?
-LETS_IN = """
-SELECT r.rolsuper OR pg_has_role(c.oid, 'MEMBER WITH ADMIN OPTION')
-       OR r.rolcreaterole AND current_setting('server_version_num')::int < 160000
-  FROM pg_roles r, pg_roles c WHERE r.rolname = current_user AND c.rolname = :role"""
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 TAKE_ALL = (
     "REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM {role}",
     "REVOKE ALL ON ALL SEQUENCES IN SCHEMA {s} FROM {role}",
@@ -62,22 +40,22 @@ class Holder(NamedTuple):
 def login(connection: Connection, namespace: str) -> Login:
     """Return the rights of a connection's login; the owner has every right."""
     named = {"sign": f'"{namespace}".{SIGN}', "rights": [*Right]}
-    owner, rights = connection.execute(text(HERE), named).one()
+    owner, rights = connection.execute(text(SQL["here"]), named).one()
     return Login(owner, EVERY_RIGHT if owner else frozenset(map(Right, rights)))
 
 
 def holders(connection: Connection, namespace: str) -> Sequence[Holder]:
     """Return which role has which right, and which producer groups are its own."""
     owned: dict[str, list[str]] = {}
-    for role, group in connection.execute(text(GROUPS.format(s=f'"{namespace}"'))):
+    for role, group in connection.execute(text(SQL["groups"].format(s=f'"{namespace}"'))):
         owned.setdefault(role, []).append(group)
-    rows = connection.execute(text(HOLDERS), {"sign": f'"{namespace}".{SIGN}'})
+    rows = connection.execute(text(SQL["holders"]), {"sign": f'"{namespace}".{SIGN}'})
     return [Holder(role, Right(right), through, tuple(owned.get(role, ()))) for role, right, through in rows]
 
 
 def one_by_one(connection: Connection, namespace: str) -> None:
     """Wait for migrations and changes of rights in the namespace; exclude them until this transaction ends."""
-    connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
+    connection.execute(text(SQL["lock"]), {"name": f"txsaga migrate {namespace}"})
 
 
 def grant(connection: Connection, namespace: str, right: Right, role: str, groups: Sequence[str]) -> list[str]:
@@ -87,7 +65,7 @@ def grant(connection: Connection, namespace: str, right: Right, role: str, group
     common = f"{namespace}_{right}"
     has = {holder.role for holder in holders(connection, namespace) if holder.right is right}
     statements = [] if common in has else _new_group(connection, common)
-    if statements or (common in has and connection.execute(text(LETS_IN), {"role": common}).scalar()):
+    if statements or (common in has and connection.execute(text(SQL["lets_in"]), {"role": common}).scalar()):
         statements += [*_granted(right, s, f'"{common}"'), f'GRANT "{common}" TO {named}']
     else:
         statements = list(_granted(right, s, named))
@@ -143,9 +121,9 @@ def _granted(right: Right, s: str, named: str) -> Iterator[str]:
 
 
 def _new_group(connection: Connection, name: str) -> list[str]:
-    if not connection.execute(text(MAKES_ROLES)).scalar_one():
+    if not connection.execute(text(SQL["makes_roles"])).scalar_one():
         return []
-    taken = connection.execute(text(NAMED), {"role": name}).scalar_one_or_none()
+    taken = connection.execute(text(SQL["named"]), {"role": name}).scalar_one_or_none()
     return [] if taken is not None else [f'CREATE ROLE "{name}" NOLOGIN']
 
 
@@ -158,7 +136,7 @@ def _own(connection: Connection, s: str, group: str, role: str) -> str:
 
 
 def _named(connection: Connection, role: str) -> str:
-    named: str | None = connection.execute(text(NAMED), {"role": role}).scalar_one_or_none()
+    named: str | None = connection.execute(text(SQL["named"]), {"role": role}).scalar_one_or_none()
     if named is None:
         quoted = connection.execute(text("SELECT quote_ident(:role)"), {"role": role}).scalar_one()
         raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {quoted} LOGIN")

@@ -19,11 +19,6 @@ from txsaga.store.connection import transaction
 
 OLDEST = 150_000
 MIGRATIONS = Path(__file__).parent / "migrations"
-# A superuser who migrates another role's namespace must not own anything in it afterwards.
-OWNER = """
-SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
- WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user
-   AND pg_has_role(relowner, 'MEMBER')"""
 
 
 def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
@@ -35,7 +30,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
         granting.one_by_one(connection, namespace)
         connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
-        if owner := connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar():
+        if owner := connection.execute(text(granting.SQL["owner"]), {"half": f'"{namespace}".half'}).scalar():
             connection.execute(text(f"SET LOCAL ROLE {owner}"))
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
         before = _refuse_newer(connection, namespace)

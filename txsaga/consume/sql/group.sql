@@ -1,0 +1,52 @@
+-- name: seen
+UPDATE txsaga.consumer_group SET seen = clock_timestamp()
+ WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute';
+
+-- name: over
+SELECT name FROM txsaga.consumer_group WHERE seen < clock_timestamp() - expires
+ ORDER BY name FOR UPDATE SKIP LOCKED;
+
+-- name: still
+-- Cursors are locked as decisions lock them, before the check: an intent that is written meanwhile is seen.
+SELECT FROM txsaga.cursor WHERE grp = :name ORDER BY qid FOR UPDATE;
+
+-- name: in_use
+SELECT (EXISTS (SELECT FROM txsaga.intent WHERE grp = g.name)
+    OR EXISTS (SELECT FROM txsaga.claim WHERE grp = g.name
+                  AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
+    OR EXISTS (SELECT FROM txsaga.lease
+                WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()))
+  FROM txsaga.consumer_group g WHERE name = :name;
+
+-- name: seen_at_work
+-- A member that works on one message for long is alive: its group's idle time begins when it is done.
+UPDATE txsaga.consumer_group g SET seen = clock_timestamp()
+ WHERE expires IS NOT NULL AND seen < clock_timestamp() - interval '1 minute'
+   AND (EXISTS (SELECT FROM txsaga.intent WHERE grp = g.name)
+    OR EXISTS (SELECT FROM txsaga.claim WHERE grp = g.name
+                  AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
+    OR EXISTS (SELECT FROM txsaga.lease
+                WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()));
+
+-- name: wanted
+-- In its own statement: a group that expires at this moment is gone for the next one, or stays with its letters.
+SELECT name FROM txsaga.consumer_group WHERE name IN (SELECT grp FROM txsaga.dead_letter WHERE id = ANY (:ids))
+ ORDER BY name FOR UPDATE;
+
+-- name: replay
+-- A replayed letter is delivered as its message was, with its history; its attempts count from zero again.
+WITH l AS MATERIALIZED (SELECT * FROM txsaga.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
+ copies AS (
+    INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
+    SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
+    ON CONFLICT DO NOTHING RETURNING grp, qid, base)
+DELETE FROM txsaga.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base);
+
+-- name: forget_cursors
+DELETE FROM txsaga.cursor WHERE grp = :name;
+
+-- name: forget_leases
+DELETE FROM txsaga.lease WHERE starts_with(kind, 'member:' || :name || '/');
+
+-- name: forget_group
+DELETE FROM txsaga.consumer_group WHERE name = :name;

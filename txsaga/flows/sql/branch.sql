@@ -1,0 +1,194 @@
+-- name: begin
+WITH x AS MATERIALIZED (
+    SELECT nextval('txsaga.tx_seq') AS txid, r.*
+      FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, run, ord) CROSS JOIN txsaga.store WHERE NOT store.rejecting),
+ t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, run)
+    SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x),
+ b AS (INSERT INTO txsaga.branch (txid, number, attempt, resource, state)
+    SELECT x.txid, n.number, 1, n.resource, 'active'
+      FROM x JOIN unnest($3, $4, $5) AS n(ord, number, resource) ON n.ord = x.ord)
+SELECT x.ord, x.txid, {token} FROM x;
+
+-- name: lock
+-- A statement of its own: only the next statement sees what was bound under the lock before.
+SELECT txid FROM txsaga.tx WHERE txid = ANY ($1) ORDER BY txid FOR UPDATE;
+
+-- name: resolve
+-- Each row that the upsert changes is looked up (`k`): a plan from a store's early days may join by reading the whole
+-- table. A row deleted meanwhile would come back: only branches that are over are deleted, and those are not changed.
+-- A branch that the decision names as committed is over: only a read-only one is.
+WITH r AS MATERIALIZED (
+    SELECT DISTINCT ON (r.txid) r.*, k.pgroup, k.epoch
+      FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)
+     CROSS JOIN LATERAL (SELECT pgroup, epoch FROM txsaga.tx k WHERE k.txid = r.txid AND k.owner = r.owner OFFSET 0) k),
+ u AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, owner, evidence, state)
+    SELECT txid, pgroup, epoch, owner, nullif(evidence, 0),
+           CASE decision WHEN 1 THEN 'committed' WHEN 2 THEN 'rolled_back' ELSE 'ended' END
+      FROM r
+        ON CONFLICT (txid) DO UPDATE
+       SET touched = clock_timestamp(), evidence = coalesce(excluded.evidence, tx.evidence), state = excluded.state
+     WHERE tx.owner = excluded.owner
+       AND (tx.state = 'active' OR (tx.state = 'ended' AND excluded.state <> 'ended'))
+       AND (excluded.state = 'ended' OR coalesce(
+            (SELECT b.txid FROM txsaga.ballot b WHERE b.txid = excluded.txid LIMIT 1),
+            (SELECT e.txid FROM txsaga.effect e WHERE e.txid = excluded.txid LIMIT 1),
+            (SELECT i.txid FROM txsaga.intent i WHERE i.txid = excluded.txid LIMIT 1),
+            (SELECT c.txid FROM txsaga.claim c WHERE c.txid = excluded.txid LIMIT 1)) IS NULL)
+    RETURNING tx.txid, tx.pgroup, tx.owner),
+ m AS (SELECT u.*, r.decision, r.who, r.why FROM u JOIN r USING (txid)),
+ h AS (INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+    SELECT m.txid, m.pgroup, h.qid, 1, m.owner, h.chunk, h.n, true, h.body
+      FROM unnest($7, $8, $9, $10, $11) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
+ p AS (INSERT INTO txsaga.part (txid, part, attempt)
+    SELECT m.txid, 1, m.owner FROM m
+     WHERE m.txid = ANY ($7) OR EXISTS (SELECT FROM txsaga.part o WHERE o.txid = m.txid AND o.part = 1)
+        ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt),
+ v AS (INSERT INTO txsaga.branch (txid, number, attempt, resource, state, why)
+    SELECT n.txid, n.number, n.attempt, k.resource, n.state,
+           CASE n.state WHEN 'committed' THEN 'nothing was done in it' END
+      FROM (SELECT DISTINCT ON (txid, number, attempt) *
+              FROM unnest($12, $13, $14, $15) AS n(txid, number, attempt, state)) n JOIN m USING (txid)
+     CROSS JOIN LATERAL (SELECT resource FROM txsaga.branch k
+       WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt
+         AND k.state IN ('active', 'ended', 'prepared') OFFSET 0) k
+        ON CONFLICT (txid, number, attempt) DO UPDATE
+       SET state = excluded.state, why = excluded.why, at = clock_timestamp()
+     WHERE branch.state IN ('active', 'ended', 'prepared')),
+ o AS (INSERT INTO txsaga.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision <> 0),
+ e AS (INSERT INTO txsaga.event (txid, what, who, why)
+    SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision <> 0),
+ gone AS (DELETE FROM txsaga.doubt WHERE txid IN (SELECT txid FROM m) RETURNING txid, remarks),
+ k AS (INSERT INTO txsaga.event (txid, at, what, who, why)
+    SELECT gone.txid, CAST(r ->> 'at' AS timestamptz), 'CHECK ' || (r ->> 'answer'), r ->> 'who', r ->> 'why'
+      FROM gone, jsonb_array_elements(gone.remarks) AS r)
+SELECT txid FROM m;
+
+-- name: conclude
+-- For a transaction without a row: the first to write one wins, an owner or a fence. The token shows that the number
+-- was assigned to this group for that: it signs a value that is no group's number, so it can't be requested, and
+-- neither a future number nor another's half message can be decided by it. A number kept for hours may lie in a dropped
+-- partition and would never be decided; partitions ahead are created in time.
+WITH r AS MATERIALIZED (
+    SELECT r.* FROM unnest($1, $2, $3, $4, $5, $6, $7) AS r(txid, pgroup, given, decision, who, why, evidence)
+     WHERE r.given = {given} AND (to_regclass('txsaga.op_' || r.txid / {span}) IS NOT NULL
+       OR r.txid / {span} >= (SELECT last_value / {span} FROM txsaga.tx_seq))),
+ t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, evidence)
+    SELECT txid, pgroup, 1, CASE decision WHEN 1 THEN 'committed' WHEN 2 THEN 'rolled_back'
+           WHEN 3 THEN 'active' ELSE 'ended' END, nullif(evidence, 0)
+      FROM r ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+ m AS (SELECT r.* FROM r JOIN t ON t.txid = r.txid),
+ h AS (INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+    SELECT m.txid, m.pgroup, h.qid, 1, 1, h.chunk, h.n, true, h.body
+      FROM unnest($8, $9, $10, $11, $12) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
+ p AS (INSERT INTO txsaga.part (txid, part, attempt) SELECT txid, 1, 1 FROM m WHERE txid = ANY ($8)),
+ b AS (INSERT INTO txsaga.branch (txid, number, attempt, resource, state, why)
+    SELECT m.txid, n.number, 1, n.resource, n.state, CASE n.state WHEN 'committed' THEN 'nothing was done in it' END
+      FROM unnest($13, $14, $15, $16) AS n(txid, number, resource, state) JOIN m ON m.txid = n.txid),
+ o AS (INSERT INTO txsaga.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision IN (1, 2)),
+ e AS (INSERT INTO txsaga.event (txid, what, who, why)
+    SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
+SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid;
+
+-- name: numbers
+WITH x AS MATERIALIZED (
+    SELECT nextval('txsaga.tx_seq') AS txid, $1 AS pgroup
+      FROM generate_series(1, $2) CROSS JOIN txsaga.store WHERE NOT store.rejecting)
+SELECT x.txid, {token}, {given} FROM x;
+
+-- name: wait_shortly
+-- Runs before a fence, which must not wait for an owner's decision in progress: others' calls would wait, too.
+SELECT set_config('lock_timeout', '100ms', true);
+
+-- name: fence
+-- A fence belongs to no group, because only its number is known. Below the lowest partition no decision can be written.
+WITH l AS MATERIALIZED (
+    SELECT min((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)]'))[1]::int8) AS txid
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'txsaga.op'::regclass),
+ f AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS f(txid, who, why)),
+ t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state) SELECT DISTINCT txid, 0, 1, 'rolled_back'
+      FROM f WHERE f.txid >= (SELECT l.txid FROM l) ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+ o AS (INSERT INTO txsaga.op (txid, decision, keyed, from_check) SELECT txid, 2, true, true FROM t),
+ e AS (INSERT INTO txsaga.event (txid, what, who, why)
+    SELECT DISTINCT ON (f.txid) f.txid, 'ROLLBACK', f.who, f.why FROM f JOIN t ON t.txid = f.txid)
+SELECT txid FROM t UNION ALL SELECT f.txid FROM f JOIN l ON f.txid < l.txid;
+
+-- name: standing
+-- Why an owner's request changed nothing: the final decision, or the transaction's current owner.
+SELECT tx.txid, o.decision, tx.owner, tx.state, tx.pgroup FROM txsaga.tx LEFT JOIN txsaga.op o ON o.txid = tx.txid
+ WHERE tx.txid = ANY ($1);
+
+-- name: note
+-- Rows are looked up as in `resolve`. What a note does not change must not be locked: its holder may delete it.
+INSERT INTO txsaga.branch AS b (txid, number, attempt, resource, state, why)
+SELECT DISTINCT ON (n.txid, n.number, n.attempt)
+       n.txid, n.number, n.attempt, k.resource, n.state, nullif(n.why, '')
+  FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS n(txid, number, attempt, state, why, ord)
+ CROSS JOIN LATERAL (SELECT resource FROM txsaga.branch k
+       WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt
+         AND CASE n.state WHEN 'committed' THEN k.state = 'prepared' OR (k.aux AND k.state = 'active')
+             WHEN 'forgotten' THEN k.state LIKE 'heuristic%' ELSE k.state IN ('active', 'ended', 'prepared') END
+         AND (k.aux OR k.decision IS NOT NULL
+              OR (SELECT o.txid FROM txsaga.op o WHERE o.txid = n.txid) IS NOT NULL) OFFSET 0) k
+ ORDER BY n.txid, n.number, n.attempt, n.ord
+    ON CONFLICT (txid, number, attempt) DO UPDATE SET state = excluded.state, why = excluded.why, at = clock_timestamp()
+ WHERE CASE excluded.state WHEN 'committed' THEN b.state = 'prepared' OR (b.aux AND b.state = 'active')
+       WHEN 'forgotten' THEN b.state LIKE 'heuristic%' ELSE b.state IN ('active', 'ended', 'prepared') END
+   AND (b.aux OR b.decision IS NOT NULL
+        OR (SELECT o.txid FROM txsaga.op o WHERE o.txid = excluded.txid) IS NOT NULL)
+RETURNING b.txid, b.number, b.attempt;
+
+-- name: of
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
+  FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource WHERE b.txid = :txid ORDER BY b.number, b.attempt;
+
+-- name: written
+SELECT t.txid, t.owner, o.decision FROM unnest(CAST(:txids AS int8[])) AS n(txid) JOIN txsaga.tx t ON t.txid = n.txid
+  LEFT JOIN txsaga.op o ON o.txid = t.txid;
+
+-- name: written_branches
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
+  FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource
+ WHERE b.txid = ANY (CAST(:txids AS int8[])) ORDER BY b.txid, b.number, b.attempt;
+
+-- name: over
+SELECT b.txid, b.number, b.attempt FROM txsaga.branch b
+  JOIN unnest(CAST(:txids AS int8[]), CAST(:numbers AS int4[]), CAST(:attempts AS int4[])) AS p(txid, number, attempt)
+    ON b.txid = p.txid AND b.number = p.number AND b.attempt = p.attempt
+ WHERE b.state IN ('committed', 'forgotten', 'rolled_back');
+
+-- name: listed
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
+  FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource
+ WHERE b.state = ANY (:states) AND (CAST(:resource AS text) IS NULL OR r.name = :resource)
+   AND (b.txid, b.number, b.attempt) > (:txid, :number, :attempt)
+ ORDER BY b.txid, b.number, b.attempt LIMIT :limit;
+
+-- name: unfinished
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux,
+       coalesce(b.decision, o.decision)
+  FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource LEFT JOIN txsaga.op o ON o.txid = b.txid
+ WHERE b.state NOT IN ('committed', 'rolled_back', 'forgotten') AND b.state IN ('active', 'ended', 'prepared')
+   AND (b.txid, b.number, b.attempt) > (:txid, :number, :attempt) AND coalesce(b.decision, o.decision) IS NOT NULL
+   AND b.at <= clock_timestamp() - CAST(:older AS interval)
+ ORDER BY b.txid, b.number, b.attempt LIMIT :limit;
+
+-- name: backlog
+SELECT r.name,
+       count(*) FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision, o.decision) IS NULL),
+       count(*) FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision,
+           o.decision) IS NOT NULL),
+       max(clock_timestamp() - b.at)
+           FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision, o.decision) IS NOT NULL),
+       count(*) FILTER (WHERE b.state NOT IN ('active', 'ended', 'prepared'))
+  FROM txsaga.resource r LEFT JOIN txsaga.branch b ON b.resource = r.id
+        AND b.state NOT IN ('committed', 'rolled_back', 'forgotten')
+  LEFT JOIN txsaga.op o ON o.txid = b.txid
+ WHERE r.enlisted GROUP BY r.name ORDER BY r.name;
+
+-- name: guests
+SELECT txid, key, coordinator, state FROM txsaga.tx
+ WHERE coordinator IS NOT NULL AND coordinator = coalesce(CAST(:coordinator AS uuid), coordinator) AND txid > :after
+   AND state IN ('prepared', 'committed', 'rolled_back')
+ ORDER BY txid LIMIT :limit;

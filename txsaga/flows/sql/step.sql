@@ -1,0 +1,180 @@
+-- name: open
+-- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
+-- A number kept for hours may lie in a dropped partition and would never be decided; partitions ahead are created in
+-- time.
+-- One that has its number shows that it was assigned, as `conclude` asks; it may be repeated: existing rows stay.
+-- It gets a saga row unless its decision is in this commit.
+WITH x AS MATERIALIZED (
+    SELECT x.* FROM (
+        SELECT CASE WHEN r.given > 0 THEN r.given ELSE nextval('txsaga.tx_seq') END AS txid, r.*
+          FROM unnest($1, $2, $3, $13, $14, $15) WITH ORDINALITY AS r(pgroup, run, ticket, given, mine, kept, ord)
+         CROSS JOIN txsaga.store WHERE r.given > 0 OR NOT store.rejecting OFFSET 0) x
+     WHERE x.given = 0 OR (x.mine = {given} AND (to_regclass('txsaga.op_' || x.given / {span}) IS NOT NULL
+       OR x.given / {span} >= (SELECT last_value / {span} FROM txsaga.tx_seq)))),
+ t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, run)
+    SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+ g AS (INSERT INTO txsaga.saga (txid, ticket, until)
+    SELECT x.txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
+      FROM x JOIN t ON t.txid = x.txid WHERE x.kept),
+ n AS (INSERT INTO txsaga.step
+           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
+    SELECT x.txid, r.number, r.name, 1, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
+           CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
+      FROM x JOIN t ON t.txid = x.txid
+      JOIN unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
+           AS r(ord, number, name, kind, resource, input, compensation, action, expires) ON r.ord = x.ord)
+SELECT x.ord, x.txid, {token}, t.txid IS NOT NULL FROM x LEFT JOIN t ON t.txid = x.txid;
+
+-- name: opened
+-- Finds a begin whose answer was lost, so that it is never done twice.
+SELECT r.ord, g.txid, {token}, true FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
+  JOIN txsaga.saga g ON g.ticket = r.ticket JOIN txsaga.tx ON tx.txid = g.txid AND tx.pgroup = r.pgroup;
+
+-- name: record
+-- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
+WITH r AS MATERIALIZED (
+    SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+           AS r(txid, owner, number, name, kind, resource, input, compensation, action, expires)),
+ t AS MATERIALIZED (
+    SELECT k.txid, k.owner FROM (SELECT DISTINCT txid, owner FROM r ORDER BY txid) o
+     CROSS JOIN LATERAL (SELECT txid, owner FROM txsaga.tx WHERE tx.txid = o.txid AND tx.owner = o.owner
+                            AND tx.state = 'active' OFFSET 0 FOR SHARE) k),
+ g AS (INSERT INTO txsaga.saga (txid, ticket, until)
+    SELECT txid, 0, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
+        FROM t ON CONFLICT DO NOTHING),
+ n AS (INSERT INTO txsaga.step
+           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
+    SELECT r.txid, r.number, r.name, t.owner, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
+           CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
+      FROM r JOIN t USING (txid, owner) ON CONFLICT DO NOTHING)
+SELECT txid FROM t;
+
+-- name: mark
+-- The states that an event leaves are passed in, from the one table of the lifecycle.
+UPDATE txsaga.step SET state = coalesce(nullif(m.target, ''), step.state),
+       "left" = coalesce(nullif(m.remains, ''), step."left"),
+       output = coalesce(nullif(m.output, '')::jsonb, step.output),
+       error = coalesce(nullif(m.error, ''), step.error),
+       attempts = CASE WHEN m.tries < 0 THEN 0 ELSE step.attempts + m.tries END, at = clock_timestamp()
+  FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    AS m(txid, owner, number, target, sources, remains, output, error, tries)
+  JOIN txsaga.tx t ON t.txid = m.txid AND t.owner = m.owner
+ WHERE step.txid = m.txid AND step.number = m.number AND step.state = ANY (string_to_array(m.sources, ','))
+RETURNING step.txid, step.number, m.owner;
+
+-- name: settle
+-- Runs after the owner's decision, in its commit; the current owner sees to the steps, no matter who decided.
+WITH d AS MATERIALIZED (
+    SELECT w.txid, w.driver, tx.state, tx.owner FROM unnest($1, $2, $3) AS w(txid, owner, driver)
+      JOIN txsaga.tx ON tx.txid = w.txid AND tx.owner = w.owner
+     WHERE tx.state IN ('committed', 'rolled_back')),
+ f AS (INSERT INTO txsaga.step
+           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
+    SELECT r.txid, r.number, r.name, d.owner, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
+           CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
+      FROM unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
+           AS r(txid, number, name, kind, resource, input, compensation, action, expires) JOIN d USING (txid)
+     WHERE d.state = 'committed' ON CONFLICT (txid, number) DO UPDATE SET at = clock_timestamp() RETURNING txid),
+ c AS (UPDATE txsaga.step SET state = 'compensating', at = clock_timestamp() FROM d
+        WHERE step.txid = d.txid AND d.state = 'rolled_back' AND step.state IN ('done', 'failed', 'started')
+          AND step.action IS NULL
+    RETURNING step.txid),
+ l AS MATERIALIZED (SELECT txid FROM f UNION SELECT txid FROM c),
+ g AS (DELETE FROM txsaga.saga USING d WHERE saga.txid = d.txid AND d.state = 'committed'
+          AND NOT EXISTS (SELECT FROM l WHERE l.txid = d.txid)),
+ u AS (INSERT INTO txsaga.saga (txid, ticket, until, driver)
+    SELECT d.txid, 0, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second', d.driver
+      FROM d JOIN l USING (txid)
+        ON CONFLICT (txid) DO UPDATE SET until = excluded.until, driver = excluded.driver)
+SELECT txid FROM d;
+
+-- name: rest
+-- The owner is read under its lock: a driver that was superseded meanwhile releases nothing.
+WITH r AS MATERIALIZED (
+    SELECT r.* FROM (SELECT * FROM unnest($1, $2, $3, $4, $5) AS r(txid, owner, by, why, stalled) ORDER BY txid) r
+     CROSS JOIN LATERAL (SELECT FROM txsaga.tx WHERE tx.txid = r.txid AND tx.owner = r.owner OFFSET 0 FOR SHARE) t)
+UPDATE txsaga.saga SET until = clock_timestamp() + r.by * interval '1 second', driver = NULL, why = nullif(r.why, ''),
+       stalled = r.stalled
+  FROM r WHERE saga.txid = r.txid RETURNING saga.txid, r.owner;
+
+-- name: close
+DELETE FROM txsaga.saga USING unnest($1, $2) AS c(txid, owner) JOIN txsaga.tx t ON t.txid = c.txid AND t.owner = c.owner
+ WHERE saga.txid = c.txid AND NOT EXISTS (
+       SELECT FROM txsaga.step n WHERE n.txid = t.txid AND CASE t.state
+             WHEN 'rolled_back' THEN n.action IS NULL AND n.state NOT IN ('compensated', 'skipped')
+             WHEN 'committed' THEN n.action IS NOT NULL AND n.state = 'started' ELSE true END)
+RETURNING saga.txid, c.owner;
+
+-- name: of
+SELECT txid, number, name, attempt, state, kind, resource, input::text, compensation::text, action::text,
+       output::text, "left", coalesce(error, ''), attempts, due, at
+  FROM txsaga.step WHERE txid = :txid ORDER BY number;
+
+-- name: of_all
+SELECT txid, number, name, attempt, state, kind, resource, input::text, compensation::text, action::text,
+       output::text, "left", coalesce(error, ''), attempts, due, at
+  FROM txsaga.step WHERE txid = ANY (:txids) ORDER BY txid, number;
+
+-- name: claim
+-- The clock is read once; locked rows are in work right now. Of a committed flow nothing is left to do: its owner may
+-- still be finishing its branches, and must not find itself superseded.
+WITH lost AS MATERIALIZED (
+    SELECT g.txid FROM txsaga.saga g JOIN txsaga.tx ON tx.txid = g.txid
+     WHERE NOT g.stalled AND (CAST(:txid AS int8) IS NULL OR g.txid = :txid)
+       AND CASE WHEN tx.state = 'active' THEN
+               (tx.run IS NULL AND tx.lease IS NULL AND g.until <= (SELECT clock_timestamp()))
+               OR EXISTS (SELECT FROM txsaga.step n WHERE n.txid = tx.txid AND n.due <= (SELECT clock_timestamp()))
+           ELSE tx.state IN ('committed', 'rolled_back') AND g.until <= (SELECT clock_timestamp()) END
+     ORDER BY g.txid LIMIT :limit FOR UPDATE OF g, tx SKIP LOCKED),
+ m AS (UPDATE txsaga.tx SET touched = clock_timestamp(),
+              owner = owner + (tx.lease IS NULL OR tx.state <> 'committed')::int
+         FROM lost WHERE tx.txid = lost.txid
+    RETURNING tx.txid, tx.pgroup, tx.owner, tx.state, tx.key),
+ g AS (UPDATE txsaga.saga SET until = clock_timestamp() + :lease * (2 + random()) / 3 * interval '1 second',
+              driver = :driver
+         FROM lost WHERE saga.txid = lost.txid),
+ c AS (UPDATE txsaga.step SET state = 'compensating', at = clock_timestamp() FROM m
+        WHERE step.txid = m.txid AND m.state = 'rolled_back' AND step.state IN ('done', 'failed', 'started')
+          AND step.action IS NULL)
+SELECT txid, pgroup, owner, CASE state WHEN 'committed' THEN 1
+       WHEN 'rolled_back' THEN 2 END, key FROM m ORDER BY txid;
+
+-- name: hold
+-- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
+UPDATE txsaga.saga SET until = clock_timestamp() + :lease * (2 + random()) / 3 * interval '1 second'
+  FROM unnest(CAST(:txids AS int8[]), CAST(:owners AS int4[])) AS h(txid, owner)
+  JOIN txsaga.tx t ON t.txid = h.txid AND t.owner = h.owner
+ WHERE saga.txid = h.txid AND (saga.driver IS NOT NULL OR t.state = 'active');
+
+-- name: listed
+SELECT g.txid, p.name, t.key, CASE t.state WHEN 'committed' THEN 1 WHEN 'rolled_back' THEN 2 END,
+       (SELECT count(*) FROM txsaga.step n WHERE n.txid = t.txid),
+       (SELECT count(*) FROM (
+           SELECT FROM txsaga.step n WHERE n.txid = t.txid AND CASE t.state
+             WHEN 'rolled_back' THEN n.action IS NULL AND n.state NOT IN ('compensated', 'skipped')
+             WHEN 'committed' THEN n.action IS NOT NULL AND n.state = 'started' ELSE true END) x),
+       g.driver, g.until, g.stalled, coalesce(g.why, '')
+  FROM txsaga.saga g JOIN txsaga.tx t ON t.txid = g.txid JOIN txsaga.producer_group p ON p.id = t.pgroup
+ WHERE CAST(:txid AS int8) IS NULL OR g.txid = :txid ORDER BY g.txid LIMIT :limit;
+
+-- name: counted
+SELECT count(*) FILTER (WHERE t.state NOT IN ('committed', 'rolled_back')),
+       count(*) FILTER (WHERE t.state IN ('committed', 'rolled_back') AND NOT g.stalled
+                          AND g.why IS NULL),
+       count(*) FILTER (WHERE NOT g.stalled AND g.why IS NOT NULL), count(*) FILTER (WHERE g.stalled)
+  FROM txsaga.saga g JOIN txsaga.tx t ON t.txid = g.txid;
+
+-- name: uncompensated
+-- By hand, in the transaction that records who did it and why.
+SELECT EXISTS (SELECT FROM txsaga.saga WHERE txid = :txid);
+
+-- name: move
+UPDATE txsaga.step SET state = :target, attempts = 0, error = coalesce(nullif(:why, ''), error), at = clock_timestamp()
+ WHERE txid = :txid AND number = :number AND state = ANY (:sources);
+
+-- name: wake
+UPDATE txsaga.saga SET until = clock_timestamp(), stalled = false, why = NULL WHERE txid = :txid;

@@ -1,0 +1,25 @@
+"""
+The SQL files of the slices. A statement begins after the line `-- name: x` and its comments, and ends with a semicolon.
+
+The files call the namespace `txsaga`, so a statement can be pasted into psql as it is. What is put together at run time
+stands in braces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pkgutil import get_data
+
+_BEGIN = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
+_NAMESPACE = re.compile(r"\btxsaga\.")
+
+
+@cache
+def read(path: str) -> Mapping[str, str]:
+    """Return the statements of a file by name, as templates: `{s}` is the quoted namespace."""
+    file = get_data("txsaga", path)
+    assert file is not None
+    _, *parts = _BEGIN.split(_NAMESPACE.sub("{s}.", file.decode()))
+    return {name: sql.strip().removesuffix(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
