@@ -42,9 +42,24 @@ def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[S
     """Open only the store of these options: a command that reads needs no broker, and starts faster without."""
     from txsaga.store.store import Store
 
+    _check(Settings.from_env(env))
     url = given_url(options, env)
     with closing(_of_server(embedded_url(options, env)) if url is None else Store.open(url)) as store:
         yield store
+
+
+def _check(settings: Settings) -> None:
+    """Refuse settings that name nothing usable, although reading needs none of what they name."""
+    from txsaga.wiring.loading import load
+
+    for place in settings.participants.values():
+        load(place, "participant")
+    for place in settings.observers:
+        load(place, "observer")
+    if settings.resources:
+        from txsaga.wiring.resources import Resources
+
+        Resources(settings.resources, {}).close()
 
 
 def _of_server(url: str) -> Store:
