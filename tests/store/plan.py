@@ -67,7 +67,7 @@ class Prepared:
         self._numbered = "$1" in statement
         if self._numbered:
             self.line.connection()
-            self.line.wire.prepared(Call(statement, [BINARY[name](value) for name, value in values.items()]))
+            self.line.wire.prepare(Call(statement, [BINARY[name](value) for name, value in values.items()]))
         else:
             self.line.connection().execute(statement, values, prepare=True)
 

@@ -79,7 +79,8 @@ class PipelineConnection:
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each. `alone`: no other caller waits."""
-        self.connection()
+        if self._connection is None:
+            self.connection()
         return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
 
     def _guarded(self, exchanged: Callable[[], Answer]) -> Answer:

@@ -58,35 +58,22 @@ class LibpqSession:
 
         A statement without a result gets a row with its count of affected rows. `alone` polls for the answer.
         """
-        if len(calls) == 1:
-            return self.read(self._single(*calls, alone=alone))
-        self.begin(calls)
-        self.conclude()
-        return self.read(self.answers(alone=alone))
-
-    def begin(self, calls: Sequence[Call]) -> None:
-        """Send statements; the server works on them, and the effects stay invisible until `conclude`."""
-        names = [self.prepared(call) for call in calls]
-        self._pgconn.enter_pipeline_mode()
+        names = [self._prepared.get(call.sql) or self.prepare(call) for call in calls]
+        if len(calls) > 1:
+            self._pgconn.enter_pipeline_mode()
         for name, call in zip(names, calls, strict=True):
             self._pgconn.send_query_prepared(name, call.values, [1] * len(call.values), 1)
+        if len(calls) > 1:
+            self._pgconn.pipeline_sync()
+        return [self._rows(result) for result in self._results(len(calls), alone=alone)]
 
-    def read(self, answers: Sequence[PGresult]) -> list[Rows]:
-        """Return the rows of each statement; raise if one was refused."""
-        for result in answers:
-            _require_success(result)
-        return [self._rows(result) for result in answers]
-
-    def prepared(self, call: Call) -> bytes:
-        """Return the name of a call's statement in this session, preparing it once."""
-        name = self._prepared.get(call.sql)
-        if name is None:
-            name = b"txsaga_%d" % len(self._prepared)
-            types = [0 if value is None else value.oid for value in call.values]
-            self._pgconn.send_prepare(name, call.sql.encode(), types)
-            for result in self._results():
-                _require_success(result)
-            self._prepared[call.sql] = name
+    def prepare(self, call: Call) -> bytes:
+        """Prepare a call's statement in this session; return its name there."""
+        name = b"txsaga_%d" % len(self._prepared)
+        types = [0 if value is None else value.oid for value in call.values]
+        self._pgconn.send_prepare(name, call.sql.encode(), types)
+        self._results(1)
+        self._prepared[call.sql] = name
         return name
 
     def _rows(self, result: PGresult) -> Rows:
@@ -96,62 +83,47 @@ class LibpqSession:
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
-    def _single(self, call: Call, *, alone: bool) -> list[PGresult]:
-        """Run one statement without a pipeline; an error at its COMMIT comes after its own result."""
-        self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
-        return self._results(alone=alone)
-
-    def _results(self, *, alone: bool = False) -> list[PGresult]:
-        flush(self._pgconn)
-        if alone and current_fiber() is None:
-            self._lookout.look(self._readable)
-        results = list[PGresult]()
-        while (result := self._received()) is not None:
-            results.append(result)
-        if not results:
-            raise psycopg.OperationalError("the session ended without an answer")
-        return results
-
-    def conclude(self) -> None:
-        """Commit the begun transaction, if all of it succeeds."""
-        self._pgconn.pipeline_sync()
-        flush(self._pgconn)
-
-    def answers(self, *, alone: bool = False) -> list[PGresult]:
-        """Wait for the answers of the concluded transaction."""
+    def _results(self, statements: int, *, alone: bool = False) -> list[PGresult]:
+        """Wait for the results of statements; raise if one is an error. A lone one has a second if its COMMIT fails."""
         pgconn, results = self._pgconn, list[PGresult]()
+        flush(pgconn)
         if alone and current_fiber() is None:
             self._lookout.look(self._readable)
         while True:
-            result = self._received()
+            if pgconn.is_busy():
+                self._wait()
+            result = pgconn.get_result()
             if result is not None and result.status != ExecStatus.PIPELINE_SYNC:
                 results.append(result)
-            elif result is not None or pgconn.status == ConnStatus.BAD:
+            elif result is not None or statements == 1 or pgconn.status == ConnStatus.BAD:
                 break
-        pgconn.exit_pipeline_mode()
+        if statements > 1:
+            pgconn.exit_pipeline_mode()
+        for result in results:
+            if result.status not in _DONE:
+                raise _refusal(result)
+        if len(results) < statements:
+            raise psycopg.OperationalError("the session ended without an answer")
         return results
 
-    def _received(self) -> PGresult | None:
-        """Wait for the next result; return None at the end of an answer."""
+    def _wait(self) -> None:
+        """Wait for the next result."""
+        fiber = current_fiber()
         while self._pgconn.is_busy():
-            aside = current_fiber()
-            if aside is None:
+            if fiber is None:
                 self._readable.poll()
             else:
-                aside.moment(is_readable(self._pgconn.socket))
+                fiber.moment(is_readable(self._pgconn.socket))
             self._pgconn.consume_input()
-        return self._pgconn.get_result()
 
 
-def _require_success(result: PGresult) -> None:
-    if result.status in _DONE:
-        return
+def _refusal(result: PGresult) -> psycopg.Error:
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
     message = result.error_message.decode(errors="replace").strip()
     if not state:
-        raise psycopg.OperationalError(message)
+        return psycopg.OperationalError(message)
     try:
         kind = psycopg.errors.lookup(state)
     except KeyError:  # a custom SQLSTATE, as a trigger may raise
         kind = psycopg.DatabaseError
-    raise kind(message)
+    return kind(message)
