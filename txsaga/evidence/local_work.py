@@ -32,6 +32,7 @@ class LocalWork:
     def __init__(self, kernel: Kernel, contribution: StoredBlock) -> None:
         self._kernel, self._contribution = kernel, contribution
         self.late = LateBodies()
+        contribution.bodies = self.late.bodies
 
     @contextmanager
     def run(self, evidence: Evidence, transaction: str) -> Iterator[Connection]:

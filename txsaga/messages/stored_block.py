@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 
 from txsaga.core import facts
 from txsaga.core.decision import NOT_SAFE, Decision, ReplyCode
@@ -43,6 +44,8 @@ class StoredBlock:
         self._evidence: int | None = None
         self.life: TxRecord | None = None
         self.receipt: Receipt | None = None
+        self.bodies: Mapping[int, bytes] = {}  # late ones, by slot
+        self.recorded: Sequence[Effect] = ()  # writes into tables
 
     @property
     def txid(self) -> int | None:
@@ -106,19 +109,16 @@ class StoredBlock:
         assert self._stored is not None
         return Doubt.of(self._stored, self._evidence)
 
-    def decide(
-        self, decision: Decision, why: str, bodies: Mapping[int, bytes], known: Sequence[Effect] = ()
-    ) -> DecisionOutcome:
+    def decide(self, decision: Decision, why: str) -> DecisionOutcome:
         """Decide as the owner; return the final decision."""
         stored = self._stored
         assert stored is not None
         self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
-            by, decide = (
-                DecidedBy(who=f"owner {self.life.owner}", why=why, owner=self.life.owner),
-                self._kernel.decider.decide,
-            )
-            return run_blocking(lambda: decide(stored.txid, decision, by, bodies=bodies, known=known))
+            by = DecidedBy(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
+            known = self.recorded if decision is Decision.COMMIT else ()
+            decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
+            return run_blocking(decide)
         return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
 
     def _end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:

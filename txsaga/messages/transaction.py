@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -112,11 +112,19 @@ class Transaction(MessageBuffer):
         self._key = key
         self._stage = BlockStage.NEW
         self._contribution = StoredBlock(kernel, group, immunity, run)
-        self._work = LocalWork(kernel, self._contribution)
-        self._tables = TableWrites(kernel, PART, self._life_for)
         self._process = this_process()
         self._looped: AsyncTransaction | None = None
         self.decision: Decision | None = None
+
+    @cached_property
+    def _work(self) -> LocalWork:
+        return LocalWork(self._kernel, self._contribution)
+
+    @cached_property
+    def _tables(self) -> TableWrites:
+        tables = TableWrites(self._kernel, PART, self._life_for)
+        self._contribution.recorded = tables.recorded
+        return tables
 
     @property
     def txid(self) -> int | None:
@@ -241,7 +249,7 @@ class Transaction(MessageBuffer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide; the block's exception propagates whatever the decision."""
-        if error is not None and not self._is_ours:
+        if error is not None and self._process != this_process():
             return
         try:
             self._require_ours()
@@ -250,18 +258,15 @@ class Transaction(MessageBuffer):
         finally:
             self._contribution.leave()
 
-    @property
-    def _is_ours(self) -> bool:
-        return self._process == this_process()
-
     def _require_ours(self) -> None:
-        if not self._is_ours:
+        if self._process != this_process():
             raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
         self._break_if_overflowed()
-        self._stage.require_open(what, self.txid)
+        if self._stage is not BlockStage.OPEN:
+            self._stage.require_open(what, self.txid)
 
     def _break_if_overflowed(self) -> None:
         if self._outbox.overflowed and self._stage is BlockStage.OPEN:
@@ -330,8 +335,7 @@ class Transaction(MessageBuffer):
             raise TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
 
     def _decide(self, decision: Decision, why: str) -> None:
-        known = self._tables.recorded if decision is Decision.COMMIT else ()
-        standing = self._contribution.decide(decision, why, self._work.late.bodies, known)
+        standing = self._contribution.decide(decision, why)
         self._told(standing.decision)
         if standing.decision is not decision:
             raise DecidedOtherwise(standing.txid, standing.decision.name)
