@@ -10,6 +10,7 @@ from txsaga.checkback.profile import LEASE
 from txsaga.flows import branch_statements, step_statements
 from txsaga.flows.branch import BRANCH, NOTHING_DONE, OVER, BranchEvent
 from txsaga.flows.step import STEP, UNDONE, StepEvent
+from txsaga.lake import staging_tables
 from txsaga.store import sql_files
 
 FILES = sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("sql/*.sql"))
@@ -55,4 +56,8 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     assert listed(frozenset(OVER)) in branches["over"] and f"'{NOTHING_DONE}'" in branches["resolve"]
     assert all(listed(STEP.sources(StepEvent.COMPENSATE)) in steps[name] for name in ("settle", "claim"))
     assert all(listed(frozenset(UNDONE)) in steps[name] for name in ("close", "listed"))
+    assert (
+        f"'{NOTHING_DONE}'" in branches["conclude"] and f"WHEN {branch_statements.OPENED} THEN" in branches["conclude"]
+    )
+    assert f"'{staging_tables.PREFIX}'" in staging_tables.SQL["left"]
     assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in step_statements.SETTLE

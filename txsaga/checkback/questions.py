@@ -1,4 +1,4 @@
-"""The values that the ports of check-back take and return: questions, answers, verdicts, postponed doubts."""
+"""The values of check-back: questions, answers, verdicts, postponed doubts."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[S
 
 
 def _check(settings: Settings) -> None:
-    """Refuse settings that name nothing usable, although reading needs none of what they name."""
+    """Refuse settings that name what can't be loaded, although reading needs none of it."""
     from txsaga.wiring.loading import load
 
     for place in settings.participants.values():

@@ -11,7 +11,11 @@ Answer = TypeVar("Answer")
 
 
 class FailureHook:
-    """A context manager that calls a function with the error of its block, which goes on."""
+    """A context manager that calls a function with the error of its block, which goes on.
+
+    An interrupt that strikes between the end of the block and the next statement is not seen: what that leaves behind
+    must be found by check-back or freed with its objects.
+    """
 
     def __init__(self, tell: Callable[[BaseException], object]) -> None:
         self._tell = tell

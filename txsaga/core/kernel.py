@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from txsaga.checkback.checkers import Checkers, Question
 from txsaga.checkback.doubt_context import DoubtContext
@@ -66,16 +66,6 @@ def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], 
     raise ConfigError(f"{redacted(url)} can't be called: this program was put together without a way to call services")
 
 
-class Service(Protocol):
-    """What a part of the product keeps for one store."""
-
-    def close(self) -> None:
-        """Finish what is in flight."""
-
-
-S = TypeVar("S", bound=Service)
-
-
 class Kernel:
     """One store with everything that works on it."""
 
@@ -120,7 +110,6 @@ class Kernel:
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         write = BranchWriting(store.branches, announce)
         self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write, in_loops=store.waits_in_loops)
-        self._services: dict[Callable[[Kernel], Service], Service] = {}
         self.notes = OutcomeWriter(write)
         self.numbers = TxidPool(store.branches.numbers)
         self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
@@ -192,13 +181,6 @@ class Kernel:
         self.require_open()
         return self._store
 
-    def service(self, make: Callable[[Kernel], S]) -> S:
-        """Return the result of `make` for this kernel: made once, and closed with it."""
-        known = self._services.get(make)
-        if known is None:
-            known = self._services.setdefault(make, make(self))
-        return cast("S", known)
-
     def require_open(self) -> None:
         """Raise `BrokerClosed` once the broker is closed."""
         if self.closed:
@@ -208,8 +190,6 @@ class Kernel:
         """Finish what is queued; refuse later calls."""
         self._writes.close()
         self.acks.close()
-        for service in self._services.values():
-            service.close()
         self.notes.close()
         self.branches.close()
         self.steps.close()

@@ -1,5 +1,5 @@
 """
-What ports take and return: half messages, receipts, ends, outcomes, records, log entries, positions.
+What stores take and return: half messages, receipts, ends, outcomes, records, log entries, positions.
 """
 
 from __future__ import annotations

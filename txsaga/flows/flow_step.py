@@ -123,9 +123,13 @@ class FlowStepWork:
             self._leaving = leaving.pop_all()
         self._under_way(self)
         self._kernel.running.begin(self, Doubt.of(self._life))
-        with report_failure(self._give_up):
+        try:
             self._free(begun.earlier)
-            return self._opened(begun)
+            handle = self._opened(begun)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        return handle
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -173,23 +173,43 @@ class FlowLedger:
         if branches:
             self._change(txid, branches, decision=int(decision), state=SETTLED[decision])
 
-    def declare(self, txid: int, step: Start, attempt: int) -> None:
+    def declare(self, txid: int, start: Start, attempt: int) -> None:
         """Write what undoes a step before an attempt of it runs: it is used after ROLLBACK.
 
-        It replaces what an earlier attempt declared.
+        It replaces what an earlier attempt declared, where the lifecycle allows that.
         """
+        values: dict[str, Any] = {
+            "name": start.name,
+            "attempt": attempt,
+            "state": StepState.STARTED.value,
+            "kind": start.kind.value,
+            "resource": start.resource,
+            "input": _json(start.input),
+            "compensation": _json(start.compensation),
+            "left": Left.UNKNOWN.value,
+        }
+        fresh = upsert(step).values(txid=txid, number=start.number, **values)
+        again = fresh.on_conflict_do_update(
+            index_elements=["txid", "number"],
+            set_={**values, "output": None, "error": None, "at": NOW},
+            where=step.c.state.in_([state.value for state in STEP.sources(StepEvent.RETRY)]),
+        )
         with translating():
-            _declare(self._connection, txid, step, attempt)
+            self._connection.execute(again)
+            self._connection.execute(upsert(saga).values(txid=txid, ticket=0, until=_soon()).on_conflict_do_nothing())
 
     def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
         """Write what became of a declared step; it moves only by its lifecycle."""
-        with translating():
-            _mark(self._connection, txid, number, event, left, output, error)
+        values = {"state": TARGETS[event].value, "left": left.value, "error": kept(error) or None, "at": NOW}
+        if output is not None:
+            values["output"] = _json(output)
+        found = update(step).where(step.c.txid == txid, step.c.number == number)
+        sources = [state.value for state in STEP.sources(event)]
+        self._run(found.where(step.c.state.in_(sources)).values(**values))
 
     def let_stand(self, txid: int) -> None:
         """Have the steps of a flow left as they are: what they did stays."""
-        with translating():
-            _let_stand(self._connection, txid)
+        self._run(delete(saga).where(saga.c.txid == txid))
 
     def take_over(self, txid: int) -> TxRecord:
         """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
@@ -199,8 +219,7 @@ class FlowLedger:
         raised = update(tx).where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value)
         if self._run(raised.values(owner=tx.c.owner + 1, touched=func.clock_timestamp())).rowcount != 1:
             raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")
-        with translating():
-            _leave_to_owner(self._connection, txid)
+        self._run(update(saga).where(saga.c.txid == txid).values(until=_soon()))
         life = self._lock(txid)
         assert life is not None
         return life
@@ -279,50 +298,6 @@ def units_of(connection: Connection, txid: int) -> list[FlowUnit]:
     return [
         FlowUnit(r.resource, r.number, r.branch, r.attempt, r.decision and Decision(r.decision), r.at) for r in rows
     ]
-
-
-def _declare(connection: Connection, txid: int, start: Start, attempt: int) -> None:
-    """Record what undoes a step; an earlier attempt's record is replaced where the lifecycle allows that."""
-    values: dict[str, Any] = {
-        "name": start.name,
-        "attempt": attempt,
-        "state": StepState.STARTED.value,
-        "kind": start.kind.value,
-        "resource": start.resource,
-        "input": _json(start.input),
-        "compensation": _json(start.compensation),
-        "left": Left.UNKNOWN.value,
-    }
-    fresh = upsert(step).values(txid=txid, number=start.number, **values)
-    again = fresh.on_conflict_do_update(
-        index_elements=["txid", "number"],
-        set_={**values, "output": None, "error": None, "at": NOW},
-        where=step.c.state.in_([state.value for state in STEP.sources(StepEvent.RETRY)]),
-    )
-    connection.execute(again)
-    connection.execute(upsert(saga).values(txid=txid, ticket=0, until=_soon()).on_conflict_do_nothing())
-
-
-def _mark(
-    connection: Connection, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str
-) -> None:
-    """Record the outcome of a declared step."""
-    values = {"state": TARGETS[event].value, "left": left.value, "error": kept(error) or None, "at": NOW}
-    if output is not None:
-        values["output"] = _json(output)
-    found = update(step).where(step.c.txid == txid, step.c.number == number)
-    sources = [state.value for state in STEP.sources(event)]
-    connection.execute(found.where(step.c.state.in_(sources)).values(**values))
-
-
-def _let_stand(connection: Connection, txid: int) -> None:
-    """Stop all handling of a flow's steps: what they did stays."""
-    connection.execute(delete(saga).where(saga.c.txid == txid))
-
-
-def _leave_to_owner(connection: Connection, txid: int) -> None:
-    """Let only the owner drive a flow for one lease, once it is decided."""
-    connection.execute(update(saga).where(saga.c.txid == txid).values(until=_soon()))
 
 
 def _soon() -> Any:

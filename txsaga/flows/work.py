@@ -50,18 +50,18 @@ WAITED = (TimedOut, Deadlocked)
 
 
 class SwiftJournal(EnlistedBranch, Protocol):
-    """A session whose work is sent with the vote request."""
+    """A session of a resource that waits only briefly for locks while other journals wait beside it."""
 
     def take_back(self) -> Callable[[], None]:
         """Roll back what it voted; once the returned function has waited for that, it can be asked again."""
 
 
 class TakesJournals(Protocol):
-    """What opens such sessions."""
+    """What opens sessions that do a journal at the vote."""
 
     def enlist_journal(
         self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-    ) -> SwiftJournal:
+    ) -> EnlistedBranch:
         """Open a session for a branch; `waits` is how long its statements wait for locks."""
 
 

@@ -98,7 +98,7 @@ class Effects:
         effects = tuple(known)
         prepared = self._prepared(txid, effects, 0) if effects else PreparedEffects()
         for again in range(TRIES):
-            with on_failure(prepared.done):  # the outcome may be unknown: the files stay
+            with on_failure(prepared.done):  # the outcome may be unknown: the files stay; a second call does nothing
                 try:
                     standing, won = decide(prepared)
                 except NotReady as missing:

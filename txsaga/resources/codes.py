@@ -63,7 +63,6 @@ def of_state(state: str) -> type[XaError]:
 UNKNOWN_XID = 1397
 OUTSIDE = 1400
 DUPLICATE_XID = 1440
-DUPLICATE_ENTRY = 1062
 ROLLED_BACK_BY_SERVER = frozenset({1402, 1613, 1614})
 
 _NUMBERS: Mapping[int, type[XaError]] = MappingProxyType(

@@ -8,15 +8,14 @@ committed here; the caller that opened the transaction ends it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
 
-from sqlalchemy import Connection, Dialect, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from txsaga.errors import OtherReason, RowsDiffer
+from txsaga.errors import RowsDiffer
 from txsaga.evidence.driver_errors import code_of
-from txsaga.flows.journal import of_short, read
+from txsaga.flows.journal import read
 from txsaga.flows.step_records import Journalled
 from txsaga.resources.codes import of_code
 
@@ -35,52 +34,6 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
                 raise
             raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
         require_rows(statement, place, count)
-
-
-class DriverStatement(NamedTuple):
-    """A statement in the form that a driver reads."""
-
-    text: str
-    open: bool  # it has placeholders for values
-
-
-class Writes(Protocol):
-    """A session that renders values into statements."""
-
-    @property
-    def unwritable(self) -> tuple[type[Exception], ...]:
-        """The errors it raises if that can't be done."""
-
-    def literal(self, text: str, values: Mapping[str, object]) -> str:
-        """Render values into a statement, as its driver does."""
-
-    def encode(self, text: str) -> bytes:
-        """Encode a text as it is sent."""
-
-
-def forms(dialect: Dialect) -> Callable[[str], DriverStatement]:
-    """Return a function that converts a statement with parameters written `:name` into its driver's form."""
-
-    @of_short
-    def formed(statement: str) -> DriverStatement:
-        compiled = text(statement).compile(dialect=dialect)
-        return (
-            DriverStatement(str(compiled), True)
-            if compiled.params
-            else DriverStatement(str(compiled).replace("%%", "%"), False)
-        )
-
-    return formed
-
-
-def rendered(session: Writes, statement: Journalled, form: DriverStatement, place: str) -> str:
-    """Render a statement with its values, as it is sent."""
-    try:
-        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
-        session.encode(whole)
-    except session.unwritable as error:
-        raise OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
-    return whole
 
 
 def require_rows(statement: Journalled, place: str, count: int) -> None:

@@ -71,7 +71,10 @@ class MysqlSession:
 
     def cut(self) -> None:
         """Shut down a silent connection: the waiting thread notices, and so does the server with its locks."""
-        cut(self._driver)
+        line = getattr(self._driver, "_sock", None)  # private: the driver offers no way to break off a silent session
+        if line is not None:
+            with suppress(OSError):
+                line.shutdown(SHUT_RDWR)
 
     def give_back(self) -> None:
         """Give it back to its pool."""
@@ -82,11 +85,3 @@ class MysqlSession:
         if self._is_held:
             self.connection.invalidate()
         self.connection.close()
-
-
-def cut(driver: Any) -> None:  # `_sock` is private
-    """Shut down a driver's connection."""
-    line = getattr(driver, "_sock", None)
-    if line is not None:
-        with suppress(OSError):
-            line.shutdown(SHUT_RDWR)

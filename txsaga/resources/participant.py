@@ -18,11 +18,11 @@ from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import Capabilities
+from txsaga.store.right import Right
 
 if TYPE_CHECKING:
     from txsaga.core.identity import StoreId
     from txsaga.resources.reservations_store import Reservations
-from txsaga.store.right import Right
 
 Over = Callable[[Sequence[BranchId]], Collection[BranchId]]
 """Returns those of the branches whose decision has been acknowledged."""

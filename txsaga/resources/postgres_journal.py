@@ -13,17 +13,20 @@ one phase is begun, executed and checked before that. If the message never arriv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from sqlalchemy import text
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 from txsaga.core.decision import Decision
-from txsaga.errors import CommunicationFailed, ProtocolError, ResourceManagerFailed, RolledBack
+from txsaga.errors import CommunicationFailed, OtherReason, ProtocolError, ResourceManagerFailed, RolledBack
 from txsaga.evidence import libpq
 from txsaga.evidence.libpq import ServerAnswer, SessionLost
 from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.journal import of_short, read
 from txsaga.flows.step_records import Journalled
 from txsaga.resources import codes
-from txsaga.resources.journal import forms, named, rendered, require_rows, untold
+from txsaga.resources.journal import named, require_rows, untold
 from txsaga.resources.participant import LockPatience
 from txsaga.resources.postgres_branch import PostgresBranch, PostgresStage, refuse_no
 from txsaga.resources.postgres_session import DriverSession
@@ -33,7 +36,34 @@ LONGEST = {LockPatience.PATIENTLY: "5s", LockPatience.BRIEFLY: "1s"}
 _ROLLBACK, _PREPARED = "ROLLBACK", "PREPARE TRANSACTION"
 _BEFORE = 2
 """Answers before those of the journal: to BEGIN and to the evidence row."""
-_formed = forms(psycopg_dialect.dialect())  # type: ignore[no-untyped-call]
+_DIALECT = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
+
+
+class DriverStatement(NamedTuple):
+    """A statement in the form that a driver reads."""
+
+    text: str
+    open: bool  # it has placeholders for values
+
+
+@of_short
+def _formed(statement: str) -> DriverStatement:
+    """Convert a statement with parameters written `:name` into its driver's form."""
+    compiled = text(statement).compile(dialect=_DIALECT)
+    if compiled.params:
+        return DriverStatement(str(compiled), True)
+    return DriverStatement(str(compiled).replace("%%", "%"), False)
+
+
+def _rendered(session: DriverSession, statement: Journalled, place: str) -> str:
+    """Render a statement with its values, as it is sent."""
+    form = _formed(statement.text)
+    try:
+        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
+        session.encode(whole)
+    except session.unwritable as error:
+        raise OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+    return whole
 
 
 class PostgresJournal(PostgresBranch):
@@ -57,7 +87,7 @@ class PostgresJournal(PostgresBranch):
         self._wait = LONGEST[waits]
         self._escaped = False  # something in it may have committed by itself
         self._work = "\n;".join(
-            [rendered(session, each, _formed(each.text), place) for each in statements]
+            [_rendered(session, each, place) for each in statements]
         )  # the newline ends a trailing comment
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:

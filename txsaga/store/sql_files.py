@@ -1,8 +1,8 @@
 """
 The SQL files of the slices. A statement begins after the line `-- name: x` and its comments, and ends with a semicolon.
 
-The files call the namespace `txsaga`, so a statement can be pasted into psql as it is. What is put together at run time
-stands in braces.
+The files call the namespace `txsaga`. Parameters, and what is put together at run time (in braces), are filled in by
+the program; a statement without either can be pasted into psql as it is.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The PostgreSQL store: every port over one pool.
+The home database: one pool, and a class for each kind of row.
 """
 
 from __future__ import annotations

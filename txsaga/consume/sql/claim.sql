@@ -8,8 +8,8 @@ WITH pick AS (
     UPDATE txsaga.cursor c SET off = c.off + p.size FROM pick p WHERE c.grp = $1 AND c.qid = p.qid)
 INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, receipt, member)
 SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
-RETURNING qid, base, size, open, attempts, receipt, message, extract(epoch
-    FROM born)::float8, body, set_config('synchronous_commit', 'off', true);
+RETURNING qid, base, size, open, attempts, receipt, message, extract(epoch FROM born)::float8, body,
+          set_config('synchronous_commit', 'off', true);
 
 -- name: take_due
 -- The plan must start from the index by time: it can't use a clock that moves within a statement, and `+ 0` keeps the

@@ -63,7 +63,7 @@ WITH o AS MATERIALIZED (
 SELECT (SELECT count(*) FROM i), ARRAY(SELECT qid FROM w);
 
 -- name: tick
--- The body of the function; the statements above stand in it.
+-- The body of the function; its braces take the statements above.
 DECLARE
     prior record;
     span record;

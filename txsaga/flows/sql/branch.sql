@@ -177,8 +177,8 @@ SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), 
 -- name: backlog
 SELECT r.name,
        count(*) FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision, o.decision) IS NULL),
-       count(*) FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision,
-           o.decision) IS NOT NULL),
+       count(*) FILTER (WHERE b.state IN ('active', 'ended', 'prepared')
+                        AND coalesce(b.decision, o.decision) IS NOT NULL),
        max(clock_timestamp() - b.at)
            FILTER (WHERE b.state IN ('active', 'ended', 'prepared') AND coalesce(b.decision, o.decision) IS NOT NULL),
        count(*) FILTER (WHERE b.state NOT IN ('active', 'ended', 'prepared'))

@@ -33,8 +33,8 @@ SELECT c.grp, coalesce(c.member, ''), t.name, q.idx, c.base, c.base + c.size - 1
 
 -- name: amended
 SELECT n.txid, n.touched AS at
-  FROM txsaga.tx t JOIN txsaga.tx n ON n.pgroup = t.pgroup AND n.key = t.key AND n.epoch > t.epoch
-      AND n.state = 'committed'
+  FROM txsaga.tx t
+  JOIN txsaga.tx n ON n.pgroup = t.pgroup AND n.key = t.key AND n.epoch > t.epoch AND n.state = 'committed'
   JOIN txsaga.effect e ON e.txid = n.txid AND e.kind = 'amends' AND (e.payload ->> 'of')::int8 = t.txid
  WHERE t.txid = :txid ORDER BY n.epoch LIMIT 1;
 

@@ -90,7 +90,7 @@ SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
   LEFT JOIN txsaga.op o ON o.txid = x.txid;
 
 -- name: tick
--- see ticks.py
+-- The function is in consume/sql/tick.sql.
 SELECT * FROM txsaga.tick(%(limit)s);
 
 -- name: fetch

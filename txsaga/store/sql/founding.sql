@@ -45,7 +45,7 @@ INSERT INTO txsaga.log (qid, base, n, txid, part, attempt, chunk)
 SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid);
 
 -- name: unblock
--- MISSED adds what these queues lack
+-- `missed` adds what these queues lack.
 UPDATE txsaga.queue SET reached = NULL WHERE reached IS NOT NULL;
 
 -- name: rebase

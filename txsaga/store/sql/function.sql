@@ -21,8 +21,8 @@ BEGIN
         RETURN false;
     END IF;
     IF get_byte($2, 0) <> {version} OR get_byte($2, 1) <> {columns} OR n <>
-       get_byte($2, 4) + (get_byte($2, 4 + 1)::int8 << 8) + (get_byte($2, 4 + 2)::int8 << 16) + (get_byte($2,
-           4 + 3)::int8 << 24)
+       get_byte($2, 4) + (get_byte($2, 4 + 1)::int8 << 8) + (get_byte($2, 4 + 2)::int8 << 16)
+       + (get_byte($2, 4 + 3)::int8 << 24)
        OR get_byte($2, 16) = 0 THEN
         RETURN false;
     END IF;
@@ -37,8 +37,8 @@ BEGIN
         END IF;
         at := at + (n + 2) / 2 * 8
               + (get_byte($2, (at + 4 * n)::int4) + (get_byte($2, (at + 4 * n)::int4 + 1)::int8 << 8)
-                 + (get_byte($2, (at + 4 * n)::int4 + 2)::int8 << 16) + (get_byte($2,
-                     (at + 4 * n)::int4 + 3)::int8 << 24) + 7) / 8 * 8;
+                 + (get_byte($2, (at + 4 * n)::int4 + 2)::int8 << 16)
+                 + (get_byte($2, (at + 4 * n)::int4 + 3)::int8 << 24) + 7) / 8 * 8;
     END LOOP;
     RETURN at = size;
 END;

@@ -35,8 +35,8 @@ BEGIN
     EXECUTE format('CREATE TABLE txsaga.%I (LIKE txsaga.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE'
                    ' INCLUDING INDEXES, CONSTRAINT bounds CHECK (txid >= %s AND txid < %s))', added, $1, $2, high);
     PERFORM set_config('lock_timeout', '{lock_timeout}', true);
-    EXECUTE format('ALTER TABLE txsaga.%I ATTACH PARTITION txsaga.%I FOR VALUES FROM (%s) TO (%s)', $1, added, $2,
-        high);
+    EXECUTE format('ALTER TABLE txsaga.%I ATTACH PARTITION txsaga.%I FOR VALUES FROM (%s) TO (%s)',
+                   $1, added, $2, high);
     EXECUTE format('ALTER TABLE txsaga.%I DROP CONSTRAINT bounds', added);
     EXECUTE format('ALTER TABLE txsaga.%I ENABLE ROW LEVEL SECURITY', added);
 END;
@@ -73,8 +73,8 @@ BEGIN
                            place || '_' || $1 / {span} || '_spared', place, $1, high);
         END LOOP;
         EXECUTE format('INSERT INTO txsaga.%I SELECT h.* FROM txsaga.half h WHERE h.txid >= %s AND h.txid < %s'
-                       ' AND NOT EXISTS (SELECT FROM txsaga.op o WHERE o.txid = h.txid)', halves || '_spared', $1,
-                           high);
+                       ' AND NOT EXISTS (SELECT FROM txsaga.op o WHERE o.txid = h.txid)',
+                       halves || '_spared', $1, high);
     END IF;
     DELETE FROM txsaga.weight WHERE low = $1;
     WITH gone AS (DELETE FROM txsaga.log WHERE txid >= $1 AND txid < high RETURNING qid, base + n AS up_to),
