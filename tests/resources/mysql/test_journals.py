@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 
 from tests.contracts.samples import start
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
 from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted, journal, lent_again
+from tests.scene.patience import eventually
 from txsaga.errors import (
     Deadlocked,
     EvidenceMissing,
@@ -30,6 +32,7 @@ from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.mariadb
 
+WAITING = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
 HIDDEN = r"insert into note values ('\''); delete from note; insert into note values ('x') -- '"
 
 
@@ -38,6 +41,11 @@ def notes(shelf: MariaShelf) -> MariaShelf:
     """Give a shelf with a table of texts."""
     shelf.outside("create table note (what varchar(99)) engine=InnoDB", "insert into note values ('old')")
     return shelf
+
+
+def waits_for_a_lock(connection: Connection) -> bool:
+    time.sleep(0.2)  # the server renews this view only where nobody read it for 0.1 s
+    return bool(connection.exec_driver_sql(WAITING).scalar())
 
 
 def noted(shelf: MariaShelf) -> list[str]:
@@ -200,6 +208,7 @@ def test_it_waits_for_a_lock_and_a_deadlock_is_a_no(
         other.exec_driver_sql("insert into item select seq from seq_1000_to_1100")
         other.exec_driver_sql("select id from item where id = -1 for update")
         vote = branched.prepare()
+        eventually(lambda: waits_for_a_lock(other), "the journal waits")
         crossing = start(lambda: other.exec_driver_sql("select id from item where id = -2 for update"))
         with pytest.raises(Deadlocked):
             vote()
