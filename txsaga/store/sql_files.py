@@ -2,7 +2,8 @@
 The SQL files of the slices. A statement begins after the line `-- name: x` and its comments, and ends with a semicolon.
 
 The files call the namespace `txsaga`. Parameters, and what is put together at run time (in braces), are filled in by
-the program; a statement without either can be pasted into psql as it is.
+the program; a statement without either can be pasted into psql as it is. `{statement x}` stands for another one of the
+same file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pkgutil import get_data
 
 _BEGIN = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
 _NAMESPACE = re.compile(r"\btxsaga\.")
+_WITHIN = re.compile(r"\{statement (\w+)\}")
 
 
 @cache
@@ -22,4 +24,5 @@ def read(path: str) -> Mapping[str, str]:
     file = get_data("txsaga", path)
     assert file is not None
     _, *parts = _BEGIN.split(_NAMESPACE.sub("{s}.", file.decode()))
-    return {name: sql.strip().removesuffix(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+    found = {name: sql.strip().removesuffix(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: _WITHIN.sub(lambda named: found[named[1]], sql) for name, sql in found.items()}

@@ -26,27 +26,23 @@ UPDATE txsaga.step SET state = %(target)s, "left" = %(left)s, error = NULL, at =
        output = coalesce(%(output)s::jsonb, output)
  WHERE txid = %(txid)s AND number = %(number)s AND state = ANY(%(sources)s);
 
+-- name: held_steps
+-- Steps whose work is held.
+SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget,
+       clock_timestamp() - s.ended AS age
+  FROM txsaga.flow_step s
+  JOIN txsaga.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
+  JOIN txsaga.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
+  JOIN txsaga.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
+ WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL;
+
 -- name: held
 -- By resource.
-WITH held AS (
-    SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget,
-           clock_timestamp() - s.ended AS age
-      FROM txsaga.flow_step s
-      JOIN txsaga.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
-      JOIN txsaga.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
-      JOIN txsaga.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
-     WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL)
+WITH held AS ({statement held_steps})
 SELECT resource, count(*), count(*) FILTER (WHERE age > budget * interval '1 second'), max(age)
   FROM held GROUP BY resource ORDER BY resource;
 
 -- name: overdue
-WITH held AS (
-    SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget,
-           clock_timestamp() - s.ended AS age
-      FROM txsaga.flow_step s
-      JOIN txsaga.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
-      JOIN txsaga.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
-      JOIN txsaga.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
-     WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL)
+WITH held AS ({statement held_steps})
 SELECT txid, number, attempt, name, resource, lane, age, budget * interval '1 second' FROM held
  WHERE NOT late AND age > budget * interval '1 second' ORDER BY txid, number LIMIT :limit;

@@ -1,18 +1,21 @@
+-- name: undecided_ones
+-- Transactions without a decision.
+SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
+       clock_timestamp() - coalesce(t.opened, h.born) AS age
+  FROM (
+    SELECT txid FROM txsaga.tx WHERE state IN ('active', 'ended', 'prepared')
+    UNION SELECT txid FROM txsaga.doubt
+    UNION SELECT h.txid FROM txsaga.half h
+     WHERE h.txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
+  LEFT JOIN txsaga.tx t USING (txid) LEFT JOIN txsaga.doubt d USING (txid)
+  LEFT JOIN LATERAL (SELECT born, pgroup FROM txsaga.half WHERE half.txid = u.txid LIMIT 1) h ON true
+ WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = u.txid)
+   AND NOT EXISTS (SELECT FROM txsaga.scheduled w WHERE w.txid = u.txid);
+
 -- name: undecided
 SELECT count(*), count(parked), max(age),
        (SELECT count(*) FROM txsaga.scheduled w WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = w.txid))
-  FROM (
-    SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
-           clock_timestamp() - coalesce(t.opened, h.born) AS age
-      FROM (
-        SELECT txid FROM txsaga.tx WHERE state IN ('active', 'ended', 'prepared')
-        UNION SELECT txid FROM txsaga.doubt
-        UNION SELECT h.txid FROM txsaga.half h
-         WHERE h.txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
-      LEFT JOIN txsaga.tx t USING (txid) LEFT JOIN txsaga.doubt d USING (txid)
-      LEFT JOIN LATERAL (SELECT born, pgroup FROM txsaga.half WHERE half.txid = u.txid LIMIT 1) h ON true
-     WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = u.txid)
-       AND NOT EXISTS (SELECT FROM txsaga.scheduled w WHERE w.txid = u.txid)) b;
+  FROM ({statement undecided_ones}) b;
 
 -- name: readings
 SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
@@ -53,18 +56,7 @@ SELECT t.id, clock_timestamp() - t.at,
   FROM (SELECT id, snap, at FROM txsaga.tick ORDER BY id DESC LIMIT 1) t;
 
 -- name: backlogs
-WITH b AS (
-    SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
-           clock_timestamp() - coalesce(t.opened, h.born) AS age
-      FROM (
-        SELECT txid FROM txsaga.tx WHERE state IN ('active', 'ended', 'prepared')
-        UNION SELECT txid FROM txsaga.doubt
-        UNION SELECT h.txid FROM txsaga.half h
-         WHERE h.txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
-      LEFT JOIN txsaga.tx t USING (txid) LEFT JOIN txsaga.doubt d USING (txid)
-      LEFT JOIN LATERAL (SELECT born, pgroup FROM txsaga.half WHERE half.txid = u.txid LIMIT 1) h ON true
-     WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = u.txid)
-       AND NOT EXISTS (SELECT FROM txsaga.scheduled w WHERE w.txid = u.txid))
+WITH b AS ({statement undecided_ones})
 SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
        (SELECT count(*) FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
   FROM txsaga.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN txsaga.question q ON q.txid = b.txid

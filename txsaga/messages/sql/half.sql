@@ -70,15 +70,7 @@ SELECT x.txid, CASE WHEN x.txid >= (
 
 -- name: recall
 WITH o AS (
-INSERT INTO txsaga.op (txid, decision, from_check)
-SELECT x.txid, x.decision, x.from_check
-  FROM {rows} AS x(txid, pgroup, token, decision, from_check)
- CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM txsaga.half WHERE half.txid = x.txid LIMIT 1) h
- WHERE h.pgroup = x.pgroup AND NOT h.keyed AND (x.token = {token} OR (x.token = '' AND {others}))
-   AND (h.immunity IS NULL OR x.from_check
-        OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
-    ON CONFLICT (txid) DO NOTHING
-RETURNING txid),
+{statement decide}),
  d AS (DELETE FROM txsaga.scheduled WHERE txid = ANY (ARRAY(SELECT txid FROM o)))
 SELECT txid FROM o;
 
