@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from txsaga.errors import RowsDiffer
+from txsaga.errors import OtherReason, RowsDiffer
 from txsaga.evidence.driver_errors import code_of
 from txsaga.flows.journal import read
 from txsaga.flows.step_records import Journalled
@@ -33,6 +33,8 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise
             raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
+        except UnicodeError as error:  # of a driver, for a character that its session can't send
+            raise OtherReason(f"{named(statement, place)} can't be done: {error}") from error
         require_rows(statement, place, count)
 
 

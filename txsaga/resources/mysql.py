@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, RetryLater, UnknownTransaction
+from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherReason, RetryLater, UnknownTransaction
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.location import Whereabouts, missing
 from txsaga.evidence.sessions import commit_each, settle_level, short_waits
@@ -183,8 +184,17 @@ class MysqlParticipant:
         self._do(connection_of(session), statements)
 
     def _do(self, connection: Connection, statements: Sequence[Journalled]) -> None:
-        with edge(self.name):
-            journal.do(connection, statements, self.name)
+        event.listen(connection, "after_cursor_execute", self._refuse_hidden)
+        try:
+            with edge(self.name):
+                journal.do(connection, statements, self.name)
+        finally:
+            event.remove(connection, "after_cursor_execute", self._refuse_hidden)
+
+    def _refuse_hidden(self, _: Connection, cursor: Any, *__: object) -> None:
+        """Refuse what a driver that sends several statements at once did besides the one that counts its rows."""
+        if cursor.nextset():
+            raise OtherReason(f"a statement of the journal for {self.name!r} holds others than it seems to")
 
     def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
         """Watch a session."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pymysql.constants import CLIENT
 from sqlalchemy import Connection, Engine, event, text
 
 from tests.contracts.samples import start
@@ -97,6 +98,20 @@ def test_a_statement_that_hides_others_is_no_vote(
     branched.leave()
     assert noted(notes) == ["old"]
     lent_again(engine)
+
+
+@pytest.mark.req("IBM-57")
+@pytest.mark.parametrize("hidden", [HIDDEN, r"insert into note values ('\''); insert into nowhere values ('x') -- '"])
+def test_it_is_no_vote_where_the_engine_takes_several_statements_at_once(
+    url: str, notes: MariaShelf, make_engine: MakeEngine, hidden: str
+) -> None:
+    engine = make_engine(url, pool_size=1, connect_args={"client_flag": CLIENT.MULTI_STATEMENTS})
+    branched = enlisted(MysqlParticipant(engine, name="shelf"), new_branch(), hidden)
+    with pytest.raises(OtherReason, match="the journal for 'shelf'"):
+        branched.prepare()()
+    assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert noted(notes) == ["old"]
 
 
 @pytest.mark.req("IBM-57")
