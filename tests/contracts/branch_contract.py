@@ -92,7 +92,10 @@ def noted(store: Store, life: TxRecord, number: int, event: BranchEvent) -> bool
 
 
 class BranchContract:
-    """Branches, as the port `Branches` promises them."""
+    """Branches, as `BranchStore` promises them."""
+
+    def test_a_batch_of_nothing_is_answered_at_once(self, store: Store) -> None:
+        assert list(store.branches.write([])) == list(store.steps.write([])) == []
 
     @pytest.mark.rule("R9")
     def test_a_transaction_begins_with_its_branches_named(self, store: Store) -> None:

@@ -7,8 +7,9 @@ dies, each resource rolls back what was not prepared, and what was prepared wait
 
 A journal records a resource's statements, which are executed when it is asked for its vote. A participant that takes
 them with the vote request does all in one round trip, and its locks begin there; for any other they are executed in a
-session right before the request. If every journal only adds rows, all are asked at once; else one after the other, in
-the order in which the block names them, so that no two blocks wait for each other in a cycle that no database sees.
+session right before the request. If every journal only adds rows, and all their resources wait only briefly for locks,
+all are asked at once; else one after the other, in the order in which the block names them, so that no two blocks wait
+for each other in a cycle that no database sees.
 Journals that wait nevertheless, as for what a trigger locks, are rolled back and asked again in that order. If a
 journal is never executed, its resource is unchanged.
 """

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -112,19 +112,12 @@ class Transaction(MessageBuffer):
         self._key = key
         self._stage = BlockStage.NEW
         self._contribution = StoredBlock(kernel, group, immunity, run)
+        self._work = LocalWork(kernel, self._contribution)
+        self._tables = TableWrites(kernel, PART, self._life_for)
+        self._contribution.recorded = self._tables.recorded
         self._process = this_process()
         self._looped: AsyncTransaction | None = None
         self.decision: Decision | None = None
-
-    @cached_property
-    def _work(self) -> LocalWork:
-        return LocalWork(self._kernel, self._contribution)
-
-    @cached_property
-    def _tables(self) -> TableWrites:
-        tables = TableWrites(self._kernel, PART, self._life_for)
-        self._contribution.recorded = tables.recorded
-        return tables
 
     @property
     def txid(self) -> int | None:

@@ -58,6 +58,8 @@ class LibpqSession:
 
         A statement without a result gets a row with its count of affected rows. `alone` polls for the answer.
         """
+        if not calls:
+            return []
         names = [self._prepared.get(call.sql) or self.prepare(call) for call in calls]
         if len(calls) > 1:
             self._pgconn.enter_pipeline_mode()
