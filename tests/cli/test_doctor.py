@@ -21,7 +21,7 @@ from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.clock import wall_clock
-from txsaga.store import doctor_server, doctor_store, schema
+from txsaga.store import doctor, schema
 from txsaga.store.right import Right
 from txsaga.testing.checking import check_once
 from txsaga.wiring.connecting import open_store
@@ -244,7 +244,7 @@ def test_a_setting_that_breaks_us_is_named_with_its_reset(
 
 def test_clocks_that_differ_are_told(examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for ahead, way in ((5, "behind"), (-5, "ahead of")):
-        monkeypatch.setattr(doctor_server, "wall_clock", lambda by=timedelta(seconds=ahead): wall_clock() + by)
+        monkeypatch.setattr(doctor, "wall_clock", lambda by=timedelta(seconds=ahead): wall_clock() + by)
         code, found = examine(home)
         assert (code, bad(found)) == (0, {"clock": "warning"})
         assert f"{way} this machine" in found["clock"]["found"]
@@ -271,7 +271,7 @@ def test_a_pooler_that_breaks_sessions_is_found(
 
 def test_a_full_disk_is_told(examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "GiB are free" in examine(home)[1]["disk"]["found"]
-    monkeypatch.setattr(doctor_server, "LITTLE", shutil.disk_usage("/").total * 1_000)
+    monkeypatch.setattr(doctor, "LITTLE", shutil.disk_usage("/").total * 1_000)
     code, found = examine(home)
     assert (code, bad(found)) == (0, {"disk": "warning"})
 
@@ -279,13 +279,13 @@ def test_a_full_disk_is_told(examine: Examine, home: str, monkeypatch: pytest.Mo
 def test_a_transaction_that_holds_back_the_clean_up_is_named(
     examine: Examine, home: str, admin: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_server, "LONG", 0.0)
+    monkeypatch.setattr(doctor, "LONG", 0.0)
     with create_engine(home, poolclass=NullPool, isolation_level="REPEATABLE READ").connect() as reader:
         pid = reader.execute(text("SELECT pg_backend_pid()")).scalar_one()
         code, found = examine(home)
         assert (code, found["old transactions"]["severity"]) == (0, "warning")
         with admin.connect() as connection:
-            named = connection.execute(text(doctor_server.SQL["holders"]), {"long": 0.0}).scalars().all()
+            named = connection.execute(text(doctor.SQL["holders"]), {"long": 0.0}).scalars().all()
         assert any(who.startswith(f"session {pid} ") for who in named)
 
 
@@ -393,7 +393,7 @@ def test_groups_that_lose_and_dead_letters_are_told(examine: Examine, home: str,
 def test_a_question_that_is_not_answered_does_not_stop_the_others(
     examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_store, "SQL", {**doctor_store.SQL, "who": "SELECT no_such_thing()"})
+    monkeypatch.setattr(doctor, "SQL", {**doctor.SQL, "who": "SELECT no_such_thing()"})
     code, found = examine(home)
     assert (code, bad(found)) == (7, {"rights": "error"})
     assert found["rights"]["found"].startswith("can't be known: ")

@@ -16,8 +16,7 @@ from tests.lake.books import LEDGER, Books, rows
 from tests.scene.patience import eventually
 from tests.scene.stored import Stored
 from txsaga.errors import LakeMissing
-from txsaga.store.doctor import examine
-from txsaga.store.finding import Finding, Severity
+from txsaga.store.doctor import Finding, Severity, examine
 
 pytestmark = pytest.mark.postgres
 

@@ -12,7 +12,7 @@ import txsaga
 from tests.scene.stored import Stored
 from tests.store.logins import PASSWORD, Logins, logins
 from txsaga.errors import ConfigError, RightsMissing
-from txsaga.store import doctor_store, founding, functions, granting, migrate, rights, schema
+from txsaga.store import doctor, founding, functions, granting, migrate, rights, schema
 from txsaga.store.connection import make_engine, parse_url, transaction
 from txsaga.store.right import Right
 from txsaga.wiring.connecting import open_store
@@ -333,7 +333,7 @@ def test_the_owner_is_told_of_groups_of_nobody_and_of_whoever_was_granted_all_ta
     def told() -> str:
         engine = make_engine(*parse_url(made.url))
         with transaction(engine) as connection:
-            found = doctor_store.rights(connection, made.namespace)
+            found = doctor.rights(connection, made.namespace)
         engine.dispose()
         return f"{found.severity} {found.found}"
 

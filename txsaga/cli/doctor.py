@@ -14,8 +14,7 @@ from txsaga.cli.printing import document, table
 
 def doctor(context: typer.Context) -> None:
     """Examine the home database and the store; nothing is changed. It exits with 7 when an error is found."""
-    from txsaga.store.doctor import examine
-    from txsaga.store.finding import Severity
+    from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
     findings = examine(home_url(options))

@@ -9,8 +9,7 @@ import pytest
 
 from tests.flows.flow.desks import BOTH, Desks
 from txsaga.flows.budgets import OVER, Budgets
-from txsaga.store.doctor_store import holding
-from txsaga.store.finding import Severity
+from txsaga.store.doctor import Severity, holding
 from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres
