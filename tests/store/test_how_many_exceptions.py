@@ -11,7 +11,7 @@ from tests.contracts.samples import ROLLBACK, decided, drain, end_of, opened
 from tests.scene.stored import Stored
 from tests.store.past import MORE, SPAN, Scene, named, partitions
 from txsaga.store import founding, schema
-from txsaga.store import retention as spared
+from txsaga.store import partitions as spared
 from txsaga.store.connection import transaction
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store

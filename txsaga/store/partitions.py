@@ -4,8 +4,9 @@ Partitions of `half` and `op`: added ahead of the transaction numbers, dropped w
 A partition is built as a separate table and attached under a short lock timeout: `CREATE … PARTITION OF`
 would wait for one long reader and stall every producer meanwhile (R13). Before a drop it is locked against
 writers and checked again: a half message with an old number may have been committed while the drop waited for
-its lock. Spared rows are then copied to a partition that replaces it. If no process adds partitions, inserts
-fail with a clear error once the numbers pass the last one.
+its lock. Spared rows (of parked doubts, and of what is due in an hour or later) do not count as needed: they are
+copied to a partition that replaces it. If a query of what is needed were missing, a drop would delete what has not
+been read or settled. If no process adds partitions, inserts fail with a clear error once the numbers pass the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from txsaga.checkback.sweep_statements import LOOKS
 from txsaga.errors import StoreUnavailable
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction
-from txsaga.store.retention import left, needed, some, spares, weigh
 
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
@@ -27,14 +27,31 @@ LOCKED_TIMEOUT = "200ms"
 """Lock timeout once a drop keeps others waiting: far below the server's `deadlock_timeout`."""
 TICKS = 20_000
 """Upper bound of old ticks that one round drops."""
+SHARE = 10
+"""At most one row in this many of a partition is copied, and at most one row per this many of its numbers."""
+BYTES = 256 * 1024 * 1024
+"""Bytes of bodies copied at most: a decision about one of them waits for the copy."""
 _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
 
 SQL = sql_files.read("store/sql/partition.sql")
+NEEDS = sql_files.read("store/sql/retention.sql")
 
 FLOWS = ("flow_resource", "flow_step", "flow_unit", "flow_statement")
 COORDINATED = ("branch", "ballot", "vote", "reservation", *FLOWS, "step", "saga")
 OF_TRANSACTIONS = ("part", "effect", "table_intent", *COORDINATED, "tx", "doubt", "event", "scheduled")
 """Tables whose rows are deleted with the partition of their transaction."""
+
+# The cheapest query first: if it finds something, no other runs.
+IN_USE = (
+    "oldest_kept",
+    "undecided",
+    "open_transaction",
+    "open_branch",
+    "open_saga",
+    "newest_kept",
+    "unread",
+    "without_offset",
+)
 
 
 class Partitions:
@@ -149,3 +166,35 @@ def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int
     ]
     found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # None if another process just dropped it
     return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
+def some(s: str) -> str:
+    """Return SQL that asks whether anything from :low to :bound is spared."""
+    return NEEDS["some_spared"].format(s=s)
+
+
+def spares(s: str) -> str:
+    """Return SQL that asks whether a drop has to copy rows from :low to :bound."""
+    return NEEDS["spares"].format(s=s)
+
+
+def left(s: str) -> str:
+    """Return SQL that asks whether the partition from :low to :bound is left as it is."""
+    return NEEDS["left"].format(s=s, share=SHARE, most=schema.SPAN // SHARE, bytes=BYTES)
+
+
+def weigh(engine: Engine, namespace: str, bounds: Sequence[tuple[int, int]]) -> None:
+    """Store the sizes of partitions that became full, if a topic is kept by size."""
+    s = f'"{namespace}"'
+    with transaction(engine) as connection:
+        full_below = connection.execute(text(NEEDS["full_below"].format(s=s))).scalar_one_or_none() or 0
+        full = [(low, high) for low, high in bounds if high <= full_below]
+        weighed = set(connection.execute(text(NEEDS["weighed"].format(s=s))).scalars()) if full else set()
+        for low, high in full:
+            if low not in weighed:
+                connection.execute(text(NEEDS["weigh"].format(s=s)), {"low": low, "high": high})
+
+
+def needed(s: str) -> list[str]:
+    """Return the queries that ask whether anything below :bound is still needed."""
+    return [NEEDS[name].format(s=s) for name in IN_USE]
