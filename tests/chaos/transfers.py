@@ -40,7 +40,6 @@ SHORT = {
     "txsaga.checkback.heartbeat.Lease.TTL": timedelta(seconds=1),
     "txsaga.checkback.heartbeat.LEASE": timedelta(seconds=2),
     "txsaga.checkback.doubts_store.LEASE": timedelta(seconds=2),
-    "txsaga.checkback.sweep_statements.LEASE": timedelta(seconds=2),
 }
 Part = Callable[[World, int], None]
 _warm = multiprocessing.get_context("forkserver")

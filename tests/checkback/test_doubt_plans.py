@@ -17,9 +17,9 @@ from sqlalchemy import Engine, event
 from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from tests.store.plan import Prepared, Scan, scans_of
+from txsaga.checkback.doubts_store import forget
 from txsaga.checkback.profile import LEASE
 from txsaga.checkback.questions import Ask, Lead, PutOff, QuestionAnswer, VerdictRecord
-from txsaga.checkback.sweep_statements import forget
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import Doubt
 from txsaga.store import schema

@@ -16,8 +16,8 @@ from tests.scene.patience import eventually
 from tests.scene.probe import Probe, pid_of
 from tests.scene.rules import AT_ONCE, OpenBroker, check_back, read, write_entry
 from txsaga.broker import Broker
+from txsaga.checkback.doubts_store import SECOND_LOOK
 from txsaga.checkback.role import CheckBack
-from txsaga.checkback.sweep_statements import SECOND_LOOK
 from txsaga.core.decision import LocalState
 from txsaga.core.records import Receipt
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, text
 
-from txsaga.checkback.sweep_statements import LOOKS
+from txsaga.checkback.doubts_store import LOOKS
 from txsaga.errors import StoreUnavailable
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction
