@@ -17,7 +17,7 @@ GENERATED = {
 }
 SERVICES = ("errors", "config", "broker", "core", "messages", "consume", "checkback", "flows", "clusters", "inspect")
 SPEAKS_SQL = ("_store", "_statements", "_tables")
-WITH_DRIVERS = {"messages/halves_store.py", "messages/joined_sends.py", "flows/branch_values.py"}
+WITH_DRIVERS = {"messages/halves_store.py", "messages/joined_sends.py"}
 """Modules that a name does not give away: they speak to PostgreSQL as well."""
 
 

@@ -4,6 +4,10 @@ Branches on PostgreSQL: begins, owners' decisions and outcomes of branches, of m
 Each call may be repeated after a lost answer: a transaction that was begun twice is empty the first time and is rolled
 back when it is found, and the first decision is final. If a lost answer were taken for a no, a caller would roll back
 branches that recovery commits.
+
+What is bound to a transaction (ballots, late bodies, offsets, messages) is applied by the one decision path only: such
+a transaction is left unchanged here, and the caller decides it there. Each array that a call becomes is one parameter
+in `sql/branch.sql`, in the same order.
 """
 
 from __future__ import annotations
@@ -11,34 +15,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from enum import IntEnum, auto
 from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
 
+from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
-from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionsRejected, TxSagaError
-from txsaga.flows import branch_statements as sql
-from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
-from txsaga.flows.branch_values import (
-    FENCE_STANDS,
-    Conclusion,
-    Sort,
-    begins,
-    conclusions,
-    fences,
-    life_in,
-    life_of,
-    notes,
-    sort_of,
-    standing_of,
-    words,
+from txsaga.errors import (
+    DecidedOtherwise,
+    EffectConflict,
+    NumberLapsed,
+    OutcomeUnknown,
+    Superseded,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
 )
-from txsaga.flows.fencing import Owned, superseded
+from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
 from txsaga.flows.ports import (
     NONE,
     VOTED,
@@ -54,12 +53,216 @@ from txsaga.flows.ports import (
     Place,
 )
 from txsaga.messages.hot_statements import TOKEN, called, written
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
-from txsaga.store.values import int4, int8_array
+from txsaga.store.values import Value, bytea_array, int4, int4_array, int8_array, text_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows
+
+SQL = sql_files.read("flows/sql/branch.sql")
+
+BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
+BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
+RESOLVE_TYPES = (
+    *("int8[]", "int4[]", "int4[]", "text[]", "text[]", "int4[]"),
+    *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
+    *("int8[]", "int4[]", "int4[]", "text[]"),
+)
+RESOLVE_ANSWERS = "txid int8"
+CONCLUDE_TYPES = (
+    *("int8[]", "int4[]", "bytea[]", "int4[]", "text[]", "text[]", "int4[]"),
+    *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
+    *("int8[]", "int4[]", "int4[]", "text[]"),
+)
+CONCLUDE_ANSWERS = "txid int8, done bool"
+OPENED, ENDED = 3, 0
+"""The decision column of undecided transactions: open, or sealed."""
+
+NUMBERS_TYPES = ("int4", "int4")
+NUMBERS_ANSWERS = "txid int8, token bytea, given bytea"
+FENCE_TYPES = ("int8[]", "text[]", "text[]")
+FENCE_ANSWERS = "txid int8"
+NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
+NOTE_ANSWERS = "txid int8, number int4, attempt int4"
+
+
+STATES = {event: state for (_, event), state in BRANCH.moves.items()}
+Conclusion = BeginBranches | DecisionRequest
+"""A request about a transaction without a row."""
+Values = list[Value | None]
+FENCED = 0
+"""The producer group of a transaction of which recovery knows only the number."""
+FENCE_STANDS = (int(Decision.ROLLBACK), 1, TxState.ROLLED_BACK.value, FENCED)
+"""The stored values if a fence was first: decision, owner, state, group."""
+
+
+_NO_ROWS = (int8_array([]), int4_array([]), int4_array([]), int4_array([]), bytea_array([]))
+
+
+class Sort(IntEnum):
+    """The statement that writes a call; a number, since it is looked up for each."""
+
+    BEGIN = auto()
+    WORD = auto()
+    CONCLUSION = auto()
+    FENCE = auto()
+    NOTE = auto()
+
+
+def sort_of(call: Call) -> Sort:
+    """Return the statement that writes a call."""
+    match call:
+        case BeginBranches(life=None):
+            return Sort.BEGIN
+        case BeginBranches() | DecisionRequest(resources=[_, *_]):
+            return Sort.CONCLUSION
+        case DecisionRequest():
+            return Sort.WORD
+        case Fence():
+            return Sort.FENCE
+        case BranchOutcome():
+            return Sort.NOTE
+
+
+def life_in(word: Conclusion) -> TxRecord:
+    """Return the record that a request is about."""
+    assert word.life is not None
+    return word.life
+
+
+def life_of(group: int, txid: int, token: bytes, *, run: str | None = None, given: bytes = b"") -> TxRecord:
+    """Return a new record without a key."""
+    state = TxState.ACTIVE
+    return TxRecord(txid=txid, group=group, token=token, key=None, epoch=1, owner=1, state=state, run=run, given=given)
+
+
+def begins(calls: Sequence[BeginBranches]) -> Values:
+    """Return parameters of begins."""
+    named = [(at, n, it) for at, begin in enumerate(calls, 1) for n, it in enumerate(begin.resources, 1)]
+    return [
+        int4_array([begin.group for begin in calls]),
+        text_array([begin.run or "" for begin in calls]),
+        *(int4_array([each[column] for each in named]) for column in range(3)),
+    ]
+
+
+def words(calls: Sequence[DecisionRequest]) -> Values:
+    """Return parameters of decisions."""
+    votes = [(word.life.txid, vote) for word in calls for vote in word.votes]
+    return [
+        int8_array([word.life.txid for word in calls]),
+        int4_array([word.life.owner for word in calls]),
+        int4_array([int(word.decision or ENDED) for word in calls]),
+        text_array([word.who for word in calls]),
+        text_array([kept(word.why) for word in calls]),
+        int4_array([word.evidence or 0 for word in calls]),
+        *_rows(calls),
+        int8_array([txid for txid, _ in votes]),
+        int4_array([vote.number for _, vote in votes]),
+        int4_array([vote.attempt for _, vote in votes]),
+        text_array([VOTED[vote.vote].value for _, vote in votes]),
+    ]
+
+
+def conclusions(calls: Sequence[Conclusion]) -> Values:
+    """Return parameters of requests about transactions without a row."""
+    lives, said = [life_in(word) for word in calls], [word for word in calls if isinstance(word, DecisionRequest)]
+    branches = [(life_in(word).txid, *branch) for word in calls for branch in _branches(word)]
+    return [
+        int8_array([life.txid for life in lives]),
+        int4_array([life.group for life in lives]),
+        bytea_array([life.given for life in lives]),
+        int4_array([int(word.decision or ENDED) if isinstance(word, DecisionRequest) else OPENED for word in calls]),
+        text_array([word.who if isinstance(word, DecisionRequest) else "" for word in calls]),
+        text_array([kept(word.why) if isinstance(word, DecisionRequest) else "" for word in calls]),
+        int4_array([word.evidence or 0 if isinstance(word, DecisionRequest) else 0 for word in calls]),
+        *_rows(said),
+        int8_array([branch[0] for branch in branches]),
+        int4_array([branch[1] for branch in branches]),
+        int4_array([branch[2] for branch in branches]),
+        text_array([branch[3].value for branch in branches]),
+    ]
+
+
+def fences(calls: Sequence[Fence]) -> Values:
+    """Return parameters of fences."""
+    return [
+        int8_array([fence.txid for fence in calls]),
+        text_array([fence.who for fence in calls]),
+        text_array([kept(fence.why) for fence in calls]),
+    ]
+
+
+def notes(calls: Sequence[BranchOutcome]) -> Values:
+    """Return parameters of branch outcomes."""
+    return [
+        int8_array([note.txid for note in calls]),
+        int4_array([note.number for note in calls]),
+        int4_array([note.attempt for note in calls]),
+        text_array([STATES[note.event].value for note in calls]),
+        text_array([kept(note.why) for note in calls]),
+    ]
+
+
+def standing_of(word: Conclusion, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
+    """Return the decision, or why the owner's request changed nothing."""
+    life = life_in(word)
+    decision, owner, state, group = stands or (None, None, None, None)
+    if group not in (life.group, FENCED):
+        return UnknownTransaction(f"transaction {life.txid} is not in this store")
+    if owner != life.owner:  # any decision names another owner's branches
+        return Superseded(life.txid)
+    if isinstance(word, BeginBranches):
+        return life if decision is None else DecidedOtherwise(life.txid, Decision(decision).name)
+    if decision is not None:
+        return Decision(decision)
+    if word.decision is None and state == TxState.ENDED:
+        return None  # already sealed: the answer was lost
+    return EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
+
+
+def _rows(calls: Sequence[DecisionRequest]) -> Values:
+    rows = [(word.life.txid, row) for word in calls for row in word.rows]
+    if not rows:
+        return list(_NO_ROWS)
+    return [
+        int8_array([txid for txid, _ in rows]),
+        int4_array([row.qid for _, row in rows]),
+        int4_array([row.chunk for _, row in rows]),
+        int4_array([row.count for _, row in rows]),
+        bytea_array([row.body for _, row in rows]),
+    ]
+
+
+def _branches(word: Conclusion) -> list[tuple[int, int, BranchState]]:
+    """Return its branches; one without a vote is rolled back, even if it holds work."""
+    votes = {vote.number: VOTED[vote.vote] for vote in word.votes} if isinstance(word, DecisionRequest) else {}
+    return [(number, it, votes.get(number, BranchState.ACTIVE)) for number, it in enumerate(word.resources, 1)]
+
+
+class Owned(NamedTuple):
+    """A request by an owner."""
+
+    call: object
+    txid: int
+    owner: int
+
+
+def superseded(calls: Sequence[Owned]) -> dict[int, Superseded]:
+    """Refuse the requests of earlier owners in a batch that also has a later owner's, by the `id` of each.
+
+    A statement takes all requests of a batch and answers by transaction: both owners would get the later one's answer,
+    and the earlier one would commit branches that no decision names.
+    """
+    latest: dict[int, int] = {}
+    for _, txid, owner in calls:
+        if owner > latest.get(txid, 0):
+            latest[txid] = owner
+    if len(latest) == len(calls):
+        return {}
+    return {id(call): Superseded(txid) for call, txid, owner in calls if owner < latest[txid]}
+
 
 RESENDS = 3
 Answers = dict[int, Answer | TxSagaError]
@@ -80,21 +283,21 @@ class BranchStore:
         s = f'"{namespace}"'
         self._engine, self._s, self._lines = engine, s, ConnectionPool(engine)
         if owner:
-            self._begin = written(sql.SQL["begin"], s, "x.pgroup", "x.txid", token=TOKEN)
-            self._numbers = written(sql.SQL["numbers"], s, "x.pgroup", "x.txid", token=TOKEN)
-            self._conclude = written(sql.SQL["conclude"], s, "r.pgroup", "r.txid", token=TOKEN)
+            self._begin = written(SQL["begin"], s, "x.pgroup", "x.txid", token=TOKEN)
+            self._numbers = written(SQL["numbers"], s, "x.pgroup", "x.txid", token=TOKEN)
+            self._conclude = written(SQL["conclude"], s, "r.pgroup", "r.txid", token=TOKEN)
             self._resolve, self._fence, self._note = (
-                each.format(s=s) for each in (sql.SQL["resolve"], sql.SQL["fence"], sql.SQL["note"])
+                each.format(s=s) for each in (SQL["resolve"], SQL["fence"], SQL["note"])
             )
         else:
-            self._begin = called(s, "begin_branches", sql.BEGIN_TYPES)
-            self._numbers = called(s, "give_out", sql.NUMBERS_TYPES)
-            self._conclude = called(s, "conclude", sql.CONCLUDE_TYPES)
-            self._resolve = called(s, "resolve", sql.RESOLVE_TYPES)
-            self._fence = called(s, "fence", sql.FENCE_TYPES)
-            self._note = called(s, "note_branches", sql.NOTE_TYPES)
-        self._lock = sql.SQL["lock"].format(s=s)
-        self._standing = sql.SQL["standing"].format(s=s)
+            self._begin = called(s, "begin_branches", BEGIN_TYPES)
+            self._numbers = called(s, "give_out", NUMBERS_TYPES)
+            self._conclude = called(s, "conclude", CONCLUDE_TYPES)
+            self._resolve = called(s, "resolve", RESOLVE_TYPES)
+            self._fence = called(s, "fence", FENCE_TYPES)
+            self._note = called(s, "note_branches", NOTE_TYPES)
+        self._lock = SQL["lock"].format(s=s)
+        self._standing = SQL["standing"].format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
@@ -129,16 +332,16 @@ class BranchStore:
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return every attempt of the branches of a transaction."""
-        return [branch_of(row) for row in self._rows(sql.SQL["of"], {"txid": txid})]
+        return [branch_of(row) for row in self._rows(SQL["of"], {"txid": txid})]
 
     def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
         """Return what is written of each of these transactions; those without a row are left out."""
         if not txids:
             return {}
         # Read the branches last: in the other order a decision could be seen without those that it names.
-        known = self._rows(sql.SQL["written"], {"txids": list(txids)})
+        known = self._rows(SQL["written"], {"txids": list(txids)})
         named = defaultdict[int, list[Branch]](list)
-        for row in self._rows(sql.SQL["written_branches"], {"txids": list(txids)}):
+        for row in self._rows(SQL["written_branches"], {"txids": list(txids)}):
             named[row[0]].append(branch_of(row))
         return {
             txid: BranchesWritten(owner, decision and Decision(decision), named[txid])
@@ -149,7 +352,7 @@ class BranchStore:
         """Return those whose resource has acknowledged the decision, with nothing left to settle by hand."""
         columns = zip(*places, strict=True) if places else ((), (), ())
         values = dict(zip(("txids", "numbers", "attempts"), map(list, columns), strict=True))
-        return {(row.txid, row.number, row.attempt) for row in self._rows(sql.SQL["over"], values)}
+        return {(row.txid, row.number, row.attempt) for row in self._rows(SQL["over"], values)}
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
@@ -158,7 +361,7 @@ class BranchStore:
 
         With `older`, only those that have not changed for so long.
         """
-        rows = self._rows(sql.SQL["unfinished"], {**_behind(after), "older": older, "limit": limit})
+        rows = self._rows(SQL["unfinished"], {**_behind(after), "older": older, "limit": limit})
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def listed(
@@ -172,7 +375,7 @@ class BranchStore:
         """Return, in order, the branches in one of these states, of one resource or of all."""
         named = {"states": [state.value for state in states], "resource": resource}
         values = {**named, **_behind(after), "limit": limit}
-        return [branch_of(row) for row in self._rows(sql.SQL["listed"], values)]
+        return [branch_of(row) for row in self._rows(SQL["listed"], values)]
 
     def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
         """Return, in order, the transactions that voted yes here for another store, or for any.
@@ -180,7 +383,7 @@ class BranchStore:
         One that was decided by force stays listed until its coordinator decides the same, or it is forgotten.
         """
         values = {"coordinator": coordinator, "after": after, "limit": limit}
-        rows = self._rows(sql.SQL["guests"], values)
+        rows = self._rows(SQL["guests"], values)
         return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
 
     def close(self) -> None:
@@ -203,7 +406,7 @@ class BranchStore:
                 return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
             case Sort.FENCE:
                 fenced = Statement(self._fence, fences(calls))
-                return Task([Statement(sql.SQL["wait_shortly"], []), fenced], lambda rows: self._fenced(calls, rows))
+                return Task([Statement(SQL["wait_shortly"], []), fenced], lambda rows: self._fenced(calls, rows))
             case Sort.NOTE:
                 return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
 

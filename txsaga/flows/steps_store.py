@@ -19,7 +19,6 @@ from sqlalchemy import Connection, Engine, text
 
 from txsaga.checkback.profile import LEASE
 from txsaga.core.decision import Decision
-from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import (
@@ -32,11 +31,10 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.flows import branch_statements
+from txsaga.flows import branches_store
 from txsaga.flows import step_statements as sql
-from txsaga.flows.branch_values import standing_of
-from txsaga.flows.branch_values import words as words_of
-from txsaga.flows.fencing import Owned, superseded
+from txsaga.flows.branches_store import RESENDS, Answers, Owned, life_of, standing_of, superseded
+from txsaga.flows.branches_store import words as words_of
 from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
@@ -47,9 +45,7 @@ from txsaga.store.values import int8_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows
 
-RESENDS = 3
 Kind = TypeVar("Kind")
-Answers = dict[int, Answer | TxSagaError]
 
 
 class Steps:
@@ -57,13 +53,13 @@ class Steps:
 
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
-        s, resolve = self._s, branch_statements.SQL["resolve"].format(s=self._s)
+        s, resolve = self._s, branches_store.SQL["resolve"].format(s=self._s)
         opened = written(sql.OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
         self._open = opened if owner else called(s, "open_sagas", sql.OPEN_TYPES)
-        self._resolve = resolve if owner else called(s, "resolve", branch_statements.RESOLVE_TYPES)
+        self._resolve = resolve if owner else called(s, "resolve", branches_store.RESOLVE_TYPES)
         self._opened = written(sql.SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
         self._lock, self._standing = (
-            each.format(s=s) for each in (branch_statements.SQL["lock"], branch_statements.SQL["standing"])
+            each.format(s=s) for each in (branches_store.SQL["lock"], branches_store.SQL["standing"])
         )
         self._record, self._mark, self._settle, self._rest, self._close = (
             each.format(s=s) for each in (sql.RECORD, sql.SQL["mark"], sql.SETTLE, sql.SQL["rest"], sql.SQL["close"])
@@ -188,7 +184,9 @@ class Steps:
     def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
         found = {ord: (txid, token) for ord, txid, token, _ in rows}
         return {
-            id(begin): _life(begin, *found[at]) if at in found else TransactionsRejected(self._store)
+            id(begin): life_of(begin.group, *found[at], run=begin.run)
+            if at in found
+            else TransactionsRejected(self._store)
             for at, begin in enumerate(begins, 1)
         }
 
@@ -276,11 +274,6 @@ def _of(calls: Sequence[SagaCall], kind: type[Kind]) -> list[Kind]:
 
 def _life_of(call: RecordStep | Settle) -> TxRecord:
     return call.life if isinstance(call, RecordStep) else call.word.life
-
-
-def _life(begin: OpenSaga, txid: int, token: bytes) -> TxRecord:
-    common: dict[str, Any] = {"key": None, "epoch": 1, "owner": 1, "state": TxState.ACTIVE, "run": begin.run}
-    return TxRecord(txid=txid, group=begin.group, token=token, **common)
 
 
 def _numbered(begin: OpenSaga) -> TxRecord:

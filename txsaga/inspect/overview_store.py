@@ -21,7 +21,7 @@ from txsaga.consume.log_store import Log
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.flows import ballots_store as ballots
-from txsaga.flows import branch_statements
+from txsaga.flows import branches_store
 from txsaga.flows.ballot import Polled
 from txsaga.inspect.overview import (
     Audited,
@@ -155,7 +155,7 @@ class Overview:
         """Return what is unfinished in each resource that takes part in two-phase commit, by name."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
-            for name, undecided, waiting, oldest, heuristics in self._rows(branch_statements.SQL["backlog"])
+            for name, undecided, waiting, oldest, heuristics in self._rows(branches_store.SQL["backlog"])
         ]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:

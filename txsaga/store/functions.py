@@ -21,7 +21,7 @@ from txsaga.checkback import questions_store as questions
 from txsaga.consume import claim_end_statements as claim_ends
 from txsaga.consume import ticks
 from txsaga.core import chunk
-from txsaga.flows import branch_statements, step_statements
+from txsaga.flows import branches_store, step_statements
 from txsaga.messages import hot_statements as hot
 from txsaga.messages import ledger_store as ledger
 from txsaga.store import partitions, sql_files
@@ -215,7 +215,7 @@ END""",
 
 def _of_branches(s: str) -> Iterator[Function]:
     """Yield an owner's functions for its coordinated transactions."""
-    sql = branch_statements
+    sql = branches_store
     begin = hot.written(sql.SQL["begin"], s, "x.pgroup", "x.txid")
     numbers = hot.written(sql.SQL["numbers"], s, "x.pgroup", "x.txid")
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"

@@ -13,8 +13,7 @@ from tests.scene.members import until
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
 from txsaga.flows.branch import BranchState, Vote
-from txsaga.flows.branch_values import conclusions
-from txsaga.flows.branches_store import BranchStore
+from txsaga.flows.branches_store import BranchStore, conclusions
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.orphans import Orphans
 from txsaga.flows.owner import BlockOwner
