@@ -7,7 +7,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGE, python_files
 from txsaga.checkback.profile import LEASE
-from txsaga.flows import branches_store, step_statements
+from txsaga.flows import branches_store, steps_store
 from txsaga.flows.branch import BRANCH, NOTHING_DONE, OVER, BranchEvent
 from txsaga.flows.step import STEP, UNDONE, StepEvent
 from txsaga.lake import staging_tables
@@ -51,7 +51,7 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     def listed(states: tuple[str, ...] | frozenset[str]) -> str:
         return "IN (" + ", ".join(f"'{state}'" for state in sorted(states)) + ")"
 
-    branches, steps = branches_store.SQL, step_statements.SQL
+    branches, steps = branches_store.SQL, steps_store.SQL
     undecided = listed(BRANCH.sources(BranchEvent.ROLL_BACK))
     assert all(undecided in branches[name] for name in ("resolve", "note", "unfinished", "backlog"))
     assert listed(frozenset(OVER)) in branches["over"] and f"'{NOTHING_DONE}'" in branches["resolve"]
@@ -59,4 +59,4 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     assert all(listed(frozenset(UNDONE)) in steps[name] for name in ("close", "listed"))
     assert f"'{NOTHING_DONE}'" in branches["conclude"] and f"WHEN {branches_store.OPENED} THEN" in branches["conclude"]
     assert f"'{staging_tables.PREFIX}'" in staging_tables.SQL["left"]
-    assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in step_statements.SETTLE
+    assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in steps_store.SETTLE

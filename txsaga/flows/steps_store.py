@@ -4,6 +4,9 @@ Steps and sagas on PostgreSQL: begins, steps, their results and decisions of man
 Each call may be repeated after a lost answer: a begin is looked up by its ticket first, a step is stored under its
 number, a decision is final, and no step moves twice. If a lost begin were repeated without that, the first one's step
 would be compensated although it never ran.
+
+Only the owner of a transaction can write: a superseded one matches no row. A step is written only while its transaction
+is open, under its lock (R3): ROLLBACK waits for the write, or the write sees it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, text
 
 from txsaga.checkback.profile import LEASE
+from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
@@ -32,18 +36,36 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows import branches_store
-from txsaga.flows import step_statements as sql
-from txsaga.flows.branches_store import RESENDS, Answers, Owned, life_of, standing_of, superseded
+from txsaga.flows.branches_store import RESENDS, Answers, Owned, Values, life_of, standing_of, superseded
 from txsaga.flows.branches_store import words as words_of
-from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
+from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
+from txsaga.store import sql_files
 from txsaga.store.connection import by_index, transaction, translating
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
-from txsaga.store.values import int8_array
+from txsaga.store.values import bool_array, bytea_array, float8_array, int4_array, int8_array, text_array
 from txsaga.store.wire import Call as Statement
 from txsaga.store.wire import Rows
+
+SQL = sql_files.read("flows/sql/step.sql")
+
+
+def _leased(name: str) -> str:
+    return SQL[name].replace("{lease}", str(LEASE.total_seconds()))
+
+
+STEP_TYPES = ("int4[]", "text[]", "text[]", "text[]", "text[]", "text[]", "text[]", "float8[]")
+OPEN_TYPES = ("int4[]", "text[]", "int8[]", "int4[]", *STEP_TYPES, "int8[]", "bytea[]", "bool[]")
+OPEN_ANSWERS = "ord int8, txid int8, token bytea, first bool"
+OPEN = _leased("open")
+RECORD = _leased("record")
+SETTLE = _leased("settle")
+
+SOURCES = {event: ",".join(STEP.sources(event)) for event in TARGETS}
+ANY = ",".join(dict.fromkeys(state for state, _ in STEP.moves))
+"""A try without an event is recorded for a step in any unfinished state."""
 
 Kind = TypeVar("Kind")
 
@@ -54,15 +76,15 @@ class Steps:
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
         s, resolve = self._s, branches_store.SQL["resolve"].format(s=self._s)
-        opened = written(sql.OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
-        self._open = opened if owner else called(s, "open_sagas", sql.OPEN_TYPES)
+        opened = written(OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
+        self._open = opened if owner else called(s, "open_sagas", OPEN_TYPES)
         self._resolve = resolve if owner else called(s, "resolve", branches_store.RESOLVE_TYPES)
-        self._opened = written(sql.SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
+        self._opened = written(SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
         self._lock, self._standing = (
             each.format(s=s) for each in (branches_store.SQL["lock"], branches_store.SQL["standing"])
         )
         self._record, self._mark, self._settle, self._rest, self._close = (
-            each.format(s=s) for each in (sql.RECORD, sql.SQL["mark"], sql.SETTLE, sql.SQL["rest"], sql.SQL["close"])
+            each.format(s=s) for each in (RECORD, SQL["mark"], SETTLE, SQL["rest"], SQL["close"])
         )
 
     def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
@@ -89,16 +111,16 @@ class Steps:
         noted = [*marks, *(mark for each in others for mark in each.marks)]
         begun = [*records, *(RecordStep(each.word.life, each.begun) for each in words if each.begun)]
         kept = [True] * len(numbered) + [False] * len(late)
-        known = sql.opens([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
+        known = _open_values([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
         rest = {
             "known": None if known is None else Statement(self._open, known),
             "locked": Statement(self._lock, [int8_array(sorted(w.word.life.txid for w in words))]) if words else None,
-            "records": Statement(self._record, sql.records(begun)) if begun else None,
-            "marks": Statement(self._mark, sql.marks(noted)) if noted else None,
+            "records": Statement(self._record, _record_values(begun)) if begun else None,
+            "marks": Statement(self._mark, _mark_values(noted)) if noted else None,
             "told": Statement(self._resolve, words_of([each.word for each in words])) if words else None,
-            "settled": Statement(self._settle, sql.settles(words)) if words else None,
-            "rests": Statement(self._rest, sql.rests(rests)) if rests else None,
-            "closes": Statement(self._close, sql.closes(closes)) if closes else None,
+            "settled": Statement(self._settle, _settle_values(words)) if words else None,
+            "rests": Statement(self._rest, _release_values(rests)) if rests else None,
+            "closes": Statement(self._close, _close_values(closes)) if closes else None,
         }
         asked = {name: statement for name, statement in rest.items() if statement is not None}
         found = self._exchanged(begins, list(asked.values()))
@@ -121,7 +143,7 @@ class Steps:
 
     def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
         """Return the steps of many transactions in one query; those without steps are left out."""
-        found = map(step_of, self._rows(sql.SQL["of_all"], {"txids": list(txids)}))
+        found = map(step_of, self._rows(SQL["of_all"], {"txids": list(txids)}))
         return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
 
     def claim(
@@ -136,7 +158,7 @@ class Steps:
         values = {"driver": driver, "limit": limit, "txid": txid, "lease": lease.total_seconds()}
         return [
             ClaimedSaga(row[0], row[1], row[2], None if row[3] is None else Decision(row[3]), row[4])
-            for row in self._rows(sql.SQL["claim"], values)
+            for row in self._rows(SQL["claim"], values)
         ]
 
     def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
@@ -144,15 +166,15 @@ class Steps:
         txids, owners = ([each[at] for each in held] for at in (0, 1))
         values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
         with by_index(self._engine) as connection, translating():
-            connection.execute(text(sql.SQL["hold"].format(s=self._s)), values)
+            connection.execute(text(SQL["hold"].format(s=self._s)), values)
 
     def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
         """Return, in order, the unfinished sagas, or one."""
-        return [_view(row) for row in self._rows(sql.SQL["listed"], {"limit": limit, "txid": txid})]
+        return [_view(row) for row in self._rows(SQL["listed"], {"limit": limit, "txid": txid})]
 
     def counted(self) -> SagaFigures:
         """Count the unfinished sagas."""
-        ((running, driving, waiting, stalled),) = self._rows(sql.SQL["counted"], {})
+        ((running, driving, waiting, stalled),) = self._rows(SQL["counted"], {})
         return SagaFigures(running=running, driving=driving, waiting=waiting, stalled=stalled)
 
     def close(self) -> None:
@@ -161,7 +183,7 @@ class Steps:
 
     def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Statement]) -> list[Rows]:
         tickets = [random.getrandbits(63) for _ in begins]  # they identify begins, and guard nothing
-        first = [Statement(self._open, sql.opens(begins, tickets))] if begins else []
+        first = [Statement(self._open, _open_values(begins, tickets))] if begins else []
         with self._lines.taken() as line:
             patiently(line.connection, PATIENCE)
             for _ in range(RESENDS):
@@ -178,7 +200,7 @@ class Steps:
         raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
     def _found(self, line: PipelineConnection, begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Rows:
-        (rows,) = line.exchange([Statement(self._opened, sql.lost(begins, tickets))])
+        (rows,) = line.exchange([Statement(self._opened, _lost_values(begins, tickets))])
         return rows
 
     def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
@@ -210,7 +232,7 @@ class Steps:
         """Add the steps of a begin to the existing record: its own, if an answer was lost, or another's."""
         if begin.steps:
             record = RecordStep(life, begin.steps)
-            (rows,) = self._exchanged([], [Statement(self._record, sql.records([record]))])
+            (rows,) = self._exchanged([], [Statement(self._record, _record_values([record]))])
             if rows:
                 return life
         standing = self._stands([life.txid]).get(life.txid)
@@ -242,7 +264,7 @@ class Steps:
 
 def steps_of(connection: Connection, s: str, txid: int) -> list[StepRecord]:
     """Read the steps of a transaction within the caller's database transaction."""
-    return [step_of(row) for row in connection.execute(text(sql.SQL["of"].format(s=s)), {"txid": txid})]
+    return [step_of(row) for row in connection.execute(text(SQL["of"].format(s=s)), {"txid": txid})]
 
 
 def step_of(row: Any) -> StepRecord:
@@ -255,16 +277,16 @@ def step_of(row: Any) -> StepRecord:
 
 def compensates(connection: Connection, s: str, txid: int) -> bool:
     """Return whether something of a transaction is still to be undone."""
-    return bool(connection.execute(text(sql.SQL["uncompensated"].format(s=s)), {"txid": txid}).scalar())
+    return bool(connection.execute(text(SQL["uncompensated"].format(s=s)), {"txid": txid}).scalar())
 
 
 def move(connection: Connection, s: str, txid: int, number: int, event: StepEvent, why: str) -> bool:
     """Move a step by hand and let its saga go on at once."""
     sources = [state.value for state in STEP.sources(event)]
     values = {"txid": txid, "number": number, "target": TARGETS[event].value, "sources": sources, "why": why}
-    moved = connection.execute(text(sql.SQL["move"].format(s=s)), values).rowcount == 1
+    moved = connection.execute(text(SQL["move"].format(s=s)), values).rowcount == 1
     if moved:
-        connection.execute(text(sql.SQL["wake"].format(s=s)), {"txid": txid})
+        connection.execute(text(SQL["wake"].format(s=s)), {"txid": txid})
     return moved
 
 
@@ -300,3 +322,82 @@ def _view(row: Any) -> SagaView:
     names = ("txid", "group", "key", "decision", "steps", "waiting", "driver", "until", "stalled", "why")
     found = dict(zip(names, row, strict=True))
     return SagaView(**{**found, "decision": None if row[3] is None else Decision(row[3])})
+
+
+def _step_values(starts: Sequence[Start]) -> Values:
+    return [
+        int4_array([each.number for each in starts]),
+        text_array([each.name for each in starts]),
+        text_array([each.kind.value for each in starts]),
+        text_array([each.resource or "" for each in starts]),
+        text_array([each.input for each in starts]),
+        text_array([each.compensation or "" for each in starts]),
+        text_array([each.action or "" for each in starts]),
+        float8_array([-1.0 if each.expires is None else each.expires.total_seconds() for each in starts]),
+    ]
+
+
+def _open_values(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Sequence[bool] = ()) -> Values:
+    """Encode begins with their first steps; a ticket, or its number, finds each of them again."""
+    named = [(at, step) for at, begin in enumerate(begins, 1) for step in begin.steps]
+    return [
+        int4_array([begin.group for begin in begins]),
+        text_array([begin.run or "" for begin in begins]),
+        int8_array(tickets),
+        int4_array([at for at, _ in named]),
+        *_step_values([step for _, step in named]),
+        int8_array([0 if begin.life is None else begin.life.txid for begin in begins]),
+        bytea_array([b"" if begin.life is None else begin.life.given for begin in begins]),
+        bool_array(list(kept) or [True] * len(begins)),
+    ]
+
+
+def _lost_values(begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Values:
+    return [int4_array([begin.group for begin in begins]), int8_array(tickets)]
+
+
+def _record_values(given: Sequence[RecordStep]) -> Values:
+    named = [(each.life, step) for each in given for step in each.steps]
+    owners = [int8_array([life.txid for life, _ in named]), int4_array([life.owner for life, _ in named])]
+    return [*owners, *_step_values([step for _, step in named])]
+
+
+def _mark_values(given: Sequence[Mark]) -> Values:
+    """Encode marks, with the states that each event may leave."""
+    return [
+        int8_array([mark.txid for mark in given]),
+        int4_array([mark.owner for mark in given]),
+        int4_array([mark.number for mark in given]),
+        text_array([TARGETS[mark.event].value if mark.event else "" for mark in given]),
+        text_array([SOURCES[mark.event] if mark.event else ANY for mark in given]),
+        text_array([mark.left.value if mark.left else "" for mark in given]),
+        text_array([mark.output or "" for mark in given]),
+        text_array([kept(mark.error) for mark in given]),
+        int4_array([-1 if mark.event is StepEvent.RESUME else mark.tries for mark in given]),
+    ]
+
+
+def _settle_values(given: Sequence[Settle]) -> Values:
+    """Encode the drivers of decided sagas, and the steps after their decisions."""
+    named = [(each.word.life.txid, step) for each in given for step in each.steps]
+    return [
+        int8_array([each.word.life.txid for each in given]),
+        int4_array([each.word.life.owner for each in given]),
+        text_array([each.driver for each in given]),
+        int8_array([txid for txid, _ in named]),
+        *_step_values([step for _, step in named]),
+    ]
+
+
+def _release_values(given: Sequence[ReleaseSaga]) -> Values:
+    return [
+        int8_array([each.txid for each in given]),
+        int4_array([each.owner for each in given]),
+        float8_array([each.by.total_seconds() for each in given]),
+        text_array([kept(each.why) for each in given]),
+        bool_array([each.stalled for each in given]),
+    ]
+
+
+def _close_values(given: Sequence[Close]) -> Values:
+    return [int8_array([each.txid for each in given]), int4_array([each.owner for each in given])]

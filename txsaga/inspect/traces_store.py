@@ -19,7 +19,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.core.topic import TopicType
-from txsaga.flows import branches_store, step_statements
+from txsaga.flows import branches_store, steps_store
 from txsaga.flows.branches_store import branch_of
 from txsaga.flows.flows_store import steps_of, units_of
 from txsaga.flows.steps_store import step_of
@@ -45,7 +45,7 @@ SLACK = timedelta(seconds=10)
 
 # Everything but the bodies of half messages, which may be gigabytes.
 SQL = sql_files.read("inspect/sql/trace.sql")
-LOOK = {**SQL, "branches": branches_store.SQL["of"], "steps": step_statements.SQL["of"]}
+LOOK = {**SQL, "branches": branches_store.SQL["of"], "steps": steps_store.SQL["of"]}
 
 
 class Rows(NamedTuple):

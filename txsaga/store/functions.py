@@ -21,7 +21,7 @@ from txsaga.checkback import questions_store as questions
 from txsaga.consume import claim_end_statements as claim_ends
 from txsaga.consume import ticks
 from txsaga.core import chunk
-from txsaga.flows import branches_store, step_statements
+from txsaga.flows import branches_store, steps_store
 from txsaga.messages import hot_statements as hot
 from txsaga.messages import ledger_store as ledger
 from txsaga.store import partitions, sql_files
@@ -249,8 +249,8 @@ def _of_branches(s: str) -> Iterator[Function]:
     yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.SQL["fence"].format(s=s))
     theirs = not_ours(f"{s}.everywhere()")
     yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.SQL["note"].format(s=s))
-    opened = hot.written(step_statements.OPEN, s, "x.pgroup", "x.txid")
-    types, answers = step_statements.OPEN_TYPES, step_statements.OPEN_ANSWERS
+    opened = hot.written(steps_store.OPEN, s, "x.pgroup", "x.txid")
+    types, answers = steps_store.OPEN_TYPES, steps_store.OPEN_ANSWERS
     yield _called(s, "open_sagas", types, answers, _guard(s, 1, None, many=True), opened)
 
 
