@@ -33,10 +33,10 @@ from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
 from txsaga.flows.budgets import Budgets
 from txsaga.flows.by_hand import BranchesByHand
+from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.flow import Flow
 from txsaga.flows.outcome_writer import OutcomeWriter
-from txsaga.flows.ports import BranchOutcome
 from txsaga.flows.recovery import Recovery
 from txsaga.inspect.timeline import TimelineStep
 from txsaga.inspect.timeline_steps import steps_of

@@ -24,7 +24,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
-from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest, Fence
+from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest, Fence
 from txsaga.store.store import Store
 
 YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY

@@ -16,8 +16,8 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import TxRecord
 from txsaga.errors import TransactionClosed
 from txsaga.flows.branch import BranchEvent, BranchState, Vote
+from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.declaration import Hold
-from txsaga.flows.ports import BranchOutcome
 from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, FlowUnit, Journalled
 from txsaga.store.store import Store
 

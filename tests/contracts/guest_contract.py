@@ -14,7 +14,7 @@ from tests.contracts.timing import Later
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import TxRecord
-from txsaga.flows.ports import Guest
+from txsaga.flows.calls import Guest
 from txsaga.store.store import Store
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)

@@ -15,7 +15,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import LateSlot, Row, TxRecord
 from txsaga.errors import DecidedOtherwise, EffectConflict, Superseded, TransactionsRejected, TxSagaError
-from txsaga.flows.ports import (
+from txsaga.flows.calls import (
     Answer,
     Close,
     DecisionRequest,

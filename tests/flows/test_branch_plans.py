@@ -21,7 +21,7 @@ from tests.services.databases import fresh_name
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.flows.branch import BranchEvent, Vote
-from txsaga.flows.ports import (
+from txsaga.flows.calls import (
     BeginBranches,
     BranchOutcome,
     BranchVote,

@@ -14,7 +14,7 @@ from tests.scene.stored import Stored
 from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
 from txsaga.flows.branch import BranchEvent, BranchState
-from txsaga.flows.ports import BranchOutcome
+from txsaga.flows.calls import BranchOutcome
 from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres

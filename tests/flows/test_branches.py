@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from txsaga.flows.branch import BranchEvent
-from txsaga.flows.ports import BranchOutcome, Fence
+from txsaga.flows.calls import BranchOutcome, Fence
 from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.store import Store
 from txsaga.store.wire import Call, Rows

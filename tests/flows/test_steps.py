@@ -17,7 +17,7 @@ from tests.scene.probe import Probe, pid_of
 from tests.scene.stored import Stored
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
-from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, ReleaseSaga
+from txsaga.flows.calls import Close, Mark, OpenSaga, RecordStep, ReleaseSaga
 from txsaga.flows.step import StepEvent
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.store.store import Store

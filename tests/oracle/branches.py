@@ -24,7 +24,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BRANCH, OVER, UNIT, Branch, BranchState
 from txsaga.flows.branches_store import BranchStore
-from txsaga.flows.ports import (
+from txsaga.flows.calls import (
     NONE,
     Answer,
     BeginBranches,

@@ -15,7 +15,7 @@ from txsaga import LocalState
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.errors import NumberLapsed
-from txsaga.flows.ports import BeginBranches, DecisionRequest, OpenSaga, Settle, Start
+from txsaga.flows.calls import BeginBranches, DecisionRequest, OpenSaga, Settle, Start
 from txsaga.flows.step import StepKind
 from txsaga.store import schema
 from txsaga.store.store import Store

@@ -20,7 +20,7 @@ from txsaga import Undo
 from txsaga.broker import Broker
 from txsaga.errors import RightsMissing, TxSagaError
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.ports import OpenSaga as Begin
+from txsaga.flows.calls import OpenSaga as Begin
 from txsaga.flows.saga_driver import SagaRole
 from txsaga.store.right import Right
 

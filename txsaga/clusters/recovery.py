@@ -19,7 +19,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
-from txsaga.flows.ports import NONE, BranchOutcome
+from txsaga.flows.calls import NONE, BranchOutcome
 
 logger = logging.getLogger("txsaga")
 

@@ -27,9 +27,10 @@ from txsaga.core.redacting import redacted
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
+from txsaga.flows.calls import Answer as CallAnswer
+from txsaga.flows.calls import Call, SagaCall
+from txsaga.flows.follow_up import Followers
 from txsaga.flows.outcome_writer import BranchWriting, OutcomeWriter
-from txsaga.flows.ports import Answer as CallAnswer
-from txsaga.flows.ports import Call, Followers, SagaCall
 from txsaga.flows.saga_writer import SagaWriting
 from txsaga.flows.txid_pool import TxidPool
 from txsaga.lake.home_rows import HomeRows

@@ -38,7 +38,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
-from txsaga.flows.ports import (
+from txsaga.flows.calls import (
     NONE,
     VOTED,
     Answer,

@@ -20,7 +20,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.errors import IllegalTransition, ProtocolError, TxSagaError, UnknownBranch, UnknownStep, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId
-from txsaga.flows.ports import NONE
+from txsaga.flows.calls import NONE
 from txsaga.flows.step import STEP, StepEvent, StepRecord, StepState
 
 

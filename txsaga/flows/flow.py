@@ -37,7 +37,6 @@ from txsaga.flows.flow_begin import FlowFound, locked, opened
 from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, read_hold
-from txsaga.flows.ports import Journals
 from txsaga.flows.saga_code import Doing
 from txsaga.flows.saga_step import asked
 from txsaga.flows.saga_values import FIRST_PAUSE, Undo
@@ -59,7 +58,7 @@ from txsaga.flows.undo import undo, undo_after
 from txsaga.lake.gates import Gate, Judged
 from txsaga.lake.table_writes import HomeTable, Table
 from txsaga.messages.half import as_message
-from txsaga.resources.participant import Participant
+from txsaga.resources.participant import Journals, Participant
 
 IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
 

@@ -30,11 +30,11 @@ from txsaga.errors import (
     Superseded,
 )
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
+from txsaga.flows.calls import BranchVote, DecisionRequest
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.outcome_writer import noted
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.parts import BranchPart
-from txsaga.flows.ports import BranchVote, DecisionRequest, Journals, Waiting
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step_attempts import close_failed
 from txsaga.flows.step_records import (
@@ -48,7 +48,7 @@ from txsaga.flows.step_records import (
 )
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.effects import PreparedEffects
-from txsaga.resources.participant import EnlistedBranch, Participant
+from txsaga.resources.participant import EnlistedBranch, Journals, Participant, Waiting
 
 if TYPE_CHECKING:
     from txsaga.flows.flows_store import FlowLedger

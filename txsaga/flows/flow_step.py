@@ -37,10 +37,10 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.journal import Journal, taken
 from txsaga.flows.outcome_writer import noted
-from txsaga.flows.ports import Start, Waiting
 from txsaga.flows.presence import Presence
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step import Left
@@ -48,7 +48,7 @@ from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
 from txsaga.flows.step_records import Application, FlowStep
 from txsaga.flows.table_steps import FlowTables
 from txsaga.messages.message_buffer import Outbox
-from txsaga.resources.participant import EnlistedBranch, Participant
+from txsaga.resources.participant import EnlistedBranch, Participant, Waiting
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
 
 TOPIC = "asset-events"
 """The topic that flows report to; of type `transaction`."""
@@ -57,6 +57,17 @@ class FollowUp:
             return cls(txid=int(found["txid"]), assets=assets, amends=_text(found.get("amends")), **told)
         except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as strange:
             raise ValueError(f"{strange!r}") from strange
+
+
+class Followers(Protocol):
+    """The followers of one host."""
+
+    @property
+    def name(self) -> str:
+        """The name of the host; empty if it has none."""
+
+    def tell(self, committed: FollowUp, since: datetime) -> bool:
+        """Notify them once; False if the run may still do it. `since`: none was notified before that moment."""
 
 
 def carries(extra: object, id: str) -> bool:

@@ -19,8 +19,7 @@ from txsaga.consume.groups import create_group
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 from txsaga.errors import HostFailed, RightsMissing, UnknownTopic
-from txsaga.flows.follow_up import TOPIC, FollowUp
-from txsaga.flows.ports import Followers
+from txsaga.flows.follow_up import TOPIC, Followers, FollowUp
 
 logger = logging.getLogger("txsaga")
 PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))

@@ -21,7 +21,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.errors import RetryLater, StoreUnavailable, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId, BranchState
-from txsaga.flows.ports import BranchesWritten, Fence
+from txsaga.flows.calls import BranchesWritten, Fence
 from txsaga.resources.participant import Participant
 
 logger = logging.getLogger("txsaga")

@@ -21,7 +21,7 @@ from txsaga.core.forking import this_process
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import EVENT_OF, BranchEvent, BranchId, Finish
-from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, Call, DecisionRequest
+from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, Call, DecisionRequest
 from txsaga.resources.participant import Traced
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from txsaga.checkback.profile import LEASE
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import TxSagaError
-from txsaga.flows.ports import Start
+from txsaga.flows.calls import Start
 
 logger = logging.getLogger("txsaga")
 

@@ -52,7 +52,7 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.ports import Start
+from txsaga.flows.calls import Start
 from txsaga.flows.saga_code import Doing, action_of, name_of
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_owner import SagaOwner

@@ -59,7 +59,7 @@ from txsaga.errors import (
 )
 from txsaga.evidence.ports import Ran
 from txsaga.flows.branch import BranchId, Finish
-from txsaga.flows.ports import Close, DecisionRequest, Mark, ReleaseSaga, Settle
+from txsaga.flows.calls import Close, DecisionRequest, Mark, ReleaseSaga, Settle
 from txsaga.flows.presence import at_work
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_step import impatient

@@ -21,7 +21,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Doubt, Group, Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.errors import DecidedOtherwise, EffectConflict, OutcomeUnknown, Superseded
-from txsaga.flows.ports import DecisionRequest, Mark, OpenSaga, RecordStep, Settle, Start
+from txsaga.flows.calls import DecisionRequest, Mark, OpenSaga, RecordStep, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepRecord, StepState
 from txsaga.messages.decide import DecidedBy

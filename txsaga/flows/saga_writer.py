@@ -15,7 +15,7 @@ from txsaga.core.announcer import Announcer
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
-from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
+from txsaga.flows.calls import Answer, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle
 
 if TYPE_CHECKING:
     from txsaga.flows.steps_store import Steps

@@ -17,7 +17,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import Group
 from txsaga.errors import ResourceManagerFailed, TxSagaError, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, BranchId, BranchState
-from txsaga.flows.ports import NONE
+from txsaga.flows.calls import NONE
 
 PAGE = 100
 

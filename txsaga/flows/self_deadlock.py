@@ -19,8 +19,7 @@ from uuid import UUID
 
 from txsaga.core.failure import on_failure
 from txsaga.errors import OwnLock, TxSagaError
-from txsaga.flows.ports import FlowWaits
-from txsaga.resources.participant import Crowded, EnlistedBranch, LockView, Participant
+from txsaga.resources.participant import Crowded, EnlistedBranch, FlowWaits, LockView, Participant
 
 logger = logging.getLogger("txsaga")
 

@@ -20,7 +20,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.errors import ConfigError, StepDone, TxSagaError
-from txsaga.flows.ports import Start
+from txsaga.flows.calls import Start
 from txsaga.flows.presence import Presence
 from txsaga.flows.saga_actions import Turn
 from txsaga.flows.saga_code import Doing, undoing

@@ -38,7 +38,7 @@ from txsaga.errors import (
 from txsaga.flows import branches_store
 from txsaga.flows.branches_store import RESENDS, Answers, Owned, Values, life_of, standing_of, superseded
 from txsaga.flows.branches_store import words as words_of
-from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
+from txsaga.flows.calls import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written

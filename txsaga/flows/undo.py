@@ -13,7 +13,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import CompensationFailed, NotCompensated, Superseded, TxSagaError
-from txsaga.flows.ports import DecisionRequest, Settle
+from txsaga.flows.calls import DecisionRequest, Settle
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_step import patience
 from txsaga.flows.saga_values import ClaimedSaga

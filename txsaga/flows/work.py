@@ -31,13 +31,13 @@ from txsaga.core.fibers import current_fiber
 from txsaga.core.retry import patiently
 from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
 from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.calls import BranchVote
 from txsaga.flows.journal import Journal, only_adds, taken
 from txsaga.flows.parts import BranchPart, PhaseTwoResult
-from txsaga.flows.ports import BranchVote, Journals
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
 from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, enlisted, looped
 from txsaga.flows.step_records import MAIN, Journalled
-from txsaga.resources.participant import EnlistedBranch, LockPatience, Participant
+from txsaga.resources.participant import EnlistedBranch, Journals, LockPatience, Participant
 
 logger = logging.getLogger("txsaga")
 

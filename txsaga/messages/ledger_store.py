@@ -47,8 +47,8 @@ from txsaga.flows import ballots_store as ballots
 from txsaga.flows import branches_store as naming
 from txsaga.flows import steps_store as steps
 from txsaga.flows.ballot import Ballot, CastVote, Polled
+from txsaga.flows.calls import BranchVote
 from txsaga.flows.flows_store import FlowLedger, FlowRounds, life_of
-from txsaga.flows.ports import BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED

@@ -53,7 +53,7 @@ from txsaga.errors import (
     XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.ports import Guest
+from txsaga.flows.calls import Guest
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
 from txsaga.messages.tx_records import TxRecords

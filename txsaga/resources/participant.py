@@ -17,6 +17,7 @@ from uuid import UUID
 from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.step_records import Journalled
 from txsaga.resources.capabilities import Capabilities
 from txsaga.store.right import Right
 
@@ -189,6 +190,38 @@ class Traced(Protocol):
 
     def traces(self, branch: BranchId, finish: Finish) -> str:
         """Return that place, without checking it."""
+
+
+@runtime_checkable
+class Journals(Protocol):
+    """A participant that can execute journalled statements."""
+
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+        """Execute statements in an open branch; `RowsDiffer`, or another no, if one can't be done as recorded."""
+
+
+class FlowWaits(Protocol):
+    """Watches one session of a step, from another thread."""
+
+    def own_blocker(self) -> str | None:
+        """Return the branch of its own transaction that the session waits for, directly or through other sessions."""
+
+    def interrupt(self) -> None:
+        """Cancel the statement in which the session waits."""
+
+    def close(self) -> None:
+        """Close what was opened for watching."""
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """A participant in which a step may wait for what its own flow holds prepared."""
+
+    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> FlowWaits:
+        """Watch a session; `marks` are what `mark` returned for the work that the flow holds there."""
+
+    def mark(self, session: EnlistedBranch) -> str:
+        """Return the server's id for the work of this session, if the server does not know the branch by its name."""
 
 
 class Identified(Protocol):

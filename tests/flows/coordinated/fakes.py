@@ -18,7 +18,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import ResourceUnknown
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.ports import BeginBranches, BranchVote, DecisionRequest
+from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.resource_scheduler import PATIENCE
 from txsaga.flows.step_records import Journalled

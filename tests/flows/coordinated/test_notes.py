@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from txsaga.flows import outcome_writer as notes
 from txsaga.flows.branch import BranchEvent
+from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.outcome_writer import OutcomeWriter
-from txsaga.flows.ports import BranchOutcome
 
 
 def note(txid: int) -> BranchOutcome:

@@ -13,7 +13,7 @@ from txsaga.core.identity import StoreId
 from txsaga.errors import RetryLater, RightsMissing, StoreUnavailable
 from txsaga.flows import resource_scheduler as reach
 from txsaga.flows.branch import BranchId, BranchState, Vote
-from txsaga.flows.ports import BeginBranches, BranchVote, DecisionRequest
+from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
 
 NEITHER = [BranchState.COMMITTED, BranchState.COMMITTED]
 

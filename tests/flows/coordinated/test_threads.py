@@ -21,8 +21,8 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.flows import coordinated as block
 from txsaga.flows.branch import BranchId
+from txsaga.flows.calls import BeginBranches, DecisionRequest
 from txsaga.flows.parts import BranchPart
-from txsaga.flows.ports import BeginBranches, DecisionRequest
 from txsaga.flows.work import Work
 from txsaga.lake.table_writes import TableWrites
 from txsaga.resources.participant import EnlistedBranch

@@ -23,7 +23,7 @@ from txsaga.errors import (
     UnknownStep,
 )
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.ports import Start
+from txsaga.flows.calls import Start
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_code import CODE

@@ -1,22 +1,20 @@
-"""The ports of flows and sagas: branches and the decision that names them, steps, and flows."""
+"""What is asked of the store about branches, steps and sagas, many calls in one commit, and what it answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from txsaga.core.decision import Decision
 from txsaga.core.records import Row, TxRecord
-from txsaga.flows.branch import Branch, BranchEvent, BranchId, BranchState, Vote
+from txsaga.flows.branch import Branch, BranchEvent, BranchState, Vote
 
 if TYPE_CHECKING:
     from txsaga.core.lifecycle import TxState
-    from txsaga.flows.follow_up import FollowUp
     from txsaga.flows.step import Left, StepEvent, StepKind
-    from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, Journalled
-    from txsaga.resources.participant import EnlistedBranch
+    from txsaga.flows.step_records import Amendment, Enrolled, FlowStep
 
 Place = tuple[int, int, int]
 """Transaction, number and attempt of a branch."""
@@ -208,46 +206,3 @@ class Entered(NamedTuple):
     amendment: Amendment | None
     enrolled: Sequence[Enrolled]
     steps: Sequence[FlowStep]
-
-
-@runtime_checkable
-class Journals(Protocol):
-    """A participant that can execute journalled statements."""
-
-    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Execute statements in an open branch; `RowsDiffer`, or another no, if one can't be done as recorded."""
-
-
-class FlowWaits(Protocol):
-    """Watches one session of a step, from another thread."""
-
-    def own_blocker(self) -> str | None:
-        """Return the branch of its own transaction that the session waits for, directly or through other sessions."""
-
-    def interrupt(self) -> None:
-        """Cancel the statement in which the session waits."""
-
-    def close(self) -> None:
-        """Close what was opened for watching."""
-
-
-@runtime_checkable
-class Waiting(Protocol):
-    """A participant in which a step may wait for what its own flow holds prepared."""
-
-    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> FlowWaits:
-        """Watch a session; `marks` are what `mark` returned for the work that the flow holds there."""
-
-    def mark(self, session: EnlistedBranch) -> str:
-        """Return the server's id for the work of this session, if the server does not know the branch by its name."""
-
-
-class Followers(Protocol):
-    """The followers of one host."""
-
-    @property
-    def name(self) -> str:
-        """The name of the host; empty if it has none."""
-
-    def tell(self, committed: FollowUp, since: datetime) -> bool:
-        """Notify them once; False if the run may still do it. `since`: none was notified before that moment."""
