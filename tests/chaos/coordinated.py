@@ -29,7 +29,7 @@ BOTH = (BANK, MORTGAGE)
 TAKEN = (BANK, TILL)
 NEVER = "0"
 PATIENCE = 30.0
-TILL_TOLD = patch("txsaga.flows.outcome_writer.LINGER", 3_600.0)
+TILL_TOLD = patch("txsaga.flows.batches.LINGER", 3_600.0)
 """No note is written by the clock, so that the facts come in the same order each time."""
 
 

@@ -31,12 +31,12 @@ from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
+from txsaga.flows.batches import OutcomeWriter
 from txsaga.flows.budgets import Budgets
 from txsaga.flows.by_hand import BranchesByHand
 from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.flow import Flow
-from txsaga.flows.outcome_writer import OutcomeWriter
 from txsaga.flows.recovery import Recovery
 from txsaga.inspect.timeline import TimelineStep
 from txsaga.inspect.timeline_steps import steps_of

@@ -52,9 +52,9 @@ from txsaga.errors import (
     TransientFailure,
     TxSagaError,
 )
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.parts import PhaseTwoResult
 from txsaga.messages.half import as_message
 from txsaga.messages.producer import Producer

@@ -27,11 +27,10 @@ from txsaga.core.redacting import redacted
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
+from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter, of_branches, of_sagas
 from txsaga.flows.calls import Answer as CallAnswer
 from txsaga.flows.calls import Call, SagaCall
 from txsaga.flows.follow_up import Followers
-from txsaga.flows.outcome_writer import BranchWriting, OutcomeWriter
-from txsaga.flows.saga_writer import SagaWriting
 from txsaga.flows.txid_pool import TxidPool
 from txsaga.lake.home_rows import HomeRows
 from txsaga.lake.ports import Tables
@@ -109,11 +108,12 @@ class Kernel:
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, DecisionOutcome] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
-        write = BranchWriting(store.branches, announce)
+        write = AnnouncedBatches(store.branches.write, of_branches, announce)
         self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write, in_loops=store.waits_in_loops)
         self.notes = OutcomeWriter(write)
         self.numbers = TxidPool(store.branches.numbers)
-        self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
+        steps = AnnouncedBatches(store.steps.write, of_sagas, announce)
+        self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", steps)
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
         self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
         self._wake: Callable[[], None] = lambda: None

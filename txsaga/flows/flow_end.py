@@ -29,10 +29,10 @@ from txsaga.errors import (
     StepsOpen,
     Superseded,
 )
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.calls import BranchVote, DecisionRequest
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.parts import BranchPart
 from txsaga.flows.self_deadlock import StepDeadlockDetector

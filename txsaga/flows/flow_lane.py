@@ -27,11 +27,11 @@ from txsaga.errors import (
     Unfinished,
     VotedNo,
 )
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.calls import NamedBranch
 from txsaga.flows.flow_begin import locked, require_joined
 from txsaga.flows.flow_end import do_journal
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.step_records import FlowStep, FlowStepState, FlowUnit, Journalled, last_attempts, open_unit
 from txsaga.resources.participant import EnlistedBranch, Participant
 

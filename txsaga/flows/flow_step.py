@@ -36,11 +36,11 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.journal import Journal, taken
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.presence import Presence
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step import Left

@@ -39,9 +39,9 @@ from txsaga.errors import (
 )
 from txsaga.flows.ballot import Ballot, require_carried
 from txsaga.flows.ballots import ballots
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
 from txsaga.flows.calls import BeginBranches, BranchOutcome, BranchVote, DecisionRequest
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.parts import BranchPart, PhaseTwoResult
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.sessions_in_loop import looped

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from txsaga.core.decision import Decision
 from txsaga.errors import HeuristicCommit, HeuristicHazard, HeuristicMixed, HeuristicRollback, XaError
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.flows.calls import BranchOutcome
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.step_records import Journalled
 from txsaga.resources.participant import EnlistedBranch, Participant
 

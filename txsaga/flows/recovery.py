@@ -43,10 +43,10 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.flows.calls import NONE, BranchOutcome
 from txsaga.flows.orphans import LONE, Orphans
-from txsaga.flows.outcome_writer import noted
 from txsaga.flows.resource_scheduler import PATIENCE, ResourceHealth, ResourceScheduler, briefly
 from txsaga.resources.participant import Ages, FinishesMany, Participant
 

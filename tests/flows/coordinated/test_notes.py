@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from txsaga.flows import outcome_writer as notes
+from txsaga.flows import batches as notes
+from txsaga.flows.batches import OutcomeWriter
 from txsaga.flows.branch import BranchEvent
 from txsaga.flows.calls import BranchOutcome
-from txsaga.flows.outcome_writer import OutcomeWriter
 
 
 def note(txid: int) -> BranchOutcome:

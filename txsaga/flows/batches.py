@@ -1,8 +1,11 @@
 """
-Collect the outcomes of branches and write those of many transactions at once, after a short delay.
+Batches of calls to the store about branches and sagas, those of many transactions in one durable step.
 
-No caller waits for an outcome, so it adds no row to any decision. If outcomes are lost with the process, recovery asks
-the resources again and finds the branches finished.
+Outcomes of branches are collected and written after a short delay: no caller waits for one, so it adds no row to any
+decision. If outcomes are lost with the process, recovery asks the resources again and finds the branches finished.
+
+If a batch is never written, no step that waits for it has run; a decision that was not written leaves its saga to the
+next driver, which rolls it back; after a mark that was not written the next driver asks the resource again.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -21,14 +24,24 @@ from txsaga.core.forking import this_process
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import EVENT_OF, BranchEvent, BranchId, Finish
-from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, Call, DecisionRequest
+from txsaga.flows.calls import (
+    Answer,
+    BeginBranches,
+    BranchOutcome,
+    Call,
+    DecisionRequest,
+    Mark,
+    OpenSaga,
+    RecordStep,
+    ReleaseSaga,
+    SagaCall,
+    Settle,
+)
 from txsaga.resources.participant import Traced
 
-if TYPE_CHECKING:
-    from txsaga.flows.branches_store import BranchStore
-
-
 logger = logging.getLogger("txsaga")
+
+Asked = TypeVar("Asked")
 
 LINGER = 0.25
 """Seconds that an outcome waits for others."""
@@ -107,26 +120,33 @@ def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, parti
     return BranchOutcome(txid, branch.number, branch.attempt, event, why)
 
 
-class BranchWriting:
-    """Writes batches about branches."""
+class AnnouncedBatches(Generic[Asked]):
+    """Writes batches of calls, with facts before and after each."""
 
-    def __init__(self, branches: BranchStore, announce: Announcer) -> None:
-        self._branches, self._announce = branches, announce
+    def __init__(
+        self,
+        write: Callable[[Sequence[Asked]], Sequence[Answer | TxSagaError]],
+        facts_of: Callable[[Sequence[Asked], tuple[int, ...]], Mapping[type[Fact], tuple[int, ...]]],
+        announce: Announcer,
+    ) -> None:
+        self._write, self._facts_of, self._announce = write, facts_of, announce
 
-    def __call__(self, batch: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+    def __call__(self, batch: Sequence[Asked]) -> Sequence[Answer | TxSagaError]:
         """Write a batch; the answers are in the order of the calls."""
         if not self._announce:
-            return self._branches.write(batch)
-        for kind, txids in _steps(batch).items():
+            return self._write(batch)
+        for kind, txids in self._facts_of(batch, ()).items():
             self._announce(kind(txids))
-        answers = self._branches.write(batch)
+        answers = self._write(batch)
         done = [call for call, answer in zip(batch, answers, strict=True) if not isinstance(answer, TxSagaError)]
-        for kind, txids in _steps(done, tuple(each.txid for each in answers if isinstance(each, TxRecord))).items():
+        begun = tuple(each.txid for each in answers if isinstance(each, TxRecord))
+        for kind, txids in self._facts_of(done, begun).items():
             self._announce(AFTER[kind](txids))
         return answers
 
 
-def _steps(batch: Sequence[Call], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
+def of_branches(batch: Sequence[Call], begun: tuple[int, ...]) -> Mapping[type[Fact], tuple[int, ...]]:
+    """Return what calls about branches do, to which transactions; those just begun have their numbers only now."""
     words = [call for call in batch if isinstance(call, DecisionRequest)]
     numbers: dict[type[Fact], tuple[int, ...]] = {
         facts.Ending: tuple(word.life.txid for word in words if word.decision is None),
@@ -135,3 +155,22 @@ def _steps(batch: Sequence[Call], begun: tuple[int, ...] = ()) -> dict[type[Fact
     }
     steps = {kind: txids for kind, txids in numbers.items() if txids}
     return {facts.Naming: begun, **steps} if any(isinstance(call, BeginBranches) for call in batch) else steps
+
+
+def of_sagas(batch: Sequence[SagaCall], begun: tuple[int, ...]) -> Mapping[type[Fact], tuple[int, ...]]:
+    """Return what calls about sagas do, to which transactions."""
+    found: dict[type[Fact], list[int]] = {}
+    for call in batch:
+        match call:
+            case OpenSaga():
+                found.setdefault(facts.Recording, []).extend(begun)
+                begun = ()
+            case RecordStep():
+                found.setdefault(facts.Recording, []).append(call.life.txid)
+            case Settle():
+                found.setdefault(facts.Deciding, []).append(call.word.life.txid)
+            case ReleaseSaga(stalled=True):
+                found.setdefault(facts.Stalling, []).append(call.txid)
+            case Mark() | _:
+                found.setdefault(facts.Marking, []).append(call.txid)
+    return {kind: tuple(dict.fromkeys(txids)) for kind, txids in found.items()}
