@@ -17,9 +17,11 @@ never runs, small rows and markers pile up.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -47,7 +49,6 @@ from txsaga.flows.batches import noted
 from txsaga.flows.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.flows.calls import NONE, BranchOutcome
 from txsaga.flows.orphans import LONE, Orphans
-from txsaga.flows.resource_scheduler import PATIENCE, ResourceHealth, ResourceScheduler, briefly
 from txsaga.resources.participant import Ages, FinishesMany, Participant
 
 logger = logging.getLogger("txsaga")
@@ -61,8 +62,77 @@ SCAN = 30.0
 """Seconds between two scans for prepared branches that no transaction waits for."""
 AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, ResourceManagerFailed, CommunicationFailed, BrokerClosed)
 """After these nothing else is asked of a resource for a while; any other error concerns one branch."""
+SHORTEST, LONGEST = 1.0, 60.0
+"""Shortest and longest pause after a failure, in seconds."""
+PATIENCE = 5.0
+"""Seconds that a round waits for slow resources."""
 
 Told = tuple[Branch, Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceHealth:
+    """What the last round found out about a resource."""
+
+    told: int = 0
+    left: int = 0  # branches that could not be finished, and why
+    why: str = ""
+    away: bool = False
+    earlier: tuple[str, ...] = ()  # prepared branches of an earlier incarnation of the store
+
+    def document(self) -> dict[str, object]:
+        """Return it for machine-readable output."""
+        return {"told": self.told, "away": self.away, "why": self.why or None, "earlier": list(self.earlier)}
+
+
+class ResourceScheduler:
+    """The resources that this process works on: each by itself, with its own pause after a failure.
+
+    Each is worked on in a thread. A caller waits a bounded time and leaves it running, so that a silent resource does
+    not delay the others. If a thread never ends, only its own resource is not worked on.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._pauses: dict[str, tuple[float, float]] = {}  # how long, and until when
+        self._under_way: set[str] = set()
+
+    def is_due(self, resource: str) -> bool:
+        """Return whether a resource may be tried."""
+        return resource not in self._under_way and time.monotonic() >= self._pauses.get(resource, (0.0, 0.0))[1]
+
+    def failed(self, resource: str) -> float:
+        """Note a failure; return the pause in seconds."""
+        pause = min(self._pauses.get(resource, (SHORTEST / 2, 0.0))[0] * 2, LONGEST)
+        self._pauses[resource] = pause, time.monotonic() + pause
+        return pause
+
+    def answered(self, resource: str) -> None:
+        """Note that a resource is reachable."""
+        self._pauses.pop(resource, None)
+
+    def each(self, jobs: Mapping[str, Callable[[], int]]) -> int:
+        """Work on resources in parallel; return what was done in time."""
+        started = [self._started(resource, job) for resource, job in jobs.items()]
+        done, _ = wait(started, self._patience)
+        return sum(future.result() for future in done)
+
+    def _started(self, resource: str, job: Callable[[], int]) -> Future[int]:
+        future: Future[int] = Future()
+        self._under_way.add(resource)
+        name = f"txsaga-recovery-{resource}"
+        threading.Thread(target=self._run, args=(resource, job, future), name=name, daemon=True).start()
+        return future
+
+    def _run(self, resource: str, job: Callable[[], int], future: Future[int]) -> None:
+        done = 0
+        try:
+            done = job()
+        except Exception:  # outermost frame of its thread: a resource's error is its own failure
+            logger.exception("resource %r failed; tried again in %.0f s", resource, self.failed(resource))
+        finally:
+            self._under_way.discard(resource)
+            future.set_result(done)
 
 
 @dataclass(slots=True)
@@ -234,7 +304,9 @@ class Recovery:
             for branch, decision in waiting:
                 if branch not in together:
                     self._finish_alone(participant, branch, decision, heard)
-            self._answered(resource, len(heard.notes), len(heard.refused) + heard.busy, briefly(heard.refused))
+            self._answered(
+                resource, len(heard.notes), len(heard.refused) + heard.busy, "; ".join(dict.fromkeys(heard.refused))
+            )
         except TxSagaError as failure:
             left = len(waiting) - len(heard.notes)
             what = f"is away, {left} branches wait for it"

@@ -19,8 +19,7 @@ from txsaga.core.records import TxRecord
 from txsaga.errors import ResourceUnknown
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
-from txsaga.flows.recovery import Recovery
-from txsaga.flows.resource_scheduler import PATIENCE
+from txsaga.flows.recovery import PATIENCE, Recovery
 from txsaga.flows.step_records import Journalled
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, EnlistedBranch, Over

@@ -11,7 +11,7 @@ import pytest
 from tests.flows.coordinated.fakes import COMMIT, ROLLBACK, Desk, FakeResource, desk
 from txsaga.core.identity import StoreId
 from txsaga.errors import RetryLater, RightsMissing, StoreUnavailable
-from txsaga.flows import resource_scheduler as reach
+from txsaga.flows import recovery as reach
 from txsaga.flows.branch import BranchId, BranchState, Vote
 from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
 
