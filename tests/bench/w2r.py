@@ -24,9 +24,8 @@ from tests.services.embedded import embedded_server
 from txsaga import LocalState
 from txsaga.embedded.launch import StopMode
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.flows.parts import PhaseTwoResult
 from txsaga.flows.recovery import FRESH, Recovery
-from txsaga.flows.work import Work
+from txsaga.flows.work import PhaseTwoResult, Work
 from txsaga.wiring.connecting import open_store
 
 TRANSACTIONS, SERVERS, EVERY = 500, 3, 5

@@ -55,7 +55,7 @@ from txsaga.errors import (
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.parts import PhaseTwoResult
+from txsaga.flows.work import PhaseTwoResult
 from txsaga.messages.half import as_message
 from txsaga.messages.producer import Producer
 from txsaga.messages.stored_block import BlockStage

@@ -57,7 +57,7 @@ from txsaga.flows.block_lane import BlockLane
 from txsaga.flows.calls import BranchVote
 from txsaga.flows.journal import Journal
 from txsaga.flows.owner import PART, BlockOwner, check_names
-from txsaga.flows.parts import PhaseTwoResult
+from txsaga.flows.work import PhaseTwoResult
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer

@@ -34,7 +34,6 @@ from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.calls import BranchVote, DecisionRequest
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
-from txsaga.flows.parts import BranchPart
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step_attempts import close_failed
 from txsaga.flows.step_records import (
@@ -46,6 +45,7 @@ from txsaga.flows.step_records import (
     Journalled,
     last_attempts,
 )
+from txsaga.flows.work import BranchPart
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.effects import PreparedEffects
 from txsaga.resources.participant import EnlistedBranch, Journals, Participant, Waiting

@@ -42,10 +42,9 @@ from txsaga.flows.ballots import ballots
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
 from txsaga.flows.calls import BeginBranches, BranchOutcome, BranchVote, DecisionRequest
-from txsaga.flows.parts import BranchPart, PhaseTwoResult
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.sessions_in_loop import looped
-from txsaga.flows.work import Work
+from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
 from txsaga.lake.table import Effect
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.effects import PreparedEffects

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -29,17 +30,77 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.fibers import current_fiber
 from txsaga.core.retry import patiently
-from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
+from txsaga.errors import (
+    ConfigError,
+    Deadlocked,
+    HeuristicCommit,
+    HeuristicHazard,
+    HeuristicMixed,
+    HeuristicRollback,
+    TimedOut,
+    TransactionError,
+    XaError,
+)
+from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import BranchVote
+from txsaga.flows.calls import BranchOutcome, BranchVote
 from txsaga.flows.journal import Journal, only_adds, taken
-from txsaga.flows.parts import BranchPart, PhaseTwoResult
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
 from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, enlisted, looped
 from txsaga.flows.step_records import MAIN, Journalled
 from txsaga.resources.participant import EnlistedBranch, Journals, LockPatience, Participant
 
 logger = logging.getLogger("txsaga")
+
+AGAINST = {
+    Finish.COMMITTED: HeuristicCommit,
+    Finish.ROLLED_BACK: HeuristicRollback,
+    Finish.HAZARD: HeuristicHazard,
+    Finish.MIXED: HeuristicMixed,
+}
+
+
+@dataclass(slots=True)
+class BranchPart:
+    """One branch, its resource, and its session in this process."""
+
+    branch: BranchId
+    participant: Participant
+    aux: bool = False  # a unit of an auxiliary lane
+    session: EnlistedBranch | None = None
+    statements: Sequence[Journalled] = ()  # of its journal; they run at its vote
+    driven: bool = False  # the user works with the driver's own connection
+    used: bool = False  # a session was opened, even if it is closed by now
+    asked: bool = False  # asked for its vote
+    left: bool = False  # left at its vote, having written nothing
+    decided: bool = False  # its own commit was the decision
+    opening: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    @property
+    def can_vote(self) -> bool:
+        """Whether it can hold a yes vote."""
+        return self.participant.capabilities.two_phase
+
+
+class PhaseTwoResult(NamedTuple):
+    """What resources answered in the second phase.
+
+    If an answer were lost here, a transaction that a resource decided differently would look like a plain success.
+    """
+
+    notes: list[BranchOutcome]
+    silent: dict[str, Exception]
+    against: list[XaError]  # heuristic outcomes: decided outside txsaga
+
+    def note(self, txid: int, part: BranchPart, decision: Decision, found: Finish) -> None:
+        """Record the answer of one resource."""
+        self.notes.append(noted(txid, part.branch, decision, found, part.participant))
+        if found in AGAINST:
+            name = part.participant.name
+            error = AGAINST[found](f"resource {name!r}: {self.notes[-1].why}; transaction {txid} says otherwise")
+            logger.error("%s", error)
+            self.against.append(error)
+
 
 Answer = TypeVar("Answer")
 Statements = Mapping[str, Sequence[Journalled]]

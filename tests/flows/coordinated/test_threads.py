@@ -22,8 +22,7 @@ from txsaga.core.records import TxRecord
 from txsaga.flows import coordinated as block
 from txsaga.flows.branch import BranchId
 from txsaga.flows.calls import BeginBranches, DecisionRequest
-from txsaga.flows.parts import BranchPart
-from txsaga.flows.work import Work
+from txsaga.flows.work import BranchPart, Work
 from txsaga.lake.table_writes import TableWrites
 from txsaga.resources.participant import EnlistedBranch
 
