@@ -22,9 +22,8 @@ from tests.provider.house import House
 from tests.provider.spark_task import LightStep
 from tests.provider.waiting_driver import STEP, TOPIC
 from txsaga import Broker, LocalState
-from txsaga.checkback.heartbeat import AT_WORK
+from txsaga.checkback.heartbeat import AT_WORK, place_of
 from txsaga.errors import ConfigError, StoreUnavailable, Superseded
-from txsaga.flows.presence import place_of
 from txsaga.flows.step_records import FlowStepState
 from txsaga.provider import SparkStep, message_flow
 from txsaga.provider.drivers import StepDriver

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from txsaga.checkback.heartbeat import Presence
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import PendingConsumption, bind_all
 from txsaga.core import facts
@@ -41,7 +42,6 @@ from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.journal import Journal, taken
-from txsaga.flows.presence import Presence
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step import Left
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace

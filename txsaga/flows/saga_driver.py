@@ -32,6 +32,7 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import starmap
 
+from txsaga.checkback.heartbeat import at_work
 from txsaga.checkback.profile import LEASE
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core import facts
@@ -60,7 +61,6 @@ from txsaga.errors import (
 from txsaga.evidence.ports import Ran
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.flows.calls import Close, DecisionRequest, Mark, ReleaseSaga, Settle
-from txsaga.flows.presence import at_work
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_step import impatient
 from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from txsaga.checkback.heartbeat import AT_WORK
+from txsaga.checkback.heartbeat import AT_WORK, place_of
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
@@ -24,7 +24,6 @@ from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import entered, require_joined
 from txsaga.flows.journal import JournalEntry
-from txsaga.flows.presence import place_of
 from txsaga.flows.step import Left
 from txsaga.flows.step import StepEvent as DeclaredEvent
 from txsaga.flows.step_records import (

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+from txsaga.checkback.heartbeat import Presence
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core.arguments import check_kind
 from txsaga.core.failure import report_failure
@@ -21,7 +22,6 @@ from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.errors import ConfigError, StepDone, TxSagaError
 from txsaga.flows.calls import Start
-from txsaga.flows.presence import Presence
 from txsaga.flows.saga_actions import Turn
 from txsaga.flows.saga_code import Doing, undoing
 from txsaga.flows.saga_step import RequestedStep, StepRetry, Tries
