@@ -36,12 +36,11 @@ from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import FlowFound, locked, opened
 from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_lane import FlowLane
-from txsaga.flows.flow_step import FlowStepWork, read_hold
+from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
 from txsaga.flows.saga_code import Doing
 from txsaga.flows.saga_step import asked
 from txsaga.flows.saga_values import FIRST_PAUSE, Undo
 from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
-from txsaga.flows.step_call import StepCall, declared
 from txsaga.flows.step_records import (
     AMENDS,
     BUDGET,

@@ -1,5 +1,5 @@
 """
-One attempt of a step, running in this process.
+One attempt of a step, running in this process: held work as a block, or a call that commits on its own.
 
     with flow.step("debit", on="current") as connection:                     executed now, held prepared
     with flow.step("credit", on="mortgage", hold="journal") as journal:      recorded now, executed at the decision
@@ -11,9 +11,11 @@ rolls the prepared branch back. An exception rolls the work back, and propagates
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from txsaga.checkback.heartbeat import Presence
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import PendingConsumption, bind_all
 from txsaga.core import facts
+from txsaga.core.arguments import check_kind
 from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
@@ -28,9 +31,11 @@ from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.core.topic import SendKind
 from txsaga.errors import (
+    ConfigError,
     OutcomeUnknown,
     OwnLock,
     RetryLater,
+    StepDone,
     StepLeftOut,
     StoreUnavailable,
     TransactionClosed,
@@ -42,17 +47,20 @@ from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.journal import Journal, taken
+from txsaga.flows.saga_actions import Turn
+from txsaga.flows.saga_code import Doing, undoing
+from txsaga.flows.saga_step import RequestedStep, StepRetry, Tries
+from txsaga.flows.saga_values import Action, Undo
 from txsaga.flows.self_deadlock import StepDeadlockDetector
-from txsaga.flows.step import Left
+from txsaga.flows.step import Left, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
-from txsaga.flows.step_records import Application, FlowStep
+from txsaga.flows.step_records import HOME, Application, FlowStep
 from txsaga.flows.table_steps import FlowTables
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, Participant, Waiting
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
-
 
 logger = logging.getLogger("txsaga")
 
@@ -280,3 +288,76 @@ def read_hold(hold: Hold | str | None) -> Hold | None:
         return None if hold is None else Hold(hold)
     except ValueError:
         raise TransactionError(f'hold is {hold!r}; say "prepared" or "journal", or leave it out') from None
+
+
+class StepCall:
+    """One attempt of a step that is not held work: a function, a statement, a call to a service, a message.
+
+    In a resource it leaves a row in its own commit, and is done once, however often it is tried. Anywhere else it is
+    done at least once: if a process dies before the step is written as done, it runs again. Its compensation is written
+    before it runs. If the end is never written, the next attempt finds the row, or runs the step again.
+    """
+
+    def __init__(self, kernel: Kernel, life: TxRecord) -> None:
+        self._kernel, self._life = kernel, life
+        self._attempts, self._trying = Attempts(kernel, life), StepRetry(kernel)
+
+    def run(self, asked: RequestedStep) -> object:
+        """Run it, and return its result; if it was done before, return the stored result."""
+        if asked.on is not None:
+            self._kernel.resource(asked.on)
+        action = asked.action()
+        start = asked.start(0, action)
+        with Presence(self._kernel, self._life.txid, start):
+            try:
+                step = self._attempts.begin(asked.name, None, start).step
+            except StepDone:
+                return self._known(asked.name)
+            self._kernel.running.begin(self, Doubt.of(self._life))
+            try:
+                return self._run(step, action, asked)
+            finally:
+                self._kernel.running.end(self)
+
+    def _run(self, step: FlowStep, action: Action, asked: RequestedStep) -> object:
+        transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
+        turn = Turn(transaction, self._life.txid, self._life.group, step.number, asked.name)
+        tries = Tries(action)
+        with report_failure(partial(self._failed, step, tries)):
+            output = self._trying.run(turn, action, asked, tries).output
+            told = asked.told(output)
+        self._attempts.done(step, vote=None, entries=(), rows=(), output=told)
+        return output
+
+    def _failed(self, step: FlowStep, tries: Tries, error: BaseException) -> None:
+        # An earlier attempt may still be running: only the first one can know that nothing is left.
+        left = tries.left if step.attempt == 1 else Left.UNKNOWN
+        try:
+            self._attempts.failed(step, short_cause(f"{type(error).__name__}: {error}"), left)
+        except TxSagaError as reason:
+            logger.warning("step %r of transaction %d is not written as failed: %s", step.name, self._life.txid, reason)
+
+    def _known(self, name: str) -> object:
+        steps = self._kernel.store.steps.of(self._life.txid)
+        output = next((step.output for step in steps if step.name == name), None)
+        return None if output is None else json.loads(output)
+
+
+def declared(
+    kernel: Kernel, name: str, where: str | None, compensate: Doing | Undo | None, input: Mapping[str, object] | None
+) -> Start | None:
+    """Check the compensation of a step; return what is to be written, None without one."""
+    undo = undoing(compensate, where)
+    if undo is None:
+        if input is not None:
+            raise ConfigError(f"step {name!r} has an input and no compensation to get it; give compensate= too")
+        return None
+    if where == HOME:
+        raise ConfigError(f"step {name!r} writes with COMMIT alone, nothing is to be undone; leave compensate= out")
+    if input is not None:
+        check_kind(input, Mapping, "the input of a step", "give a mapping of names to JSON values")
+    if undo.resource is not None:
+        kernel.resource(undo.resource)
+    kept = as_json(dict(input or {}), f"the input of step {name!r}")
+    kind = StepKind.CALL if where is None else StepKind.HELD
+    return Start(0, name, kind, where, kept, undo.written())
