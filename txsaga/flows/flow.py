@@ -34,7 +34,7 @@ from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import able
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import FlowFound, locked, opened
-from txsaga.flows.flow_end import FlowEnding
+from txsaga.flows.flow_end import FlowEnding, undo, undo_after
 from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
 from txsaga.flows.saga_code import Doing
@@ -53,7 +53,6 @@ from txsaga.flows.step_records import (
     require_application,
 )
 from txsaga.flows.table_steps import FlowTables
-from txsaga.flows.undo import undo, undo_after
 from txsaga.lake.gates import Gate, Judged
 from txsaga.lake.table_writes import HomeTable, Table
 from txsaga.messages.half import as_message

@@ -5,10 +5,14 @@ It is the end of a coordinated transaction, begun by raising the owner: the flow
 process that was ending it can't decide it any more. What that one prepared of the journals is decided ROLLBACK in the
 same commit, and the journals are executed again. If this process dies, the flow stays as it is until another process
 ends it, or its lease expires.
+
+The steps of a flow that was rolled back are undone as a saga's: in the process that ended it, else in the role (R6).
+The compensation of each was written before it ran.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,21 +23,27 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Doubt, Group, Row, TxRecord
 from txsaga.errors import (
     AlreadyCommitted,
+    CompensationFailed,
     ConfigError,
     DecidedOtherwise,
     FlowUnknown,
+    NotCompensated,
     OwnLock,
     ProtocolError,
     RetryLater,
     RolledBack,
     StepsOpen,
     Superseded,
+    TxSagaError,
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.calls import BranchVote, DecisionRequest
+from txsaga.flows.calls import BranchVote, DecisionRequest, Settle
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
+from txsaga.flows.saga_driver import SagaDriver
+from txsaga.flows.saga_step import patience
+from txsaga.flows.saga_values import ClaimedSaga
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step_attempts import close_failed
 from txsaga.flows.step_records import (
@@ -53,6 +63,11 @@ from txsaga.resources.participant import EnlistedBranch, Journals, Participant, 
 if TYPE_CHECKING:
     from txsaga.flows.flows_store import FlowLedger
     from txsaga.messages.ledger_store import Ledger
+
+logger = logging.getLogger("txsaga")
+
+LOOK = 0.2
+"""Seconds between two polls whether another driver has finished."""
 
 
 class HeldBranch:
@@ -320,3 +335,52 @@ class FlowEnding(Coordinated):
     def give_up(self, why: str) -> None:
         """Roll back."""
         self._roll_back(why)
+
+
+def undo(kernel: Kernel, life: TxRecord) -> None:
+    """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
+    if not any(step.waits for step in kernel.store.steps.of(life.txid)):
+        return
+    word = DecisionRequest(life, Decision.ROLLBACK, f"owner {life.owner}", "")
+    try:
+        kernel.steps.call(Settle(word, kernel.member))
+    except Superseded:
+        wait_until_undone(kernel, life.txid)
+        return
+    _drive(kernel, ClaimedSaga(life.txid, life.group, life.owner, Decision.ROLLBACK, life.key))
+
+
+def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
+    """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
+    try:
+        undo(kernel, life)
+    except TxSagaError as left:
+        error.add_note(str(left))
+        logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
+
+
+def wait_until_undone(kernel: Kernel, txid: int) -> None:
+    """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
+    wait = patience()
+    while True:
+        with kernel.store.ledgers.open() as ledger:
+            if not ledger.compensates(txid):
+                return
+        with kernel.announce.around(facts.Claiming, txid):
+            taken = kernel.store.steps.claim(kernel.member, limit=1, txid=txid)
+        for saga in taken:
+            _drive(kernel, saga)
+        if not taken:
+            _require_driven(kernel, txid)
+            if not wait(LOOK):
+                raise NotCompensated(txid, "another process undoes it")
+
+
+def _drive(kernel: Kernel, saga: ClaimedSaga) -> None:
+    SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
+
+
+def _require_driven(kernel: Kernel, txid: int) -> None:
+    for view in kernel.store.steps.listed(txid=txid):
+        if view.stalled:
+            raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")

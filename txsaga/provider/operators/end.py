@@ -143,10 +143,10 @@ class FlowEnd(FlowOperator):
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
     """Make sure that a rolled-back flow is fully compensated, whichever process began to do so."""
-    from txsaga.flows.undo import wait_for
+    from txsaga.flows.flow_end import wait_until_undone
 
     try:
-        wait_for(broker.kernel, txid)
+        wait_until_undone(broker.kernel, txid)
     except CompensationFailed as stalled:
         raise FlowRolledBack(str(stalled)) from stalled
 
