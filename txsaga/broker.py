@@ -17,7 +17,7 @@ from txsaga.checkback.answering import THREADS, AnswerRole
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.heartbeat import Heartbeat, checkers_of
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.checkback.runs import Runs
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.dispatcher import Dispatcher, PartitionRole

@@ -13,7 +13,7 @@ from tests.airflow_host.fake import FakeAirflow, fake_airflow
 from txsaga.airflow_host.instance import run_name
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import Decision, LocalState
 from txsaga.wiring.connecting import open_store
 

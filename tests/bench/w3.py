@@ -32,7 +32,7 @@ from tests.bench.w1 import BODY, broker_of
 from tests.bench.w3_work import READY
 from txsaga import LocalState
 from txsaga.broker import Broker
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.layout import lay_out
 from txsaga.core.message import Message
 

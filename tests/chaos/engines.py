@@ -13,7 +13,7 @@ from pathlib import Path
 ENGINE = """
 import sys, txsaga
 from datetime import timedelta
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.checkback.round import Round
 from txsaga.checkback.heartbeat import Lease
 from txsaga.checkback.profile import CheckProfile

@@ -25,7 +25,7 @@ from tests.chaos.scenarios import AT_ONCE
 from tests.chaos.world import BANK, MORTGAGE, database, fresh_world
 from tests.services.databases import fresh_name
 from txsaga.broker import Broker
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.facts import Fact
 from txsaga.errors import TxSagaError
 from txsaga.flows.recovery import Recovery

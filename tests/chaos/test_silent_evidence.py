@@ -15,7 +15,7 @@ from tests.scene.members import QUICK, Member, age, checks
 from tests.scene.shop import Shop, closing, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.role_loop import Loop
 from txsaga.wiring.connecting import open_store
 

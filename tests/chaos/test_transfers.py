@@ -16,7 +16,7 @@ from tests.chaos import transfers
 from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import World, database
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.timeout(1800)]
 

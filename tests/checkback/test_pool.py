@@ -12,7 +12,7 @@ from tests.scene.shop import ORDERS, Shop
 from txsaga import COMMIT, UNKNOWN, LocalState
 from txsaga.checkback.answering import AnswerRole
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.checkback.settling import Question
 from txsaga.core.facts import Fact, Hearing
 from txsaga.core.role_loop import Pace

@@ -15,8 +15,7 @@ from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.judge import Judge
 from txsaga.checkback.profile import CheckProfile, Exhausted
 from txsaga.checkback.questions import PutOff, QuestionAnswer
-from txsaga.checkback.role import CheckBack
-from txsaga.checkback.round import MOST_ASKED
+from txsaga.checkback.round import MOST_ASKED, CheckBack
 from txsaga.core.decision import Decision
 from txsaga.testing.checking import check_once
 

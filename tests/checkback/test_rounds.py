@@ -19,7 +19,7 @@ from txsaga import COMMIT, UNKNOWN, LocalState
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import Verdict
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.checkback.settling import Question
 from txsaga.core import facts
 from txsaga.core.decision import Decision

@@ -16,8 +16,7 @@ from txsaga import UNKNOWN
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.heartbeat import Lease
 from txsaga.checkback.profile import CheckProfile, Exhausted
-from txsaga.checkback.role import CheckBack
-from txsaga.checkback.round import Round
+from txsaga.checkback.round import CheckBack, Round
 from txsaga.checkback.settling import Question
 from txsaga.core.decision import Decision
 

@@ -28,7 +28,7 @@ from tests.contracts.samples import (
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.testing.checking import check_once
 from txsaga.wiring.connecting import open_store
 

@@ -22,7 +22,7 @@ from tests.scene.rules import (
 )
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import (
     AlreadyCommitted,

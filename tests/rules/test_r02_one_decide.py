@@ -13,7 +13,7 @@ from tests.scene.gate import gate
 from tests.scene.probe import Probe
 from tests.scene.rules import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.broker import Broker
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import End
 from txsaga.errors import EffectConflict, EndRefused

@@ -22,7 +22,7 @@ from tests.scene.rules import (
     write_entry,
 )
 from txsaga.broker import Broker
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, ResourceUnknown
 from txsaga.messages.producer import Producer

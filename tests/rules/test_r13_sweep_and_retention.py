@@ -17,7 +17,7 @@ from tests.scene.probe import Probe, pid_of
 from tests.scene.rules import AT_ONCE, OpenBroker, check_back, read, write_entry
 from txsaga.broker import Broker
 from txsaga.checkback.doubts_store import SECOND_LOOK
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import LocalState
 from txsaga.core.records import Receipt
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable

@@ -15,7 +15,7 @@ from txsaga.broker import JoiningProducer
 from txsaga.checkback.answering import AnswerRole
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.announcer import Observer
 from txsaga.inspect.overview import Checks
 from txsaga.messages.transaction import Transaction

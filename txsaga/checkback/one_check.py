@@ -14,7 +14,7 @@ from txsaga.checkback.checkers import Checker, ask, question_about
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import UNCOUNTED, Basis, Verdict
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.run_liveness import LIVES, SILENT, state_of_run
+from txsaga.checkback.round import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel

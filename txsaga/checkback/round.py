@@ -1,9 +1,22 @@
 """
-One round of check-back: every due transaction, handled separately.
+Check-back: finds undecided transactions, and settles each by what can be known about it.
 
-Work that many have in common is done together (evidence is read, decisions are written, questions are asked), but one
-never spoils the others: a common step that fails is repeated one by one. A round has a time limit, so that a slow
-database keeps no other waiting for long. What a dying round leaves is due again.
+A round first checks whether there is work, and writes nothing if not. It takes the lead, lists what is new, and asks in
+this order: the run of a flow (R5), the evidence (each database in one query, fenced one by one), and where only a
+checker knows, a live member of the producer group, by a question that is counted before it is asked.
+
+    decided by what is known                  written at once, with its audit row
+    no answer                                 put off, not counted
+    its settlement failed                     put off, counted
+    only a checker knows                      asked
+    out of checks, or of its total time       parked; or rolled back, where its group sets that and no evidence could
+                                              contradict
+
+Work that many doubts have in common is done together (evidence is read, decisions are written, questions are asked),
+but one never spoils the others: a common step that fails is repeated one by one, and a doubt that can't even be read is
+parked with its error. A round has a time limit, so that a slow database keeps no other waiting for long. What a dying
+round leaves is due again. If no round ever runs, half messages of dead producers stay invisible, and their partitions
+are never dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -26,20 +40,37 @@ from txsaga.checkback.heartbeat import Lease, checkers_of
 from txsaga.checkback.judge import UNCOUNTED, Basis, Judge, Verdict
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.questions import Ask, PutOff
-from txsaga.checkback.run_liveness import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt
+from txsaga.core.role_loop import Pace
 from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
 from txsaga.messages.decide import DecidedBy
 
 if TYPE_CHECKING:
     from txsaga.store.store import Store
 
+logger = logging.getLogger("txsaga")
 
+CHECK_BACK = "check-back"
+"""Who decided, in the audit row."""
+LIVES = "its run is alive"
+SILENT = "nobody can say whether its run is alive"
 TOGETHER = 32
 """Cases that are fenced before the round checks its time again."""
+
+Item = TypeVar("Item")
+Settled = tuple[DoubtContext, asking.VerdictRecord]
+Turns = defaultdict[int, Iterator[int]]
+"""By group: with one counter for all, two members asked about two groups would each get all of one."""
+HANDS_FULL = timedelta(seconds=0.1)
+"""The delay of the next try where members or a database are busy: quick ones are free by then."""
+BUDGET = 60.0
+"""Seconds: what is not reached waits for the next round."""
+AT_ONCE = 1_000
+MOST_ASKED = 5_000
+"""Questions that one member has at a time; others stay due. A fifth must be free: for less no round is worth it."""
 
 
 class EvidenceBatch:
@@ -86,21 +117,6 @@ class EvidenceBatch:
                 views = self._store.halves.views_of([case.doubt.txid for case in cases])
                 for case in cases:
                     case.halves = views.get(case.doubt.txid, ())
-
-
-logger = logging.getLogger("txsaga")
-
-Item = TypeVar("Item")
-Settled = tuple[DoubtContext, asking.VerdictRecord]
-Turns = defaultdict[int, Iterator[int]]
-"""By group: with one counter for all, two members asked about two groups would each get all of one."""
-HANDS_FULL = timedelta(seconds=0.1)
-"""The delay of the next try where members or a database are busy: quick ones are free by then."""
-BUDGET = 60.0
-"""Seconds: what is not reached waits for the next round."""
-AT_ONCE = 1_000
-MOST_ASKED = 5_000
-"""Questions that one member has at a time; others stay due. A fifth must be free: for less no round is worth it."""
 
 
 class Round:
@@ -322,6 +338,27 @@ class Round:
         return self._policies[doubt.group]
 
 
+def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
+    """Return the state of a transaction's run (R5); without a run, it is over.
+
+    A live run keeps its transaction; so does one whose host is silent, until the total time of its group is over.
+    Without this, a flow that waits a day for an approval would be rolled back.
+    """
+    if doubt.run is None:
+        return RunState.OVER
+    if kernel.runs is None:
+        return RunState.UNREACHABLE
+    try:
+        said = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))()
+        return said if said in (RunState.ALIVE, RunState.OVER) else RunState.UNREACHABLE
+    except StoreUnavailable as silent:
+        logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
+        return RunState.UNREACHABLE
+    except Exception:  # a host that fails in any way has not reported the run as over
+        logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
+        return RunState.UNREACHABLE
+
+
 def _one_spoils_no_other(
     batch: Sequence[Item], write: Callable[[Sequence[Item]], None], failed: Callable[[Item, StoreError], None]
 ) -> None:
@@ -341,5 +378,35 @@ def _not_put_off(each: PutOff, failure: StoreError) -> None:
     logger.error("transaction %d can't be put off: %s", each.txid, failure, extra={"txid": each.txid})
 
 
-CHECK_BACK = "check-back"
-"""Who decided, in the audit row."""
+class CheckBack:
+    """One round after the other, while no other process has the lead."""
+
+    name = CHECK_BACK
+    pace = Pace(0.1, 1.0)
+    LIMIT = 2_000
+
+    def __init__(self, kernel: Kernel, profile: CheckProfile | None = None, limit: int = LIMIT) -> None:
+        self._kernel, self._limit = kernel, limit
+        self._profile = profile or CheckProfile()
+        self._lease = Lease(kernel, self.name)
+        self._turns: Turns = defaultdict(count)
+        self.done: Counter[str] = Counter()
+
+    def run_once(self) -> int:
+        """Sweep, then settle or ask about what is due; return how many made progress, with details in `done`."""
+        self.done = Counter()
+        if not self._kernel.store.doubts.waiting(self._profile.min_age) or not self._lease.take():
+            return 0
+        try:
+            return self._round()
+        finally:
+            with suppress(StoreError):  # it expires by itself
+                self._lease.give_back()
+
+    def _round(self) -> int:
+        begun = time.monotonic()
+        logger.info("check round begins", extra={"role": self.name})
+        self.done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
+        told = ", ".join(f"{number} {what}" for what, number in sorted(self.done.items())) or "nothing due"
+        logger.info("check round ends after %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
+        return self.done.total() - self.done["put off"]

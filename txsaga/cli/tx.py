@@ -123,7 +123,7 @@ def settle(
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
     from txsaga.checkback.profile import CheckProfile
-    from txsaga.checkback.role import CheckBack
+    from txsaga.checkback.round import CheckBack
 
     options = options_of(context)
     with opened(options) as broker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from txsaga.checkback.answering import AnswerRole
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core.kernel import Kernel
 
 
