@@ -36,8 +36,8 @@ def test_every_statement_is_used(file: str) -> None:
 
 def test_every_name_is_in_its_file() -> None:
     for module in MODULES:
-        for file in re.findall(r'^SQL = sql_files\.read\("([^"]+)"\)', module, re.MULTILINE):
-            names = set(re.findall(r'(?<![.\w])SQL\["(\w+)"\]', module))
+        for read, file in re.findall(r'^([A-Z]+) = sql_files\.read\("([^"]+)"\)', module, re.MULTILINE):
+            names = set(re.findall(rf'(?<![.\w]){read}\["(\w+)"\]', module))
             assert names <= set(sql_files.read(file)), file
 
 
