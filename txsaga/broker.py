@@ -21,7 +21,7 @@ from txsaga.checkback.round import CheckBack
 from txsaga.checkback.runs import Runs
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.dispatcher import Dispatcher, PartitionRole
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import Start
 from txsaga.consume.stream import Stream
 from txsaga.core import facts
 from txsaga.core.arguments import check_function, check_kind, check_text, list_of

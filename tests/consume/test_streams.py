@@ -11,7 +11,7 @@ from tests.scene.patience import eventually
 from tests.scene.probe import Probe
 from tests.scene.rules import OpenBroker, batch_of, expire
 from txsaga.broker import Broker
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import Start
 from txsaga.consume.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
 from txsaga.messages.producer import Producer

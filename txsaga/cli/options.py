@@ -20,7 +20,7 @@ from txsaga.core.identity import LAST
 from txsaga.core.topic import MAX_RETENTION
 
 if TYPE_CHECKING:
-    from txsaga.consume.start import Start
+    from txsaga.consume.queue_reader import Start
 
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")

@@ -18,7 +18,7 @@ from txsaga.core.topic import check_name
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.consume.start import Start
+    from txsaga.consume.queue_reader import Start
     from txsaga.consume.stream import Stream
     from txsaga.core.kernel import Kernel
     from txsaga.core.layout import Batch
@@ -155,8 +155,7 @@ class Tail:
     """Reads topics from a start on, without a group."""
 
     def __init__(self, kernel: Kernel, topics: Sequence[str], *, start: Start = "earliest") -> None:
-        from txsaga.consume.queue_reader import QueueReader
-        from txsaga.consume.start import first_offset
+        from txsaga.consume.queue_reader import QueueReader, first_offset
 
         for name in topics:
             check_name(name)

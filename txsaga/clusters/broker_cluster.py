@@ -25,7 +25,7 @@ from txsaga.clusters.selection import Selection
 from txsaga.clusters.stream import ClusterStream
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.delivery import Delivery
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import Start
 from txsaga.consume.stream import Stream
 from txsaga.core.decision import LocalState
 from txsaga.core.message import Delivered

@@ -22,7 +22,7 @@ from txsaga.consume.claim import LONGEST, MOST, Claim, ClaimHold, ConsumerGroup,
 from txsaga.consume.delivery import Delivery, DeliveryLoop, Settlement, acknowledge
 from txsaga.consume.fetching import FetchedMessages, Fetching
 from txsaga.consume.membership import joined
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_seconds
 from txsaga.core.kernel import Kernel

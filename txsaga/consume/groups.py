@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from txsaga.consume.claim import ConsumerGroup, Policy, PolicyChanges, Style
 from txsaga.consume.dead_letter import DeadLetter
-from txsaga.consume.start import Start, first_offset
+from txsaga.consume.queue_reader import Start, first_offset
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_kind, check_text, list_of
 from txsaga.core.kernel import Kernel

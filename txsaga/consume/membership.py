@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from txsaga.checkback.running import TYPICAL
 from txsaga.consume.claim import ConsumerGroup, Policy, Style
 from txsaga.consume.groups import open_group
-from txsaga.consume.start import Start, first_offset
+from txsaga.consume.queue_reader import Start, first_offset
 from txsaga.core import facts
 from txsaga.core.arguments import list_of
 from txsaga.core.decision import Decision

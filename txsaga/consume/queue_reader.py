@@ -9,22 +9,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 from txsaga.core.identity import StoreId
 from txsaga.core.layout import Batch
 from txsaga.core.records import LogEntry
 from txsaga.core.retry import patiently
-from txsaga.errors import ChunkDamaged, OffsetOutOfRange, StoreUnavailable
+from txsaga.errors import ChunkDamaged, ConfigError, OffsetOutOfRange, StoreUnavailable
 
 if TYPE_CHECKING:
     from txsaga.consume.log_store import Log
-
 
 AHEAD = 16
 """Chunks per fetch, at most: if that takes the store too long, fewer are requested."""
 PAST = "seek({qid}, {behind}), poll(), commit(batch, upto=batch.offset)"
 """How a stream skips a damaged chunk."""
+
+Start = Literal["earliest", "latest"] | datetime | int
+
+
+def first_offset(log: Log, qid: int, start: Start) -> int:
+    """Return the offset where a reader of a queue begins; a number outside the queue is moved to its nearest end.
+
+    An unknown value is refused: if a typing error were taken for "latest", existing messages would never be read.
+    """
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise ConfigError(f"start {start} has no time zone; use pendulum or an aware datetime")
+        return log.offset_at(qid, start)
+    if isinstance(start, int) and start < 0:
+        raise ConfigError(f"start {start} is no offset: they begin at 0")
+    if isinstance(start, bool) or (not isinstance(start, int) and start not in ("earliest", "latest")):
+        raise ConfigError(f"start {start!r} is none of 'earliest', 'latest', an aware datetime, an offset")
+    bounds = log.bounds([qid])[qid]
+    if isinstance(start, int):
+        return min(max(start, bounds.tail), bounds.head)
+    return bounds.tail if start == "earliest" else bounds.head
 
 
 class QueueReader:

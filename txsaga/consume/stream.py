@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from txsaga.consume.claim import Style
 from txsaga.consume.delivery import Consuming, PendingChunk, Stepwise
 from txsaga.consume.membership import BoundOffsets, Membership, joined
-from txsaga.consume.queue_reader import QueueReader
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import QueueReader, Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.decision import Decision

@@ -14,7 +14,7 @@ from typing import Unpack
 from txsaga.checkback.profile import CheckOptions, kept
 from txsaga.consume.claim import ConsumerGroup, Policy, PolicyChanges
 from txsaga.consume.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
-from txsaga.consume.start import Start
+from txsaga.consume.queue_reader import Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_text
 from txsaga.core.identity import check_txid
