@@ -27,8 +27,7 @@ from txsaga.resources import codes, journal
 from txsaga.resources.branch_rows import BranchRows
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.in_loop import loops_of
-from txsaga.resources.mysql_branch import MysqlBranch
-from txsaga.resources.mysql_session import MysqlSession
+from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 
 if TYPE_CHECKING:

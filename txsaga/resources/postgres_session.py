@@ -18,7 +18,7 @@ from typing import Any, Self
 import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, PoolProxiedConnection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from txsaga.core.failure import report_failure
 from txsaga.errors import StoreError
@@ -28,7 +28,6 @@ from txsaga.evidence.libpq import ServerAnswer, SessionLost
 from txsaga.evidence.local_transaction import refuse_commits
 from txsaga.evidence.sessions import leave_autocommit
 from txsaga.flows.branch import BranchId
-from txsaga.resources.lending import give_back_idle, raw
 from txsaga.resources.postgres_texts import Texts
 
 UNASKED = 5.0
@@ -178,7 +177,7 @@ class DriverSession(PostgresSession):
 
     def __init__(self, engine: Engine, patience: float) -> None:
         self._engine, self._given_back = engine, False
-        pooled = raw(engine)
+        pooled = _raw(engine)
         self._open(pooled, pooled.driver_connection, patience)
         driver: Any = self._driver
         self.handle = driver
@@ -242,3 +241,24 @@ class DriverSession(PostgresSession):
         self._pooled.invalidate()
         with suppress(DBAPIError), self._engine.connect() as connection:
             connection.exec_driver_sql("select 1").close()  # the pool notices only what SQLAlchemy sees
+
+
+def _raw(engine: Engine) -> PoolProxiedConnection:
+    """Take a driver's own connection.
+
+    SQLAlchemy converts driver errors only on its own connections: no caller would retry the bare error of a database
+    that is unavailable.
+    """
+    try:
+        return engine.raw_connection()
+    except engine.dialect.loaded_dbapi.Error as error:
+        raise OperationalError(None, None, error) from error
+
+
+def give_back_idle(pooled: Connection | PoolProxiedConnection) -> None:
+    """Give back a connection in which no transaction is open, without a ROLLBACK by the pool: that is a round trip."""
+    reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections call after a COMMIT
+    if reset is None:
+        pooled.close()
+    else:
+        reset(transaction_reset=True)

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, PoolProxiedConnection, event
 from sqlalchemy.pool import PoolResetState
 
 from txsaga.core.decision import Decision
-from txsaga.resources.lending import give_back_idle
 from txsaga.resources.postgres import PostgresParticipant
+from txsaga.resources.postgres_session import give_back_idle
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.postgres
