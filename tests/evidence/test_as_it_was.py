@@ -13,8 +13,8 @@ from tests.evidence.conftest import MARIADB, POSTGRESQL
 from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
 from txsaga.flows.branch import Finish
-from txsaga.resources.databases import participant_for
 from txsaga.testing.participant_contract import new_branch
+from txsaga.wiring.resources import participant_for
 
 COMMIT = Decision.COMMIT
 SERVERS = pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])

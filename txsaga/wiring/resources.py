@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
@@ -21,7 +22,6 @@ from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.location import Whereabouts
 from txsaga.evidence.ports import Evidence
-from txsaga.resources.databases import participant_for
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.store.connection import require_readable
 
@@ -256,3 +256,37 @@ def resource_engine(url: str | URL, named: str) -> Engine:
         raise ConfigError(f"{named} is no database URL; write dialect+driver://user:password@host/database") from None
     except ImportError as missing:
         raise ConfigError(f"{named} needs a driver that is not installed: {missing}; install it") from missing
+
+
+def participant_for(
+    engine: Engine,
+    name: str,
+    *,
+    create: bool = True,
+    database: UUID | None = None,
+    where: Whereabouts | None = None,
+    loops: AsyncEngine | None = None,
+) -> Participant:
+    """Return the participant for an engine's database; with `database`, only if the database carries this uuid.
+
+    `where` is shared with the evidence of the same database, so that the tables are located once.
+    """
+    where = where or Whereabouts(engine, name, create=create, database=database)
+    match engine.dialect.name:
+        case "postgresql":
+            from txsaga.resources.postgres import PostgresParticipant
+
+            return PostgresParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case "mysql" | "mariadb":
+            from txsaga.resources.mysql import MysqlParticipant
+
+            return MysqlParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case "sqlite":
+            from txsaga.resources.sqlite import SqliteParticipant
+
+            return SqliteParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case other:
+            raise ConfigError(
+                f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "
+                "the databases that do are postgresql, mariadb and mysql, and sqlite as the last of one"
+            )

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, create_engine, text
 from tests.scene.shop import Shop, says
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import Finish
-from txsaga.resources.databases import participant_for
 from txsaga.testing.participant_contract import new_branch
+from txsaga.wiring.resources import participant_for
 
 KINDS = pytest.mark.parametrize(
     "kind",

@@ -6,9 +6,9 @@ import pytest
 
 from tests.resources.conftest import MakeEngine
 from tests.resources.postgres_shelf import PostgresShelf
-from txsaga.resources.databases import participant_for
 from txsaga.resources.participant import Participant
 from txsaga.testing import ParticipantContract
+from txsaga.wiring.resources import participant_for
 
 pytestmark = pytest.mark.postgres
 

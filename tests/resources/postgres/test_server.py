@@ -17,9 +17,9 @@ from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, EvidenceMissing, RetryLater, RightsMissing, TransientFailure, VotedNo
 from txsaga.evidence.location import create
 from txsaga.flows.branch import Finish
-from txsaga.resources.databases import participant_for
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import begun, new_branch, patiently, voted
+from txsaga.wiring.resources import participant_for
 
 pytestmark = pytest.mark.postgres
 
