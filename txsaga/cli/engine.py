@@ -155,7 +155,7 @@ def described(profile: CheckProfile) -> str:
 
 def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
     """Load the handlers, or the checkers, of groups."""
-    from txsaga.wiring.loading import load
+    from txsaga.wiring.connecting import load
 
     functions: dict[str, Any] = {}
     for text in given:

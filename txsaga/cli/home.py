@@ -50,7 +50,7 @@ def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[S
 
 def _check(settings: Settings) -> None:
     """Refuse settings that name what can't be loaded, although reading needs none of it."""
-    from txsaga.wiring.loading import load
+    from txsaga.wiring.connecting import load
 
     for place in settings.participants.values():
         load(place, "participant")

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,6 +25,7 @@ from txsaga.core.arguments import check_count, check_function, check_kind, check
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
+from txsaga.errors import ConfigError
 from txsaga.flows.saga_code import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
@@ -35,7 +37,6 @@ from txsaga.resources.broker import StoreParticipant
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.resources.services import call_service
 from txsaga.store.store import Store
-from txsaga.wiring.loading import load
 from txsaga.wiring.resources import Participants, Resources
 
 if TYPE_CHECKING:
@@ -236,3 +237,15 @@ def embedded_url(settings: Settings) -> str:
 def _revived_url(settings: Settings) -> str:
     """Return the URL of the embedded database, started again if it was killed."""
     return EmbeddedServer.from_env(settings.embedded).revive().store_url()
+
+
+def load(name: str, what: str) -> Any:  # the caller knows the type
+    """Load a function that settings name as module:function; an error names what could not be loaded."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as reason:
+        raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason
+    except (Exception, SystemExit) as raised:  # the user's module may raise anything
+        told = f"{type(raised).__name__}: {raised}"
+        raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised

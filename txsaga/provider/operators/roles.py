@@ -70,7 +70,7 @@ class EngineRoles(BaseOperator):
 
     def _answering(self, broker: Broker) -> list[Role]:
         """Answer check-back for groups whose producers are gone."""
-        from txsaga.wiring.loading import load
+        from txsaga.wiring.connecting import load
 
         for group, name in self.checkers.items():
             broker.answer_for(group, load(name, "checker"))

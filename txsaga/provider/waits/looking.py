@@ -208,7 +208,7 @@ def each_answered(
 def _checker(wait: Wait) -> Checker | None:
     if not wait.checker:
         return None
-    from txsaga.wiring.loading import load
+    from txsaga.wiring.connecting import load
 
     checker: Checker = load(wait.checker, "checker")
     return checker
