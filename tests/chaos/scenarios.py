@@ -14,8 +14,8 @@ from unittest.mock import patch
 from tests.chaos.world import BANK, World, database, debit
 from txsaga.broker import Broker
 from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.settling import Question
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.layout import Batch
 from txsaga.core.message import TRANSACTION_ID, Message

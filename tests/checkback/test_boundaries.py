@@ -12,8 +12,8 @@ from tests.scene.members import QUICK, Member, age, checks, counted, cover
 from tests.scene.shop import ORDERS, Shop, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import PROFILES, CheckProfile
-from txsaga.checkback.settling import Question
 from txsaga.errors import ConfigError, InvalidMessage
 from txsaga.testing.checking import check_once
 

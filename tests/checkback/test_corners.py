@@ -16,12 +16,12 @@ from txsaga import COMMIT, UNKNOWN, LocalState
 from txsaga.checkback import questions as asking
 from txsaga.checkback.answering import NOT_SEEN, AnswerRole, PendingQuestion
 from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.exhaustion import Exhaustion
 from txsaga.checkback.heartbeat import Lease
 from txsaga.checkback.profile import LEASE, CheckProfile, Exhausted
 from txsaga.checkback.round import Round
-from txsaga.checkback.settling import Question
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Doubt

@@ -10,9 +10,9 @@ from tests.scene.members import QUICK, Member, age, checks, counted
 from tests.scene.shop import ORDERS, Shop, says
 from tests.scene.stored import Stored
 from txsaga import UNKNOWN
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.questions import Ask, PutOff
-from txsaga.checkback.settling import Question
 from txsaga.errors import StoreError, TxSagaError
 from txsaga.testing.checking import check_once
 

@@ -12,8 +12,8 @@ from tests.scene.members import QUICK, Member, age, checks, counted, remarks
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN
 from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import Exhausted
-from txsaga.checkback.settling import Question
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
 from txsaga.testing.checking import check_once

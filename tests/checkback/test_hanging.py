@@ -13,9 +13,9 @@ import pytest
 from tests.scene.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.runs import RunState
-from txsaga.checkback.settling import Question
 
 LAST = CheckProfile(interval=QUICK.interval, max_checks=1)
 

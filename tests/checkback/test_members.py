@@ -11,7 +11,7 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 from tests.scene.members import Member, age, counted, remarks
 from tests.scene.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision, LocalState, Message
-from txsaga.checkback.settling import Question
+from txsaga.checkback.checkers import Question
 from txsaga.core.message import TRANSACTION_ID
 from txsaga.core.records import Content
 from txsaga.messages.end_request import EndRequest

@@ -11,9 +11,9 @@ from tests.scene.members import QUICK, Member, age, checks, counted, remarks, un
 from tests.scene.shop import ORDERS, Shop
 from txsaga import COMMIT, UNKNOWN, LocalState
 from txsaga.checkback.answering import AnswerRole
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import CheckBack
-from txsaga.checkback.settling import Question
 from txsaga.core.facts import Fact, Hearing
 from txsaga.core.role_loop import Pace
 

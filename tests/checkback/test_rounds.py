@@ -16,11 +16,11 @@ from tests.scene.members import QUICK, Member, age, checks, counted, until
 from tests.scene.shop import ORDERS, Shop, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import Verdict
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import CheckBack
-from txsaga.checkback.settling import Question
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.facts import Fact

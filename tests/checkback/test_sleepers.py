@@ -14,10 +14,10 @@ from tests.scene.members import QUICK, Member, age, counted
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import UNKNOWN
 from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.heartbeat import Lease
 from txsaga.checkback.profile import CheckProfile, Exhausted
 from txsaga.checkback.round import CheckBack, Round
-from txsaga.checkback.settling import Question
 from txsaga.core.decision import Decision
 
 __all__ = ["meanwhile"]

@@ -11,8 +11,8 @@ import txsaga
 from tests.architecture.sources import PACKAGE
 from txsaga import errors
 from txsaga.broker import Broker, JoiningProducer
+from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
-from txsaga.checkback.settling import Question
 from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.clusters.producer import ClusterProducer

@@ -18,7 +18,7 @@ from tests.scene.members import Member, age, counted
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
-from txsaga.checkback.settling import Question
+from txsaga.checkback.checkers import Question
 from txsaga.core.decision import Decision
 from txsaga.core.records import End
 from txsaga.errors import DecidedOtherwise, EndRefused, StoreError, UnknownTransaction

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from txsaga.checkback.checkers import Checkers, Question
 from txsaga.checkback.doubt_context import DoubtContext
-from txsaga.checkback.judge import Judge
+from txsaga.checkback.judge import Judge, Settler
 from txsaga.checkback.running import Running
 from txsaga.checkback.runs import Runs
-from txsaga.checkback.settling import Settler
 from txsaga.consume.claim import Claim
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
