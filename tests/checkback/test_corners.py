@@ -18,10 +18,9 @@ from txsaga.checkback.answering import NOT_SEEN, AnswerRole, PendingQuestion
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.doubt_context import DoubtContext
-from txsaga.checkback.exhaustion import Exhaustion
 from txsaga.checkback.heartbeat import Lease
 from txsaga.checkback.profile import LEASE, CheckProfile, Exhausted
-from txsaga.checkback.round import Round
+from txsaga.checkback.round import Exhaustion, Round
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Doubt

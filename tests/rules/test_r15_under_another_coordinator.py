@@ -12,8 +12,8 @@ from tests.scene.stored import Stored
 from txsaga import Broker
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.doubt_context import DoubtContext
-from txsaga.checkback.exhaustion import Exhaustion
 from txsaga.checkback.profile import Exhausted
+from txsaga.checkback.round import Exhaustion
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.errors import InDoubt, ProtocolError, VotedNo
