@@ -35,8 +35,7 @@ from txsaga.core.validation import validate_life
 from txsaga.errors import StoreError
 from txsaga.flows.ballot import CastVote, Polled
 from txsaga.flows.ballots import ballots, vote
-from txsaga.flows.budgets import Budgets
-from txsaga.flows.flow import Flow
+from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.flow_begin import FlowOpening
 from txsaga.flows.followers import Telling
 from txsaga.flows.recovery import Recovery

@@ -32,11 +32,10 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
 from txsaga.flows.batches import OutcomeWriter
-from txsaga.flows.budgets import Budgets
 from txsaga.flows.by_hand import BranchesByHand
 from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.flow import Flow
+from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.recovery import Recovery
 from txsaga.inspect.timeline import TimelineStep
 from txsaga.inspect.timeline_steps import steps_of

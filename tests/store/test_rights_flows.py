@@ -25,8 +25,7 @@ from txsaga.checkback.heartbeat import AT_WORK
 from txsaga.checkback.profile import LEASE
 from txsaga.core.decision import Decision
 from txsaga.errors import FlowUnknown, RightsMissing
-from txsaga.flows.budgets import OVER, Budgets
-from txsaga.flows.flow import Flow
+from txsaga.flows.flow import OVER, Budgets, Flow
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga_driver import SagaRole
 from txsaga.messages.decide import DecidedBy

@@ -12,6 +12,7 @@ loses only the step that it was in.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Group, TxRecord
+from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
@@ -49,6 +51,7 @@ from txsaga.flows.step_records import (
     Application,
     Enrolled,
     FlowStepState,
+    Overdue,
     last_attempts,
     require_application,
 )
@@ -58,7 +61,12 @@ from txsaga.lake.table_writes import HomeTable, Table
 from txsaga.messages.half import as_message
 from txsaga.resources.participant import Journals, Participant
 
+logger = logging.getLogger("txsaga")
+
 IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
+BUDGETS = "budgets"
+OVER = "OVER BUDGET"
+"""The audit row of a step that holds its locks for too long."""
 
 
 class Flow:
@@ -375,3 +383,35 @@ def _require_able(participant: Participant, hold: Hold) -> None:
         raise ConfigError(f'{participant.name!r} can\'t vote, as no {kind} can: hold its work with "journal"')
     if hold is Hold.JOURNAL and not isinstance(participant, Journals):
         raise ConfigError(f'{participant.name!r} takes no statements, as no {kind} does: hold its work "prepared"')
+
+
+class Budgets:
+    """Reports once, and logs, locks that flows hold for longer than their budget.
+
+    Nothing is stopped: people judge whether a flow waits for a good reason. If this never runs, locks are held all the
+    same; the metrics of the store still count them.
+    """
+
+    name = BUDGETS
+    pace = Pace(5.0, 15.0)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def run_once(self) -> int:
+        """Report each step that holds its locks for longer than its budget; return how many there are."""
+        return sum(self._tell(each) for each in self._kernel.store.flows.overdue())
+
+    def _tell(self, step: Overdue) -> bool:
+        where = f"the lane of {step.resource!r}" if step.lane else repr(step.resource)
+        held, budget = step.held.total_seconds(), step.budget.total_seconds()
+        why = f"step {step.name!r} has held its locks in {where} for {held:.0f} s, its budget is {budget:g} s"
+        with self._kernel.announce.around(facts.Alarming, step.txid, about=step.resource):
+            with self._kernel.store.ledgers.open() as ledger:
+                ledger.lock(step.txid)
+                told = ledger.flows.alarm(step.txid, step.number, step.attempt)
+                if told:
+                    ledger.record(step.txid, OVER, who=BUDGETS, why=why)
+        if told:
+            logger.warning("flow %d: %s", step.txid, why, extra={"txid": step.txid})
+        return told

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.flows.flow.desks import BOTH, Desks
-from txsaga.flows.budgets import OVER, Budgets
+from txsaga.flows.flow import OVER, Budgets
 from txsaga.store.doctor import Severity, holding
 from txsaga.store.store import Store
 
