@@ -17,7 +17,7 @@ from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from tests.store.plan import Prepared, scans_of
-from txsaga.consume import ticks
+from txsaga.consume import log_store
 from txsaga.messages import schedule_store
 from txsaga.messages.hot_statements import TOKEN, Hot, StatementForm
 from txsaga.store import schema
@@ -106,8 +106,8 @@ READS = {
 
 TYPES = {"lo": "xid8", "hi": "xid8", "xip": "xid8[]", "snap": "pg_snapshot", "qids": "int4[]", "blocked": "int4[]"}
 TICKING = {
-    "news": ticks.SQL["news"],
-    "give": ticks.SQL["give"]
+    "news": log_store.SQL["news"],
+    "give": log_store.SQL["give"]
     % {name: f"%({name})s::text{'[]' if '[' in type else ''}::{type}" for name, type in TYPES.items()},
 }
 ALONE = {"decide one", "decide_own one", "standing one", "recall one"}

@@ -1,9 +1,16 @@
 """
 Ticks, reads and partitions on PostgreSQL.
 
-A tick is one REPEATABLE READ transaction that calls the function of `ticks.py`. Late committers join a later tick, so a
-held transaction never stalls a consumer. If no tick ever runs, decisions are final and nothing is lost, but no consumer
-sees the messages.
+A tick is one REPEATABLE READ transaction: decisions newly visible in its snapshot get offsets, in the order (commit,
+number). Late committers join a later tick, so a held transaction never stalls a consumer. If no tick ever runs,
+decisions are final and nothing is lost, but no consumer sees the messages.
+
+It calls a function that runs with the owner's rights, so that no other login writes to the log, the ticks or the heads
+of queues: that would decide what readers see. A caller chooses only how many decisions one tick takes.
+
+A queue is blocked while its log has a row at or after its head: no tick wrote that row, and none can overwrite it. The
+queue is skipped, its messages wait, and it keeps the snapshot of the last tick that included it. The first tick after
+the row is gone starts from there for this queue.
 """
 
 from __future__ import annotations
@@ -20,17 +27,19 @@ import psycopg
 from psycopg import IsolationLevel
 from sqlalchemy import Engine, select
 
-from txsaga.consume.ticks import channel_of
 from txsaga.core.forking import at_fork
 from txsaga.core.records import Bounds, LogEntry, TickResult
 from txsaga.errors import StoreError, StoreUnavailable
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import is_lost, transaction, translated
 from txsaga.store.partitions import Partitions
 from txsaga.store.pipeline import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
 from txsaga.store.values import int4, int8
 from txsaga.store.wire import Call
+
+SQL = sql_files.read("consume/sql/tick.sql")
+TICK_ANSWERS = "tick int8, chunks int8, more bool, blocked int4[]"
 
 _every_wakeup: weakref.WeakSet[Wakeup] = weakref.WeakSet()
 
@@ -219,3 +228,38 @@ def _repeatable(connection: psycopg.Connection[Any]) -> Iterator[None]:
     finally:
         if not connection.broken:
             connection.isolation_level = None
+
+
+def blockage(row: Sequence[object], s: str) -> tuple[str, str]:
+    """Return what blocks a queue, from a row of `blocked`, and the statement that frees it."""
+    name, qid, head, base, txid, stray, end = row
+    if stray:
+        told = f"the head of queue {name} is {head}, its log has a stray row at {base} (transaction {txid})"
+        return told, f"DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}"
+    told = f"the head of queue {name} was set back to {head}, its log goes on to {end}"
+    return told, f"UPDATE {s}.queue SET head = {end} WHERE qid = {qid} AND head = {head}"
+
+
+def channel_of(namespace: str) -> str:
+    """Return the channel on which a tick announces new offsets."""
+    return f"txsaga_{namespace}"
+
+
+def ticking(s: str) -> str:
+    """Return the body of the tick function for a (quoted) namespace."""
+    span = {
+        "lo": "pg_snapshot_xmax(span.since)",
+        "hi": "pg_snapshot_xmax(upto)",
+        "xip": "ARRAY(SELECT pg_snapshot_xip(span.since))",
+        "qids": "span.qids",
+        "blocked": "prior.blocked",
+        "snap": "prior.snap",
+    }
+    news = SQL["news"].format(s=s) % {"limit": "$1"}
+    give = SQL["give"].format(s=s) % span
+    return SQL["tick"].format(
+        s=s,
+        news=news.replace("\n  FROM (SELECT id", "\n  INTO prior FROM (SELECT id", 1).strip(),
+        give=give.replace("ARRAY(SELECT qid FROM w)", "ARRAY(SELECT qid FROM w) INTO gave, waiting", 1).strip(),
+        channel=channel_of(s.strip('"')),
+    )

@@ -7,7 +7,7 @@ Tests pin their plans. They run under `plan_cache_mode = force_generic_plan`: pl
 running them.
 
 Logins that do not own the namespace call the writing ones, and `fetch`, as functions that run with the owner's rights:
-see `functions.py`. All logins call the tick function, see `ticks.py`.
+see `functions.py`. All logins call the tick function, see `log_store.py`.
 """
 
 from collections.abc import Sequence

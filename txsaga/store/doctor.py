@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 from txsaga.checkback.profile import PROFILES, Exhausted
-from txsaga.consume import ticks
+from txsaga.consume import log_store
 from txsaga.core.clock import wall_clock
 from txsaga.errors import LakeMissing, RightsMissing, StoreUnavailable, TxSagaError
 from txsaga.store import founding, granting, migrate, schema, sql_files
@@ -348,10 +348,10 @@ RECENT = 200_000
 
 def blocked(store: Store) -> Finding:
     """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
-    found, s = _rows(store, ticks.SQL["blocked"])
+    found, s = _rows(store, log_store.SQL["blocked"])
     if not found:
         return ok("log", "every queue ends where its log ends")
-    told, remedy = ticks.blockage(found[0], s)
+    told, remedy = log_store.blockage(found[0], s)
     return error("log", f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
 
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
-from txsaga.consume import ticks
+from txsaga.consume import log_store
 from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, IdentityChanged, SchemaMissing
 from txsaga.store import schema, sql_files
@@ -92,8 +92,8 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
             **_pads(row.token_key, row.uuid, incarnation),
         )
     )
-    if blocked := connection.execute(text(ticks.SQL["blocked"].format(s=s))).first():
-        told, remedy = ticks.blockage(blocked, s)
+    if blocked := connection.execute(text(log_store.SQL["blocked"].format(s=s))).first():
+        told, remedy = log_store.blockage(blocked, s)
         raise ConfigError(f"{told}; as the owner: `{remedy}`, then adopt again")
     for sql in (SQL["reset_xids"], SQL["missed"], SQL["unblock"], SQL["rebase"]):
         connection.execute(text(sql.format(s=s)))

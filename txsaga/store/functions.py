@@ -19,7 +19,7 @@ from sqlalchemy import Connection, text
 from txsaga.checkback import doubts_store as doubts
 from txsaga.checkback import questions_store as questions
 from txsaga.consume import claim_end_statements as claim_ends
-from txsaga.consume import ticks
+from txsaga.consume import log_store
 from txsaga.core import chunk
 from txsaga.flows import branches_store, steps_store
 from txsaga.messages import hot_statements as hot
@@ -259,7 +259,7 @@ def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, s
 
 
 def _of_roles(s: str) -> Iterator[Function]:
-    yield Function(f"{s}.tick(int8)", f"TABLE ({ticks.ANSWERS})", ticks.ticking(s))
+    yield Function(f"{s}.tick(int8)", f"TABLE ({log_store.TICK_ANSWERS})", log_store.ticking(s))
     yield Function(f"{s}.drop_ticks(int8)", "void", partitions.dropping_ticks(s))
     yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
     yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))
