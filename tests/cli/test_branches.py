@@ -99,7 +99,7 @@ def test_what_nobody_decided_is_told_and_freed_by_whoever_waits(desk: Desk, monk
     assert (said.code, [each["why"] for each in said.documents]) == (6, [None, None])
     counts = [(each["told"], each["waiting"], each["lone"], each["freed_after_seconds"]) for each in said.documents]
     assert (counts, len(desk.bank.prepared())) == ([(0, 1, 1, 30.0)] * 2, 2)
-    monkeypatch.setattr("txsaga.flows.orphans.LONE", timedelta(seconds=0.5))
+    monkeypatch.setattr("txsaga.flows.recovery.LONE", timedelta(seconds=0.5))
     monkeypatch.setattr("txsaga.cli.branches.PAUSE", 0.1)
     said = desk("recover", "--json", "--wait", "50")
     assert (said.code, [(each["told"], each["lone"]) for each in said.documents]) == (0, [(1, 0)] * 2)

@@ -73,8 +73,7 @@ def recover(
     ] = None,
 ) -> None:
     """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
-    from txsaga.flows.orphans import LONE
-    from txsaga.flows.recovery import Recovery
+    from txsaga.flows.recovery import LONE, Recovery
 
     options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
     with opened(options) as broker:

@@ -16,9 +16,8 @@ from txsaga.flows.branch import BranchState, Vote
 from txsaga.flows.branches_store import BranchStore, conclusions
 from txsaga.flows.calls import BranchVote, DecisionRequest, Fence
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.orphans import Orphans
 from txsaga.flows.owner import BlockOwner
-from txsaga.flows.recovery import Recovery
+from txsaga.flows.recovery import Orphans, Recovery
 from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.wire import Call
 
