@@ -22,8 +22,7 @@ from txsaga.checkback.doubts_store import Doubts
 from txsaga.checkback.leases_store import Leases
 from txsaga.checkback.questions_store import Questions
 from txsaga.consume.claims_store import Claims
-from txsaga.consume.cursors_store import Queues
-from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
+from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore, Queues
 from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence

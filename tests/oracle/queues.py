@@ -9,7 +9,7 @@ from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import ClaimRow, Cursor, Kept, Letter
 from txsaga.consume.claim import Burial
-from txsaga.consume.cursors_store import Queues
+from txsaga.consume.groups_store import Queues
 from txsaga.core.records import ClaimedQueue, Intent
 from txsaga.errors import GroupInUse, LeaseLost
 

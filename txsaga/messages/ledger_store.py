@@ -35,7 +35,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from txsaga.checkback.questions import kept
 from txsaga.consume import claim_end_statements as claim_ends
-from txsaga.consume import cursors_store as intents
+from txsaga.consume import groups_store as intents
 from txsaga.consume.claim import Claim
 from txsaga.consume.dead_letter import TAKEN_OVER
 from txsaga.core.decision import Decision
