@@ -99,7 +99,7 @@ def house(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[House]:
     """Give a store with databases behind Airflow connections, and an Airflow to run DAGs in."""
-    from txsaga.provider.ambient import AMBIENT
+    from txsaga.provider.connections import AMBIENT
     from txsaga.wiring.connecting import open_store
 
     open_store(home_url).close()

@@ -19,7 +19,7 @@ from typing import Any
 import txsaga
 from tests.provider.waiting_driver import STEP
 from txsaga.provider import SparkStep
-from txsaga.provider.operators.flow_task import JoinedFlow
+from txsaga.provider.operators.task import JoinedFlow
 from txsaga.spark import application
 
 

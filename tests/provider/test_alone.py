@@ -16,13 +16,12 @@ from tests.provider.house import House
 from txsaga.errors import ConfigError
 from txsaga.flows.ballot import Ballot
 from txsaga.provider import message_flow, publish
-from txsaga.provider.operators.half import HalfMessageCommit, HalfMessagePrepare, HalfMessageRollback
-from txsaga.provider.operators.http import HttpStep
-from txsaga.provider.operators.publish import Publish
-from txsaga.provider.operators.replay import Replay
+from txsaga.provider.operators.call import HttpStep
+from txsaga.provider.operators.maintenance import Replay
+from txsaga.provider.operators.messages import HalfMessageCommit, HalfMessagePrepare, HalfMessageRollback, Publish
 from txsaga.provider.operators.votes import Approval, BallotVote
-from txsaga.provider.sensors.transactions import CheckBackSensor
-from txsaga.provider.waits.kinds import wait_of
+from txsaga.provider.sensors import CheckBackSensor
+from txsaga.provider.waits import wait_of
 
 NEVER = "tests.provider.checkers:never"
 

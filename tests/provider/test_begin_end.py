@@ -32,10 +32,10 @@ def test_begin_and_end_are_tried_again_unless_a_dag_says_otherwise() -> None:
 
 def test_an_end_that_finds_no_store_is_tried_again_and_commits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     from txsaga.errors import StoreUnavailable
-    from txsaga.provider.operators import end, flow_task
+    from txsaga.provider.operators import flow, task
 
     topic, tries = house.topic("held"), list[int]()
-    opened = flow_task.opened
+    opened = task.opened
 
     def away_once(reference: object) -> object:
         tries.append(1)
@@ -43,7 +43,7 @@ def test_an_end_that_finds_no_store_is_tried_again_and_commits(house: House, mon
             raise StoreUnavailable("the store is away")
         return opened(reference)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(end, "opened", away_once)
+    monkeypatch.setattr(flow, "opened", away_once)
 
     @message_flow(schedule=None, default_args={"retry_delay": timedelta(0)})
     def held() -> None:

@@ -18,9 +18,9 @@ from txsaga.broker import Broker
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError
 from txsaga.provider import CheckBackSensor, DecisionSensor, FlowBegin, SqlStep, message_flow
-from txsaga.provider.sensors.transactions import AnswerArg
-from txsaga.provider.triggers.wait import WaitTrigger
-from txsaga.provider.waits.kinds import WaitAnswer, wait_of
+from txsaga.provider.sensors import AnswerArg
+from txsaga.provider.triggers import WaitTrigger
+from txsaga.provider.waits import WaitAnswer, wait_of
 
 PATIENT: dict[str, Any] = {"interval": 0.1, "look_every": 0.05, "max_checks": 1000, "timeout": 60}
 
@@ -122,7 +122,7 @@ def test_the_output_of_a_sensor_is_a_dict_also_where_airflow_hands_on_a_text() -
 
 
 def test_what_is_parked_of_one_group_is_found_behind_a_hundred_of_others(house: House, booked: str) -> None:
-    from txsaga.provider.waits.looking import MOST_SHOWN, StorePoll
+    from txsaga.provider.waits import MOST_SHOWN, StorePoll
 
     with txsaga.connect(house.home_url, roles=False, answering=False, env={}) as broker:
         others = [parked(broker, "others", booked) for _ in range(MOST_SHOWN + 1)]

@@ -13,7 +13,7 @@ import txsaga
 from tests.provider.examples import FOLDER, example
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.connections import AMBIENT
 from txsaga.wiring.connecting import open_store
 
 

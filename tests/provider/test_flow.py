@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from tests.provider.house import House
 from txsaga.provider import FlowBegin, FlowEnd, enclose, lane, message_flow, publish, step
-from txsaga.provider.operators.publish import Publish
+from txsaga.provider.operators.messages import Publish
 from txsaga.provider.operators.sql import SqlStep
 
 ACCOUNT = "CREATE TABLE account (id int PRIMARY KEY, cents int NOT NULL)", "INSERT INTO account VALUES (1, 10000)"

@@ -71,7 +71,7 @@ def test_importing_the_package_does_not_load_airflow() -> None:
 
 
 def test_a_connection_can_be_tried(house: House) -> None:
-    from txsaga.provider.hook import TxSagaHook
+    from txsaga.provider.connections import TxSagaHook
 
     good, told = TxSagaHook().test_connection()
     assert good

@@ -18,7 +18,7 @@ from tests.provider.house import House
 from txsaga.errors import ConfigError
 from txsaga.gate import expect, stop
 from txsaga.provider import FlowBegin, FlowEnd, GateStep, SparkStep
-from txsaga.provider.enclosing import enclose
+from txsaga.provider.flow_dag import enclose
 
 ROOT = Path(__file__).parents[2]
 NOTHING_HEAVY = """

@@ -21,7 +21,7 @@ from txsaga.provider import (
     publish,
 )
 from txsaga.provider.options import OPTIONS
-from txsaga.provider.triggers.wake import WakeUpTrigger
+from txsaga.provider.triggers import WakeUpTrigger
 
 
 def said(monkeypatch: pytest.MonkeyPatch, **options: str) -> None:

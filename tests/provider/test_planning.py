@@ -9,7 +9,7 @@ pytest.importorskip("airflow")
 from tests.provider.examples import example
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.provider import FlowBegin, lane, main, message_flow, step
-from txsaga.provider.planning.dag import declared_flow
+from txsaga.provider.flow_dag import declared_flow
 
 
 @pytest.mark.req("BEYOND-7")

@@ -12,9 +12,9 @@ import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.errors import ConfigError
+from txsaga.provider.assets import TxSagaQueues
 from txsaga.provider.info import get_provider_info
-from txsaga.provider.queues import TxSagaQueues
-from txsaga.provider.triggers.wake import WakeUpTrigger
+from txsaga.provider.triggers import WakeUpTrigger
 
 OURS = "txsaga://txsaga_default/orders/billing"
 QUEUES = TxSagaQueues()

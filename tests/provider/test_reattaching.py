@@ -26,7 +26,7 @@ from txsaga.checkback.heartbeat import AT_WORK, place_of
 from txsaga.errors import ConfigError, StoreUnavailable, Superseded
 from txsaga.flows.step_records import FlowStepState
 from txsaga.provider import SparkStep, message_flow
-from txsaga.provider.drivers import StepDriver
+from txsaga.provider.operators.spark import StepDriver
 from txsaga.spark.application import SparkDriver, born
 from txsaga.spark.detached import Superseding
 

@@ -15,8 +15,7 @@ from airflow.sdk.serde import deserialize
 from tests.provider.house import House
 from txsaga.errors import FlowRefused
 from txsaga.provider import SparkStep, SqlStep, message_flow, step
-from txsaga.provider.operators.flow_task import JoinedFlow
-from txsaga.provider.results import find_result, keep_result
+from txsaga.provider.operators.task import JoinedFlow, find_result, keep_result
 
 AGAIN: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(0)}
 NOTED = "INSERT INTO note VALUES ('once') RETURNING what, 2.50::numeric AS price, date '2026-02-03' AS day"

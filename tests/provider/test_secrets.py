@@ -40,7 +40,7 @@ def test_a_transaction_that_is_no_half_message_is_not_decided_by_a_task(
 
 
 def test_passwords_inside_urls_of_extras_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from txsaga.provider.addresses import database_url, store_url
+    from txsaga.provider.connections import database_url, store_url
 
     hidden: list[object] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", hidden.append)

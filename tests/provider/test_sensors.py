@@ -19,8 +19,7 @@ from txsaga.broker import Broker
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError, StoreUnavailable
-from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, wait_of
-from txsaga.provider.waits.looking import StorePoll, each_answered
+from txsaga.provider.waits import StorePoll, Wait, WaitAnswer, WaitKind, each_answered, wait_of
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -112,7 +111,7 @@ def test_an_unknown_transaction_ends_its_own_wait_and_no_other(broker: Broker) -
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let nothing be waited for long, and let go of what hangs at the end."""
     for name, seconds in (("PROMPT", 0.5), ("LATE", 0.5), ("LONGEST", 1.0)):
-        monkeypatch.setattr(f"txsaga.provider.waits.looking.{name}", seconds)
+        monkeypatch.setattr(f"txsaga.provider.waits.{name}", seconds)
     yield
     hold.set()
     for thread in threading.enumerate():
@@ -123,7 +122,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_checker_that_hangs_ends_its_own_wait_and_no_other(
     broker: Broker, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.provider.waits.looking.AT_ONCE", 1)
+    monkeypatch.setattr("txsaga.provider.waits.AT_ONCE", 1)
     hangs = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:hang")
     good = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
     looking, found = StorePoll(broker), dict[Wait, WaitAnswer]()
@@ -172,7 +171,7 @@ def test_a_topic_that_no_store_can_name_ends_its_own_wait_and_no_other(broker: B
 
 
 def test_a_look_that_fails_ends_no_wait(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txsaga.provider.triggers.watch import watch_of
+    from txsaga.provider.triggers import watch_of
 
     watch, seen = watch_of(fresh_name("store"), 0.01), list[int]()
     one = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
@@ -235,7 +234,7 @@ def test_a_target_that_names_nothing_is_refused() -> None:
 
 @pytest.mark.req("BEYOND-4")
 def test_a_sensor_starts_in_the_triggerer_unless_a_task_must_fill_it_in() -> None:
-    from txsaga.provider.sensors.transactions import CheckBackSensor, DecisionSensor
+    from txsaga.provider.sensors import CheckBackSensor, DecisionSensor
 
     assert DecisionSensor(task_id="a", transaction="{{ params.tx }}").start_from_trigger
     assert DecisionSensor(task_id="b", transaction=7).start_from_trigger
@@ -250,8 +249,7 @@ def test_a_sensor_starts_in_the_triggerer_unless_a_task_must_fill_it_in() -> Non
 def test_triggers_of_a_store_share_one_stream_and_each_ends_its_own_task(broker: Broker) -> None:
     from airflow.triggers.base import TaskFailedEvent
 
-    from txsaga.provider.triggers.wait import WaitTrigger
-    from txsaga.provider.triggers.watch import watch_of
+    from txsaga.provider.triggers import WaitTrigger, watch_of
 
     good, bad = half(broker), half(broker)
     store = fresh_name("store")
@@ -297,7 +295,7 @@ def test_triggers_of_a_store_share_one_stream_and_each_ends_its_own_task(broker:
 def test_a_dag_waits_for_a_decision(house: House) -> None:
     from airflow.sdk import DAG
 
-    from txsaga.provider.sensors.transactions import CheckBackSensor, DecisionSensor
+    from txsaga.provider.sensors import CheckBackSensor, DecisionSensor
 
     open_store(house.home_url).close()
     topic = house.topic(fresh_name("waited"))
@@ -321,12 +319,12 @@ def test_an_asset_of_messages_fires_while_there_are_some_and_again(
     from airflow.triggers.base import TriggerEvent
 
     from txsaga.provider.assets import messages_asset
-    from txsaga.provider.triggers import wake
+    from txsaga.provider.triggers import WakeUpTrigger
 
     asset = messages_asset("orders", group="billing", every=0)
     assert asset.uri == "txsaga://txsaga_default/orders/billing"
     (watcher,) = asset.watchers
-    made = wake.WakeUpTrigger(**watcher.trigger.serialize()[1])
+    made = WakeUpTrigger(**watcher.trigger.serialize()[1])
     one = wait(WaitKind.MESSAGES, topic="orders", group="billing", at_least=1)
 
     def answer(new: int) -> dict[Wait, WaitAnswer]:
@@ -352,14 +350,13 @@ def test_a_trigger_of_an_asset_opens_the_stream_that_others_share(
 
     from airflow.sdk import BaseHook
 
-    from txsaga.provider.triggers import wait
-    from txsaga.provider.triggers.wake import WakeUpTrigger
+    from txsaga.provider.triggers import WakeUpTrigger
 
     async def nobody(name: str) -> str:
         return name
 
     monkeypatch.setattr(BaseHook, "aget_connection", nobody)
-    monkeypatch.setattr(wait, "_open", lambda *given: broker)
+    monkeypatch.setattr("txsaga.provider.triggers._open", lambda *given: broker)
     made = WakeUpTrigger("orders", "billing", fresh_name("store"))
 
     async def first() -> object:

@@ -73,7 +73,7 @@ def test_a_task_asks_its_own_airflow_about_runs() -> None:
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
     from airflow.sdk.execution_time.comms import ErrorResponse
 
-    from txsaga.provider.operators.roles import TaskRuns
+    from txsaga.provider.operators.maintenance import TaskRuns
 
     def state(dag_id: str, run_id: str) -> str:
         if run_id == "deleted":
@@ -153,8 +153,8 @@ def answer(task: Any, choice: str) -> None:  # an operator
 
 def test_the_plugin_counts_the_ends_of_flows(monkeypatch: pytest.MonkeyPatch) -> None:
     from txsaga.provider import plugin as listener
+    from txsaga.provider.operators.task import FlowRolledBack
     from txsaga.provider.plugin import TxSagaPlugin
-    from txsaga.provider.refusing import FlowRolledBack
 
     counted: list[str] = []
     monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, *given, **said: counted.append(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.provider.verdict import RunShape, RunVerdict, judge, left_behind
+from txsaga.provider.operators.flow import RunShape, RunVerdict, judge, left_behind
 
 SEALED = RunShape(steps=["debit", "credit"], seal="seal")
 DONE = {"seal": "success", "debit": "success", "credit": "success"}

@@ -18,9 +18,9 @@ import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.provider import ConsumeStep
-from txsaga.provider.operators.begin import WOKEN_BY_ASSET, wake_others
-from txsaga.provider.triggers.wake import WakeUpTrigger
-from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind
+from txsaga.provider.operators.flow import WOKEN_BY_ASSET, wake_others
+from txsaga.provider.triggers import WakeUpTrigger
+from txsaga.provider.waits import Wait, WaitAnswer, WaitKind
 
 
 def test_an_asset_fires_again_later_where_no_messages_were_added(monkeypatch: pytest.MonkeyPatch) -> None:

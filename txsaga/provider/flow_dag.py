@@ -5,25 +5,53 @@ A DAG that is a message flow.
     def transfer():
         step.sql("debit", "UPDATE …", on="current") >> publish("transferred", …)
 
-It is `@dag` plus a begin before the first tasks and a seal and an end after the last ones. All problems of the flow are
-reported in one error when the file is parsed.
+It is `@dag` plus a begin before every first task, a seal after every last one, and an end after the seal.
+
+The seal runs regardless of how the steps ended and is skipped only if someone ends the run from outside; end commits no
+run without it. End is a teardown, so it also runs after failures. It does not run if the run times out or is deleted;
+check-back then rolls the flow back.
+
+All problems of the flow are reported in one error when the file is parsed. It names the user's file and line, since
+Airflow shows little of the stack. No connection is opened for that: a resource is taken to do what its kind can do at
+best. Whether the actual server does is checked by begin, before any write.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.ballot import Ballot
+from txsaga.flows.declaration import (
+    BallotRule,
+    DeclaredBallot,
+    DeclaredResource,
+    DeclaredStep,
+    FlowDeclaration,
+    Hold,
+    Input,
+    InputKind,
+    Output,
+    ResourceMode,
+    Statement,
+    StepMode,
+)
+from txsaga.flows.step_records import HOME
+from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
+from txsaga.provider.operators.task import FlowOperator
 from txsaga.provider.options import require_zones
+from txsaga.provider.planning.plan import Plan, Problems, plan
 from txsaga.provider.reference import BEGIN
-from txsaga.provider.resources import Said
+from txsaga.provider.resources import DeclaredConnection, Said
+from txsaga.resources.capabilities import ResourceKind
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
+    from airflow.sdk.definitions._internal.abstractoperator import AbstractOperator
+
 
 END = "end"
 Body = Callable[..., object]
@@ -90,10 +118,6 @@ def message_flow(
 
 
 def _enclosed(body: Body, said: dict[str, Any], outlets: Sequence[Any], args: Any, kwargs: Any) -> object:
-    from txsaga.provider.enclosing import enclose, require_free
-    from txsaga.provider.operators.begin import FlowBegin
-    from txsaga.provider.operators.end import FlowEnd
-
     place = _place(body)
     try:
         begin = FlowBegin(task_id=BEGIN, **said)
@@ -117,11 +141,213 @@ def _written(body: Body, args: Any, kwargs: Any) -> object:
     """Run the function that makes the steps; report a step that has the name of the flow's first task."""
     from airflow.sdk.exceptions import DuplicateTaskIdFound
 
-    from txsaga.provider.enclosing import require_free
-
     try:
         return body(*args, **kwargs)
     except DuplicateTaskIdFound as twice:
         if f"'{BEGIN}'" in str(twice):
             require_free([BEGIN], [BEGIN])
         raise
+
+
+SEAL = "seal"
+SOON = frozenset({"one_failed", "one_success", "one_done"})
+"""Trigger rules of tasks that may run while some of their upstream tasks still run."""
+
+
+def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | None = None) -> None:
+    """Put all tasks of a DAG between the begin and the end of one flow; call it after all of them are created.
+
+    All problems in their declarations are reported in one error that names `place`, where the flow is written.
+    """
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    dag = begin.get_dag()
+    if dag is None:
+        raise ConfigError("a flow is made of the tasks of a DAG; call enclose(…) inside of it")
+    tasks = [each for each in dag.tasks if each is not begin and each is not end]
+    if not tasks:
+        raise ConfigError("a flow needs at least one step; make its tasks before enclose(…)")
+    require_free(dag.task_ids, [seal])
+    handlers = _handlers(tasks)
+    planned(begin, [each for each in tasks if _is_in(begin, each)], place or str(dag.fileloc))
+    begin.as_setup()  # type: ignore[no-untyped-call]
+    begin >> _first(tasks)
+    closing = EmptyOperator(task_id=seal, trigger_rule="all_done")
+    for last in list(dag.task_group.get_leaves()):
+        if last in (begin, end, closing):
+            continue
+        if last.inherits_from_skipmixin:  # it skips its direct downstream tasks
+            beside = EmptyOperator(task_id=f"{last.task_id.replace('.', '_')}_done", trigger_rule="all_done")
+            last >> beside >> closing
+        else:
+            last >> closing
+    for each in tasks:
+        if _rule(each) in SOON:  # end waits for the upstream tasks that this task does not wait for
+            [other for other in each.upstream_list if other in tasks and not other.inherits_from_skipmixin] >> closing
+        if hasattr(each, "ignore_downstream_trigger_rules"):
+            each.ignore_downstream_trigger_rules = False  # otherwise a short circuit would skip the seal
+        if each.is_teardown and not each.downstream_task_ids:
+            each >> end
+    closing >> end
+    end.seal = seal
+    end.handlers.update(handlers)
+    begin.is_followed = bool(assets_of(end.outlets))
+    end.as_teardown(setups=begin, on_failure_fail_dagrun=True)
+
+
+def require_free(taken: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse user tasks that have the name of a task which every flow has."""
+    for name in names:
+        if name in taken:
+            raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
+
+
+def _is_in(begin: FlowBegin, task: AbstractOperator) -> bool:
+    """Return whether a task belongs to this flow, not to another flow of the same DAG."""
+    of = getattr(task, "flow", None)
+    return not isinstance(of, str) or of == begin.task_id
+
+
+def _handlers(tasks: Iterable[AbstractOperator]) -> dict[str, str]:
+    """Return, for each task whose failure is handled, the task that handles it."""
+    found: dict[str, str] = {}
+    for each in tasks:
+        for caught in sorted(getattr(each, "txsaga_catches", ())):
+            if caught in found:
+                raise ConfigError(
+                    f"the failure of task {caught!r} is dealt with by {found[caught]!r} and by {each.task_id!r}; "
+                    "name one handler in catch(…), and let it start the others"
+                )
+            found[caught] = each.task_id
+    return found
+
+
+def _first(tasks: Sequence[AbstractOperator]) -> list[AbstractOperator]:
+    ids = {each.task_id for each in tasks}
+    first = [each for each in tasks if not each.upstream_task_ids & ids]
+    ruled = {each.task_id: _rule(each) for each in first if _rule(each) != "all_success"}
+    if ruled:
+        told = ", ".join(f"{name} ({rule})" for name, rule in ruled.items())
+        raise ConfigError(f"a first step runs when the flow is begun; remove the trigger rule of {told}")
+    return first
+
+
+def _rule(task: AbstractOperator) -> str:
+    rule = getattr(task, "trigger_rule", "all_success")
+    return str(getattr(rule, "value", rule))
+
+
+COORDINATOR = "txsaga"
+
+
+def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
+    """Return the plan of a DAG's flow, or raise one error that lists everything wrong with it."""
+    found = plan(declared_flow(begin, tasks))
+    wrong = [
+        *map(str, found.found if isinstance(found, Problems) else ()),
+        *_never_held(begin, tasks),
+        *_never_amended(begin, tasks),
+        *_never_mapped(tasks),
+    ]
+    if wrong or isinstance(found, Problems):
+        told = "".join(f"\n  - {each}" for each in wrong)
+        raise FlowRefused(f"{place}: flow {begin.dag_id!r} can't run as it is declared:{told}")
+    return found
+
+
+def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield problems of steps that must be held but are on resources that commit each step by itself."""
+    for task in tasks:
+        ask = getattr(task, "needs_held", None)
+        if callable(ask) and task.on is not None and task.on in begin.flow_resources:
+            mode = begin.flow_resources[task.on].mode
+            alone = mode is ResourceMode.LOCAL or (mode is ResourceMode.MAIN and not begin.coordinated)
+            if (alone or task.mode is StepMode.COMMIT) and (why := ask()):
+                yield why
+
+
+def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield problems of steps that can't be repeated after a commit."""
+    for task in tasks if begin.allow_amend else ():
+        ask = getattr(task, "not_amended", None)
+        if callable(ask):
+            yield ask()
+
+
+def _never_mapped(tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield problems of mapped tasks that must not be mapped."""
+    for task in tasks:
+        if getattr(task, "is_mapped", False) and (why := getattr(task.operator_class, "never_mapped", "")):
+            yield f"task {task.task_id!r} {why}"
+
+
+def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
+    """Return the flow that a DAG's tasks declare, with its steps in a possible order of execution."""
+    ordered = list(in_order(tasks))
+    steps = tuple(step for task in ordered for step in _steps(task))
+    return FlowDeclaration(
+        name=begin.dag_id,
+        inputs=(Input(name="run", kind=InputKind.TRIGGER),),
+        resources=tuple(_resources(begin.flow_resources, steps)),
+        steps=steps,
+        outputs=tuple(each for task in ordered for each in _outputs(task)),
+        ballots=tuple(map(_ballot, begin.ballots)),
+        coordinated=begin.coordinated,
+        coordinators=(COORDINATOR,) if begin.coordinated else (),
+    )
+
+
+def in_order(tasks: Iterable[Any]) -> Iterator[Any]:
+    """Yield tasks so that each comes after those it waits for."""
+    left = {task.task_id: task for task in tasks}
+    while left:
+        ready = [task for task in left.values() if not task.upstream_task_ids & left.keys()]
+        if not ready:
+            raise ConfigError(f"tasks {', '.join(sorted(left))} wait for each other in a circle")
+        for task in ready:
+            yield left.pop(task.task_id)
+
+
+def _steps(task: Any) -> Iterator[DeclaredStep]:
+    declare = getattr(task, "declared", None)
+    if callable(declare):
+        found = declare()
+        if isinstance(found, DeclaredStep):
+            yield found
+        return
+    if (said := _mapped(task)) is not None and said.get("on") is not None:
+        hold, sql = said.get("hold"), said.get("sql")
+        texts = [sql] if isinstance(sql, str) else sql or ["by a function"]
+        yield DeclaredStep(
+            name=task.task_id,
+            resource=said["on"],
+            statements=tuple(Statement(text=each) for each in texts),
+            hold=None if hold is None else Hold(hold),
+        )
+
+
+def _outputs(task: Any) -> Iterator[Output]:
+    sends = getattr(task, "sends", None)
+    if callable(sends):
+        yield sends()
+
+
+def _mapped(task: Any) -> Mapping[str, Any] | None:
+    """Return the arguments known at parse time of a mapped task of ours, or None."""
+    kind = getattr(task, "operator_class", None)
+    return task.partial_kwargs if isinstance(kind, type) and issubclass(kind, FlowOperator) else None
+
+
+def _resources(said: Mapping[str, DeclaredConnection], steps: Iterable[DeclaredStep]) -> Iterator[DeclaredResource]:
+    for name, each in said.items():
+        yield DeclaredResource(
+            name=name, kind=each.kind or ResourceKind.POSTGRESQL, mode=each.mode, instance=each.connection
+        )
+    if any(step.resource == HOME for step in steps):
+        yield DeclaredResource(name=HOME, kind=ResourceKind.POSTGRESQL, home=True)
+
+
+def _ballot(called: Ballot) -> DeclaredBallot:
+    return DeclaredBallot(
+        name=called.name, voters=called.voters, rule=BallotRule(called.rule.value), quorum=called.needed
+    )

@@ -7,26 +7,9 @@ from __future__ import annotations
 from txsaga.provider.options import OPTIONS, SECTION
 
 ABOUT = "What flows, sensors and assets of txsaga do where a DAG does not say it."
-OPERATORS = (
-    "begin",
-    "consume",
-    "doubt",
-    "end",
-    "gate",
-    "half",
-    "http",
-    "lane",
-    "local_transaction",
-    "publish",
-    "python",
-    "replay",
-    "roles",
-    "spark",
-    "sql",
-    "votes",
-)
-SENSORS = ("transactions",)
-TRIGGERS = ["txsaga.provider.triggers.wait", "txsaga.provider.triggers.wake"]
+OPERATORS = [
+    f"txsaga.provider.operators.{name}" for name in ("call", "flow", "maintenance", "messages", "spark", "sql", "votes")
+]
 
 
 def get_provider_info() -> dict[str, object]:
@@ -37,31 +20,24 @@ def get_provider_info() -> dict[str, object]:
         "description": "All-or-nothing message flows: messages, tables and rows become visible by one decision.",
         "versions": ["0.1.0"],
         "integrations": [{"integration-name": "TxSaga", "external-doc-url": "https://example.com/txsaga"}],
-        "operators": [
-            {
-                "integration-name": "TxSaga",
-                "python-modules": [f"txsaga.provider.operators.{name}" for name in OPERATORS],
-            }
-        ],
-        "sensors": [
-            {"integration-name": "TxSaga", "python-modules": [f"txsaga.provider.sensors.{name}" for name in SENSORS]}
-        ],
-        "triggers": [{"integration-name": "TxSaga", "python-modules": TRIGGERS}],
+        "operators": [{"integration-name": "TxSaga", "python-modules": OPERATORS}],
+        "sensors": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.sensors"]}],
+        "triggers": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.triggers"]}],
         "asset-uris": [{"schemes": ["txsaga"], "handler": "txsaga.provider.assets.sanitize_uri"}],
-        "queues": ["txsaga.provider.queues.TxSagaQueues"],
-        "notifications": ["txsaga.provider.notification.MessageNotifier"],
+        "queues": ["txsaga.provider.assets.TxSagaQueues"],
+        "notifications": ["txsaga.provider.operators.messages.MessageNotifier"],
         "extra-links": ["txsaga.provider.reference.TransactionLink"],
-        "hooks": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.hook"]}],
+        "hooks": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.connections"]}],
         "connection-types": [_connection_type()],
         "config": {SECTION: {"description": ABOUT, "options": {each.name: each.entry() for each in OPTIONS}}},
-        "task-decorators": [{"name": "tx_step", "class-name": "txsaga.provider.tx_step.tx_step"}],
+        "task-decorators": [{"name": "tx_step", "class-name": "txsaga.provider.operators.call.tx_step"}],
     }
 
 
 def _connection_type() -> dict[str, object]:
     return {
         "connection-type": "txsaga",
-        "hook-class-name": "txsaga.provider.hook.TxSagaHook",
+        "hook-class-name": "txsaga.provider.connections.TxSagaHook",
         "hook-name": "TxSaga store",
         "ui-field-behaviour": {
             "relabeling": {"schema": "Database"},

@@ -1,5 +1,5 @@
 """
-The section [txsaga] of Airflow's configuration: defaults for what a DAG does not set itself.
+The section [txsaga] of Airflow's configuration: defaults for what a DAG does not set itself; and reading what it sets.
 
 `AIRFLOW__TXSAGA__CONN_ID=orders` sets an option, as for any other Airflow option. The defaults are defined only here.
 An invalid value raises an error with the option's name when the first task, sensor or trigger reads it.
@@ -7,9 +7,10 @@ An invalid value raises an error with the option's name when the first task, sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from txsaga.errors import ConfigError
 from txsaga.flows.step_records import BUDGET
@@ -132,3 +133,19 @@ def require_zones(options: Mapping[str, object], *names: str) -> None:
 
 RETRIES = 5
 RETRY_DELAY = timedelta(seconds=10)
+
+
+def checker_name(checker: str | Callable[..., Any]) -> str:
+    """Return the import path of a checker, as module:function."""
+    if isinstance(checker, str):
+        if checker.count(":") != 1:
+            raise ConfigError(f"checker {checker!r}: write module:function, of a module that others can import")
+        return checker
+    name = getattr(checker, "__qualname__", "")
+    module = getattr(checker, "__module__", "")
+    if not name.isidentifier() or module.startswith("unusual_prefix_"):
+        raise ConfigError(
+            f"checker {name or checker!r} lies where nobody else can import it; put it into a module and write "
+            "checker='module:function'"
+        )
+    return f"{module}:{name}"

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
+from txsaga.airflow_host.instance import airflow_name, run_name
 from txsaga.config import AIRFLOW_NAME, AIRFLOW_URL
 from txsaga.core.topic import MAX_NAME
 from txsaga.errors import ConfigError
@@ -60,16 +61,12 @@ def this_airflow() -> str:
     """Return the name of this task's Airflow, the same as its engine uses; empty if none can be determined."""
     from airflow.sdk.configuration import conf
 
-    from txsaga.airflow_host.instance import airflow_name
-
     address = AIRFLOW_URL.of(os.environ) or str(conf.get("api", "base_url", fallback="") or "")
     return airflow_name(AIRFLOW_NAME.of(os.environ), address)
 
 
 def run_name_of(ti: Any) -> str:  # a task instance
     """Return the name by which check-back asks a flow's host about the run of a task (R5)."""
-    from txsaga.airflow_host.instance import run_name
-
     return run_name(ti.dag_id, ti.run_id, this_airflow())
 
 

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from airflow.sdk.bases.operator import BaseOperator
 
     from txsaga.lake.gates import Gate
-    from txsaga.provider.operators.gate import GateStep
-    from txsaga.provider.operators.http import HttpStep
-    from txsaga.provider.operators.publish import Publish
-    from txsaga.provider.operators.python import CallStep
+    from txsaga.provider.operators.call import CallStep, HttpStep
+    from txsaga.provider.operators.messages import Publish
     from txsaga.provider.operators.spark import SparkStep
     from txsaga.provider.operators.sql import SqlStep
-    from txsaga.provider.operators.votes import Approval, BallotVote
+    from txsaga.provider.operators.votes import Approval, BallotVote, GateStep
 
 
 class FlowSteps:
@@ -45,13 +43,13 @@ class FlowSteps:
 
     def python(self, function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
         """Make a function a step, as `@task` makes it a task: it can be mapped and takes results of other tasks."""
-        from txsaga.provider.tx_step import tx_step
+        from txsaga.provider.operators.call import tx_step
 
         return tx_step(function, **options)
 
     def http(self, name: str, url: str, input: Mapping[str, object] | None = None, **options: Any) -> HttpStep:
         """Make a step that calls a service."""
-        from txsaga.provider.operators.http import HttpStep
+        from txsaga.provider.operators.call import HttpStep
 
         return HttpStep(task_id=name, url=url, input=input, **options)
 
@@ -59,7 +57,7 @@ class FlowSteps:
         self, name: str, function: Callable[..., Any], input: Mapping[str, object] | None = None, **options: Any
     ) -> CallStep:
         """Make a step from a function that commits by itself; `compensate=` undoes it."""
-        from txsaga.provider.operators.python import CallStep
+        from txsaga.provider.operators.call import CallStep
 
         return CallStep(task_id=name, python_callable=function, input=input, **options)
 
@@ -73,7 +71,7 @@ class FlowSteps:
 
     def gate(self, name: str, gate: Gate, **options: Any) -> GateStep:
         """Make a gate on the staged rows of a `table`, or on the rows that `sql` returns `on` a resource."""
-        from txsaga.provider.operators.gate import GateStep
+        from txsaga.provider.operators.votes import GateStep
 
         return GateStep(task_id=name, gate=gate, **options)
 
@@ -87,7 +85,7 @@ step = FlowSteps()
 
 def publish(topic: str, body: object = "", *, name: str | None = None, **options: Any) -> Publish:
     """Make a task that publishes a message, with the flow unless `mode` is set otherwise."""
-    from txsaga.provider.operators.publish import Publish
+    from txsaga.provider.operators.messages import Publish
 
     return Publish(task_id=name or f"publish_{topic}", topic=topic, body=body, **options)
 

@@ -38,8 +38,7 @@ from txsaga.flows.declaration import (
     TransactionMode,
 )
 from txsaga.provider.planning import modes
-from txsaga.provider.planning.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, Settles, fitting
-from txsaga.provider.planning.placing import PlacedUnit
+from txsaga.provider.planning.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, PlacedUnit, Settles, fitting
 from txsaga.provider.planning.plan import planned
 
 MAIN, LANE, OWN_END, AT_ONCE = "with the flow", "with its lane", "at its own end", "at once"

@@ -32,8 +32,7 @@ from txsaga.flows.declaration import (
     StepMode,
     TransactionMode,
 )
-from txsaga.provider.planning.modes import Settles
-from txsaga.provider.planning.placing import DECLARED, NOTHING
+from txsaga.provider.planning.modes import DECLARED, NOTHING, Settles
 from txsaga.provider.planning.plan import FlowPhase, Problems, RunPlan, Voter, plan
 from txsaga.resources.capabilities import Capabilities, ResourceKind
 

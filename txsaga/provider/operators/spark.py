@@ -4,33 +4,41 @@ A step that runs a Spark program: a separate process joins the flow and does the
     SparkStep(task_id="ledger", program="spark_jobs/ledger.py", arguments={"topic": "transfers"})
 
 The task starts that process, shows its progress in the log, and waits. With a local master they end together: the
-process sees the end of its standard input, and its JVM ends with it. On a cluster it outlives its task, and the next
-attempt joins it. If it is forgotten on a lost machine, the next attempt supersedes it: what it still writes is never
-published (R4).
+process sees the end of its standard input, and its JVM ends with it. On a cluster it outlives its task: if the task is
+killed the driver goes on, and the next attempt finds it through what the step recorded, and joins it. Its state is in
+the store; its output is in a file, which is shown if it is on this machine. If the driver is gone, or has sent no
+heartbeat for half a minute, the next attempt starts another one, which supersedes it: what the old one still writes is
+never published (R4).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory, gettempdir, mkdtemp
+from threading import Thread
 from typing import Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txsaga.errors import ConfigError, LakeMissing
+from txsaga.errors import ConfigError, DecidedOtherwise, LakeMissing, TxSagaError
 from txsaga.flows.declaration import DeclaredStep
+from txsaga.flows.flow import Flow
+from txsaga.flows.step_attempts import Attempted
 from txsaga.flows.step_records import FlowStepState
-from txsaga.provider.drivers import FOLDER, REFUSED, StepDriver, clear_behind, end_group, read_result
-from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
+from txsaga.provider.operators.task import MAX_RESULT, FlowOperator, JoinedFlow, find_result, keep_result, result_limit
 from txsaga.provider.reference import step_name_of
-from txsaga.provider.results import MAX_RESULT, find_result, keep_result, result_limit
+from txsaga.spark.application import SparkDriver, driver_at_work
+from txsaga.spark.job import HANDED_OVER, kept_place
 
 MASTER = "TXSAGA_SPARK_MASTER"
 
@@ -65,8 +73,6 @@ class SparkStep(FlowOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Run the program, unless an earlier attempt has done the step."""
-        from txsaga.spark.job import kept_place
-
         name = step_name_of(context["ti"])
         found = flow.flow.attempt(name)
         if found is not None and found.state is FlowStepState.DONE:
@@ -127,8 +133,6 @@ class SparkStep(FlowOperator):
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], keep: Callable[[], None]) -> Exception | None:
         """Run a process to its end with its output in the log, keep its result; return its error."""
-        from txsaga.spark.job import HANDED_OVER
-
         last = ""
         with self._started(command, env) as process:
             assert process.stdout is not None
@@ -205,3 +209,241 @@ class SparkStep(FlowOperator):
                 found = (root / path).resolve()
                 return found.with_name(f"{found.name}:{entry}") if colon else found
         raise ConfigError(f"there is no program {self.program} in {Path.cwd()}, {beside} or {beside.parent}")
+
+
+class DriverLines:
+    """A log file that is still being written."""
+
+    def __init__(self, place: Path, log: Any) -> None:
+        self.place, self.last = place, ""
+        self._log, self._begun = log, ""
+        self._file = place.open(encoding="utf-8", errors="replace")
+
+    def show(self, *, rest: bool = False) -> None:
+        """Log the lines added since the last call; with `rest`, also an unfinished last line."""
+        *whole, self._begun = (self._begun + self._file.read()).split("\n")
+        if rest and self._begun:
+            whole, self._begun = [*whole, self._begun], ""
+        for line in whole:
+            self.last = line.rstrip() or self.last
+            self._log.info("%s", line.rstrip())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+LOOK = 2.0
+"""Seconds between two polls of the store."""
+PATIENCE = 20.0
+"""Seconds that a process has to end by itself after its task is killed, or its step is done."""
+AWAY = 60.0
+"""Seconds that the store may be unavailable before the outcome of a driver that has ended counts as unknown."""
+HURRY = 2.0
+"""The same where Airflow itself kills the task a few seconds later."""
+REFUSED = 3
+FOLDER = "txsaga-spark-"
+"""Prefix of a driver's log folder, in the folder of temporary files."""
+
+Started = tuple["subprocess.Popen[str]", Path]
+
+
+class StepDriver:
+    """The driver of one step, as one task sees it."""
+
+    def __init__(self, flow: Flow, step: str, log: Any, start: Callable[[], Started]) -> None:
+        self._flow, self._step, self._log, self._start = flow, step, log, start
+        self._process: subprocess.Popen[str] | None = None
+        self._joined: SparkDriver | None = None
+        self._place: Path | None = None
+        self._wanted = True
+        self._away: float | None = None  # since when the store has been unavailable
+        self._lines: DriverLines | None = None
+
+    def run(self) -> str | None:
+        """Join the running driver or start one; return the result of the step as JSON."""
+        while True:
+            found = self._flow.attempt(self._step)
+            if found is not None and found.state is FlowStepState.DONE:
+                return None if found.application is None else found.application.result
+            self._require_wanted()
+            clear_behind(found)
+            self._joined = driver_at_work(found)
+            if self._joined is not None:
+                self._process = None
+                self._join(self._joined)
+            else:
+                self._process, self._place = self._start()
+                self._lines = DriverLines(self._place, self._log)
+                if not self._wanted:  # it was ended meanwhile
+                    self.end()
+            try:
+                self._follow()
+            finally:
+                self._leave()
+
+    def end(self) -> None:
+        """End the driver, because an operator or Airflow ends its task."""
+        self._wanted = False
+        if self._process is not None:
+            end_group(self._process, HURRY)
+            self._clear()
+        elif self._joined is not None and self._joined.is_near:
+            self._joined.end()
+        elif self._joined is not None:
+            # A signal handler must not wait for the main thread.
+            ending = Thread(target=self._take_place, daemon=True)
+            ending.start()
+            ending.join(HURRY)
+
+    def _join(self, driver: SparkDriver) -> None:
+        self._place = Path(driver.lines) if driver.is_near else None
+        self._log.info("joining application %s of an attempt before: process %d on %s", *_where(driver))
+        if self._place is not None and self._place.is_file():
+            self._lines = DriverLines(self._place, self._log)
+        else:
+            self._log.info("its lines are in %s there", driver.lines)
+
+    def _require_wanted(self) -> None:
+        if not self._wanted:
+            raise AirflowException(f"the task of step {self._step} was ended, and its driver with it")
+
+    def _follow(self) -> None:
+        """Log the driver's output until its step is done, or the driver no longer works."""
+        while True:
+            over = self._process is not None and self._process.poll() is not None
+            found = self._look()
+            self._show()
+            if found is not None and found.state is FlowStepState.DONE:
+                self._wait()
+                return
+            if found is not None and found.state is FlowStepState.FAILED and self._is_mine(found):
+                self._wait()
+                over = True
+            if over and self._away is None:
+                self._require_another(found)
+                return
+            if over:
+                self._require_store()
+            if self._joined is not None and self._is_over(self._joined, found):
+                return
+            time.sleep(LOOK)
+
+    def _look(self) -> Attempted | None:
+        try:
+            found = self._flow.attempt(self._step)
+        except DecidedOtherwise:
+            self.end()
+            raise
+        except TxSagaError as error:
+            if not error.retryable:
+                raise
+            self._away = self._away or time.monotonic()
+            self._log.warning("step %s can't be looked at for now: %s", self._step, error)
+            return None
+        self._away = None
+        return found
+
+    def _require_store(self) -> None:
+        """Raise if the store stays unavailable after the driver has ended."""
+        if self._away is not None and time.monotonic() - self._away > AWAY:
+            raise AirflowException(f"the driver of step {self._step} has ended, and the store does not say how")
+
+    def _is_mine(self, found: Attempted) -> bool:
+        """Return whether an attempt belongs to the process that was started here."""
+        driver = None if found.application is None else SparkDriver.of(found.application.about)
+        return self._process is not None and driver is not None and driver.lines == str(self._place)
+
+    def _require_another(self, found: Attempted | None) -> None:
+        """Raise the error of our process, which ended and left its step open, unless another driver took over."""
+        assert self._process is not None
+        self._show(rest=True)
+        last, code = "" if self._lines is None else self._lines.last, self._process.returncode
+        if driver_at_work(found) is not None:
+            return
+        if code == REFUSED and (found is None or found.application is None or self._is_mine(found)):
+            raise AirflowFailException(last)
+        raise AirflowException(f"the driver of step {self._step} ended with {code}: {last}")
+
+    def _is_over(self, driver: SparkDriver, found: Attempted | None) -> bool:
+        """Return whether a joined driver no longer works; raise if it failed."""
+        if found is None or driver_at_work(found) == driver:
+            return False  # its state is unknown for now, or it works
+        if found.state is FlowStepState.FAILED and found.application is not None:
+            self._show(rest=True)
+            raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
+        self._log.warning("application %s is gone, or nothing was heard of it: process %d on %s", *_where(driver))
+        return True
+
+    def _wait(self) -> None:
+        """Wait until the driver ends by itself after its step is done; then end it."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not self._is_gone():
+            time.sleep(LOOK / 10)
+        if self._joined is None or self._joined.is_near:
+            self.end()
+
+    def _is_gone(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is not None
+        return self._joined is None or self._joined.is_gone or not self._joined.is_near
+
+    def _show(self, *, rest: bool = False) -> None:
+        if self._lines is not None:
+            self._lines.show(rest=rest)
+
+    def _leave(self) -> None:
+        """Close the log, and remove it if the driver is over; a working driver is left to the next task."""
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.show(rest=self._is_gone())
+            lines.close()
+        if self._is_gone():
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._place is not None:
+            _remove(self._place)
+
+    def _take_place(self) -> None:
+        """Supersede a driver that can't be reached: it notices that and ends."""
+        with suppress(TxSagaError, _Cancelled), self._flow.step(self._step):
+            raise _Cancelled("the task was ended")
+
+
+class _Cancelled(Exception):
+    """The failure of a step whose task was ended from outside."""
+
+
+def end_group(process: subprocess.Popen[str], patience: float = PATIENCE) -> None:
+    """End a process and everything it started: first with SIGTERM, then with SIGKILL."""
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # anything it left running
+    process.wait()
+
+
+def clear_behind(found: Attempted | None) -> None:
+    """Remove the log of a driver that is known to be over."""
+    if found is not None and found.application is not None:
+        driver = SparkDriver.of(found.application.about)
+        if driver is not None and driver.is_gone:
+            _remove(Path(driver.lines))
+
+
+def _remove(lines: Path) -> None:
+    if lines.parent.name.startswith(FOLDER) and lines.parent.parent == Path(gettempdir()):
+        shutil.rmtree(lines.parent, ignore_errors=True)
+
+
+def read_result(kept: str | None) -> object:
+    """Parse the stored result of a step."""
+    return None if kept is None else json.loads(kept)
+
+
+def _where(driver: SparkDriver) -> tuple[str, int, str]:
+    return driver.id, driver.pid, driver.machine.partition("/")[0]

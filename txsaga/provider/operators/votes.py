@@ -1,22 +1,30 @@
 """
-Vote in a ballot of the flow: a check, a quota, a gate. Without the votes it needs, the flow can only roll back.
+Vote on a flow: a check, a person, or a gate. Without the votes it needs, the flow can only roll back.
 
 Ballots are opened where the flow begins. The first vote of a voter is final, so a retry changes nothing. If this task
-never runs, its vote is missing.
+never runs, its vote is missing. A gate needs no ballot: its suite of expectations checks what the steps before it have
+staged.
+
+    GateStep(task_id="audit", table="bank.posting", gate=expect("postings"))
+    GateStep(task_id="audit", on="reports", sql="SELECT * FROM report", gate=expect("reports"))
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
-from txsaga.provider.refusing import refused_for_good
+from txsaga.errors import ConfigError, NotCarried
+from txsaga.lake.gates import Judged
+from txsaga.provider.operators.task import HOLD_IT, FlowOperator, JoinedFlow, StepOperator, refused_for_good
+
+if TYPE_CHECKING:
+    from txsaga.lake.gates import Gate
 
 
 class BallotVote(FlowOperator):
@@ -110,3 +118,41 @@ class Approval(HITLOperator):
     def reference(self, context: Context) -> Any:
         """Return the reference that begin handed on."""
         return FlowOperator.reference(self, context)  # type: ignore[arg-type]
+
+
+class GateStep(StepOperator):
+    """Let a gate check the staged rows of a table, or rows of a resource."""
+
+    template_fields: Collection[str] = ("flow", "table", "sql")
+
+    def __init__(self, *, gate: Gate, table: str | None = None, sql: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.gate, self.table, self.sql = gate, table, sql
+        if (table is None) == (sql is None) or (sql is None) != (self.on is None):
+            raise ConfigError(f"gate {self.task_id!r} looks at one thing: give table=…, or on=… and sql=…")
+
+    def needs_held(self) -> str:
+        """Return the reason: a gate votes about work that the flow can still roll back."""
+        return f"gate {self.task_id!r} votes about held work, and {self.on!r} settles its own at once: {HOLD_IT}"
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Check the rows; fail without retries if the gate votes no."""
+        try:
+            return super().work(context, flow)
+        except NotCarried as no:
+            raise AirflowFailException(str(no)) from None
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Check the rows."""
+        if self.table is not None:
+            found = flow.flow.check_staged(self.table, self.gate)
+        else:
+            from sqlalchemy import text
+
+            found = flow.flow.check(self.task_id, handle.execute(text(str(self.sql))).all(), self.gate)
+        return _told(found)
+
+
+def _told(found: Judged) -> dict[str, object]:
+    votes = {cast.voter: {"yes": cast.yes, "rows": cast.evidence.get("rows")} for cast in found.casts}
+    return {"ballot": found.ballot.name, "votes": votes}

@@ -1,18 +1,36 @@
 """
-The mode tables: where work, inputs and outputs are settled, depending on what was declared.
+Where each piece of a flow's work is settled when one of its inputs receives something: the mode tables, and their use.
 
-A key is what was declared; None in a key matches any value. Exactly one entry matches each declaration. The plan and
-the documentation page about modes read these tables; nothing else decides the mode.
+The key of a table is what was declared; None in a key matches any value. Exactly one entry matches each declaration.
+The plan and the documentation page about modes read these tables; nothing else decides the mode. How the work is
+divided into steps makes no difference: each statement is placed by itself. Whether a resource is able to do it is not
+checked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from txsaga.flows.declaration import InputKind, Persistence, ResourceMode, StepMode, TransactionMode
-from txsaga.resources.capabilities import ResourceKind
+from txsaga.core.decision import Decision
+from txsaga.flows.declaration import (
+    DeclaredResource,
+    DeclaredStep,
+    FlowDeclaration,
+    Hold,
+    Input,
+    InputKind,
+    Output,
+    Persistence,
+    ResourceMode,
+    Statement,
+    StepMode,
+    TransactionMode,
+)
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 
 Key = TypeVar("Key", bound=tuple[object, ...])
 Entry = TypeVar("Entry")
@@ -98,3 +116,136 @@ def fitting(table: Mapping[Key, Entry], declared: tuple[object, ...]) -> Entry:
 
 def _fits(key: tuple[object, ...], declared: tuple[object, ...]) -> bool:
     return all(wanted is None or wanted == given for wanted, given in zip(key, declared, strict=True))
+
+
+Abilities: TypeAlias = Mapping[str, Capabilities]
+DECLARED: Abilities = MappingProxyType({kind.value: each for kind, each in CAPABILITIES.items()})
+"""The declared capabilities of each kind."""
+NOTHING = Capabilities(kind=ResourceKind.CALLABLE)
+"""The capabilities assumed for an undeclared kind: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWork:
+    """One piece of work and where it is settled."""
+
+    step: str
+    resource: str
+    statement: Statement
+    settles: Settles
+    lane: str | None = None
+    hold: Hold | None = None  # None: nothing is held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSends:
+    """One output and where it is settled."""
+
+    output: str
+    topic: str
+    settles: Settles
+    persistent: bool
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedUnit:
+    """Work of one lane that is settled together; without a decision of its own it follows that of the flow."""
+
+    lane: str
+    number: int
+    steps: tuple[str, ...]
+    decision: Decision | None = None
+    settled_by: str | None = None
+
+
+def received(flow: FlowDeclaration, input: Input) -> Received:
+    """Return what the mode of an input means in this flow."""
+    found = fitting(INPUTS, (input.transaction, flow.coordinated, input.persistent))
+    if found.settles is Settles.MAIN and not PUT_BACK[input.kind]:
+        return found._replace(settles=Settles.OWN_END)
+    return found
+
+
+def works(flow: FlowDeclaration, input: Input, abilities: Abilities) -> tuple[PlacedWork, ...]:
+    """Place the work of every step whose resource is declared."""
+    inherited = received(flow, input).inherited
+    return tuple(placed for step in flow.steps for placed in _placed(flow, step, inherited, abilities))
+
+
+def sends(flow: FlowDeclaration, input: Input) -> tuple[PlacedSends, ...]:
+    """Place every output."""
+    return tuple(_sent(flow, output, input) for output in flow.outputs)
+
+
+def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[PlacedUnit, ...]:
+    """Divide the work of each lane into units, at the steps where the flow settles the lane."""
+    done: list[PlacedUnit] = []
+    lanes = dict.fromkeys(each.lane for each in placed if each.lane)
+    for lane in lanes:
+        number, steps = 1, list[str]()
+        for step in flow.steps:
+            steps += dict.fromkeys(each.step for each in placed if each.lane == lane and each.step == step.name)
+            if steps and step.settle and _source(flow, step) == lane:
+                done.append(
+                    PlacedUnit(lane=lane, number=number, steps=tuple(steps), decision=step.settle, settled_by=step.name)
+                )
+                number, steps = number + 1, []
+        if steps:
+            done.append(PlacedUnit(lane=lane, number=number, steps=tuple(steps)))
+    return tuple(done)
+
+
+def able(resource: DeclaredResource, abilities: Abilities) -> Capabilities:
+    """Return the capabilities of a resource; none are assumed for an undeclared kind."""
+    return abilities.get(resource.kind, NOTHING)
+
+
+def home_effect(resource: DeclaredResource, hold: Hold | None) -> bool:
+    """Return whether work is done by the decision's own commit in the home database."""
+    return resource.home and hold is Hold.JOURNAL
+
+
+def hold_of(step: DeclaredStep, resource: DeclaredResource, abilities: Abilities) -> Hold:
+    """Return how a step holds its work: as declared, otherwise as its resource can."""
+    if step.hold:
+        return step.hold
+    journal = resource.home or resource.last or not able(resource, abilities).two_phase
+    return Hold.JOURNAL if journal else Hold.PREPARED
+
+
+def _placed(flow: FlowDeclaration, step: DeclaredStep, inherited: bool, abilities: Abilities) -> Iterator[PlacedWork]:
+    resource = flow.resource_of(step)
+    if resource is None:
+        return
+    hold = hold_of(step, resource, abilities)
+    joins = inherited and (flow.coordinated or home_effect(resource, hold))
+    for statement in step.work:
+        settles = fitting(STEPS, (resource.mode, step.mode, statement.uncoordinated, joins))
+        if resource.kind in QUEUE_KINDS:
+            settles = QUEUES[settles]
+        below = settles is Settles.OWN_END and step.mode is StepMode.COMMIT and bool(step.propagates)
+        yield PlacedWork(
+            step=step.name,
+            resource=resource.name,
+            statement=statement,
+            settles=settles,
+            lane=resource.source if settles is Settles.LANE else None,
+            hold=hold if below or settles in (Settles.MAIN, Settles.LANE) else None,
+        )
+
+
+def _sent(flow: FlowDeclaration, output: Output, input: Input) -> PlacedSends:
+    inherited = received(flow, input).inherited and (output.cluster is None or flow.coordinated)
+    return PlacedSends(
+        output=output.name,
+        topic=output.topic,
+        settles=fitting(OUTPUTS, (output.transaction, inherited)),
+        persistent=fitting(PERSISTENCE, (output.persistence, input.persistent, output.topic_persistent)),
+        cluster=output.cluster,
+    )
+
+
+def _source(flow: FlowDeclaration, step: DeclaredStep) -> str | None:
+    resource = flow.resource_of(step)
+    return resource.source if resource else None

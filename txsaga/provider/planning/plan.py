@@ -14,22 +14,26 @@ from enum import IntEnum
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.declaration import BallotRule, FlowDeclaration, Hold, Input
-from txsaga.provider.planning.enlisting import EnlistingCheck, enlisting_problems, mixing_problems
-from txsaga.provider.planning.modes import Settles
-from txsaga.provider.planning.placing import (
+from txsaga.provider.planning.modes import (
     DECLARED,
     Abilities,
     PlacedSends,
     PlacedUnit,
     PlacedWork,
+    Settles,
     home_effect,
     received,
     sends,
     units,
     works,
 )
-from txsaga.provider.planning.refusals import Problem
-from txsaga.provider.planning.shape import shape_problems
+from txsaga.provider.planning.refusals import (
+    EnlistingCheck,
+    Problem,
+    enlisting_problems,
+    mixing_problems,
+    shape_problems,
+)
 
 
 class FlowPhase(IntEnum):

@@ -19,12 +19,10 @@ from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
-from txsaga.provider.ambient import AMBIENT
-from txsaga.provider.checking import checker_name
-from txsaga.provider.options import every, store_of
-from txsaga.provider.triggers.wait import WaitTrigger
-from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, told_of, wait_of
-from txsaga.provider.waits.looking import StorePoll
+from txsaga.provider.connections import AMBIENT
+from txsaga.provider.options import checker_name, every, store_of
+from txsaga.provider.triggers import WaitTrigger
+from txsaga.provider.waits import StorePoll, Wait, WaitAnswer, WaitKind, told_of, wait_of
 
 
 class AnswerArg(PlainXComArg):

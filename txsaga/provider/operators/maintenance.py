@@ -1,34 +1,37 @@
 """
-The engine as a task, where no `txsaga engine` runs: every role does rounds until the task's time is over.
+Tasks that look after a store: the engine's roles, staged files to collect, parked transactions, replays.
 
-Any number of these tasks and engines can run at once: each role takes a lease, or is safe to run twice. If neither ever
-runs, messages get no offsets and transactions whose owner died stay undecided.
+Any number of tasks with roles and of engines can run at once: each role takes a lease, or is safe to run twice. If
+neither ever runs, messages get no offsets and transactions whose owner died stay undecided.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseOperator, Context, Param
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from txsaga.airflow_host.instance import RunOf, run_of
 from txsaga.checkback.runs import RunState
+from txsaga.core.arguments import read_number
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
-from txsaga.provider.ambient import AMBIENT
-from txsaga.provider.checking import checker_name
-from txsaga.provider.options import store_of
-from txsaga.provider.reaching import connections_of
+from txsaga.provider.connections import AMBIENT, connections_of
+from txsaga.provider.operators.task import refused_for_good
+from txsaga.provider.options import checker_name, store_of
 from txsaga.provider.reference import this_airflow
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.core.role_loop import Role
+
 
 ENDED = ("success", "failed")
 GONE = "Dag run with dag_id '{dag}' and run_id '{run}' was not found"
@@ -135,3 +138,92 @@ def reached(store: str) -> Broker:
                 AMBIENT.broker(store, [connection])
                 break
     return broker
+
+
+COMMIT, ROLLBACK, AGAIN, LATER = "Commit", "Roll back", "Ask again", "Later"
+DECISIONS = {COMMIT: Decision.COMMIT, ROLLBACK: Decision.ROLLBACK}
+MOST = 50
+
+
+class ListParked(BaseOperator):
+    """List the transactions that need an operator, as arguments over which `SettleParked` is mapped."""
+
+    ui_color = "#f3e3e0"
+
+    def __init__(self, *, store: str | None = None, group: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.store, self.group = store_of(store), group
+
+    def execute(self, context: Context) -> list[dict[str, str]]:
+        """Return them, oldest first."""
+        overview = AMBIENT.broker(self.store).kernel.store.overview
+        doubts = overview.doubts(limit=MOST, parked=True, group=self.group)
+        return [
+            {
+                "transaction": str(doubt.txid),
+                "subject": f"Transaction {doubt.txid} of {doubt.group} needs a decision",
+                "body": f"key: {doubt.key or 'none'}\n\nwhy it is parked: {doubt.checks.parked}\n\n"
+                f"`txsaga tx show {doubt.txid} --evidence` tells all that is known.",
+            }
+            for doubt in doubts
+        ]
+
+
+class SettleParked(HITLOperator):
+    """Ask a person how to settle a parked transaction, and do so."""
+
+    template_fields = ("subject", "body", "transaction")
+
+    def __init__(self, *, transaction: str, subject: str, store: str | None = None, **options: Any) -> None:
+        reason = Param("", type="string", title="Reason", description="It is kept with the decision.")
+        options.setdefault("params", {"reason": reason})
+        super().__init__(subject=subject, options=[COMMIT, ROLLBACK, AGAIN, LATER], **options)
+        self.transaction, self.store = transaction, store_of(store)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Settle the transaction as the person chose."""
+        said = super().execute_complete(context, event)
+        (choice,) = said["chosen_options"]
+        by = said.get("responded_by_user") or {}
+        who = f"{by.get('name') or by.get('id') or 'time-out'} by Airflow"
+        reason = str((said.get("params_input") or {}).get("reason") or f"{choice}, by Airflow's required actions")
+        with refused_for_good():
+            self._settle(choice, who, reason)
+        return {"transaction": self.transaction, "choice": choice, "who": who}
+
+    def _settle(self, choice: str, who: str, reason: str) -> None:
+        from txsaga.checkback.by_hand import ByHand
+
+        hand, txid = ByHand(reached(self.store).kernel), int(self.transaction)
+        if choice in DECISIONS:
+            hand.decide(txid, DECISIONS[choice], who=who, why=reason)
+        elif choice == AGAIN:
+            hand.resume(txid, who=who, why=reason)
+
+
+class Replay(BaseOperator):
+    """Send the messages of a rolled-back transaction again."""
+
+    template_fields: Collection[str] = ("txid", "key", "why")
+
+    def __init__(
+        self,
+        *,
+        txid: int | str | Any,
+        key: str | None = None,
+        why: str = "replayed by task {{ ti.task_id }} of run {{ run_id }}",
+        store: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.txid, self.key, self.why, self.store = txid, key, why, store_of(store)
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Replay the transaction."""
+        with refused_for_good():
+            txid = read_number(str(self.txid))
+            if txid is None:
+                raise ConfigError(f"txid is {self.txid!r}; give the number of a transaction")
+            who = f"airflow:{context['ti'].dag_id}/{context['ti'].run_id}"
+            done = AMBIENT.broker(self.store).replay(txid, key=self.key, who=who, why=self.why)
+            return {"txid": done.txid, "replayed_as": done.replayed_as, "again": done.again}

@@ -1,9 +1,14 @@
 """
-A step that calls a Python function.
+Steps that call something: a Python function, a function that commits by itself, an HTTP service.
 
-The names of the function's parameters decide what the step passes: `connection` (work held prepared), `journal` (work
+The names of a function's parameters decide what the step passes: `connection` (work held prepared), `journal` (work
 held in the journal), `flow` (to send in the step, or to vote), `errors` (what has failed so far), or anything from
 Airflow's context. All others are passed by the caller.
+
+    @task.tx_step(on="current")          or step.python(on="current")
+    def debit(connection, cents): …
+
+    debit(2500)          debit.expand(cents=[1, 2])
 """
 
 from __future__ import annotations
@@ -16,14 +21,13 @@ from itertools import pairwise
 from typing import Any
 
 from airflow.sdk import Context
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 from airflow.sdk.exceptions import AirflowSkipException
 
 from txsaga.errors import ConfigError, StepLeftOut
 from txsaga.flows.declaration import DeclaredStep, Statement, StepMode
-from txsaga.flows.step_records import HOME
-from txsaga.provider.operators.flow_task import JoinedFlow
-from txsaga.provider.operators.step import HOLD_IT, StepOperator, skipped_as_left_out
-from txsaga.provider.results import as_plain
+from txsaga.flows.step_records import HOME, FlowStepState, last_attempts
+from txsaga.provider.operators.task import HOLD_IT, JoinedFlow, StepOperator, as_plain, skipped_as_left_out
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step passes."""
@@ -98,8 +102,6 @@ def used_of(function: Callable[..., object], argument: str) -> Iterator[str]:
 
 def failures(flow: JoinedFlow) -> list[dict[str, str]]:
     """Return the steps of this flow that have failed so far, and why."""
-    from txsaga.flows.step_records import FlowStepState, last_attempts
-
     with flow.broker.kernel.store.ledgers.open() as ledger:
         last = last_attempts(ledger.flows.steps(flow.txid))
     return [{"step": each.name, "why": each.why} for each in last if each.state is FlowStepState.FAILED]
@@ -170,3 +172,79 @@ class CallStep(StepOperator):
         return DeclaredStep(
             name=self.task_id, resource=self.on, statements=texts, mode=StepMode.COMMIT if self.on else self.mode
         )
+
+
+class TxStepOperator(DecoratedOperator, PythonStep):  # type: ignore[misc]  # both bases declare template_fields
+    """A decorated function as a step."""
+
+    custom_operator_name = "@task.tx_step"
+    template_fields: Sequence[str] = ("flow", "op_args", "op_kwargs", "input")
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., object],
+        op_args: Sequence[object] | None = None,
+        op_kwargs: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> None:
+        handed: dict[str, Any] = {"python_callable": python_callable, "op_args": op_args or (), "op_kwargs": op_kwargs}
+        super().__init__(kwargs_to_upstream=handed, **handed, **options)
+
+
+def tx_step(
+    python_callable: Callable[..., object] | None = None, multiple_outputs: bool | None = None, **options: Any
+) -> TaskDecorator:
+    """Make a function a step of a flow."""
+    if python_callable is None:
+        return lambda function: tx_step(function, multiple_outputs, **options)  # type: ignore[return-value]
+    return task_decorator_factory(
+        python_callable=without_given(python_callable),
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=TxStepOperator,
+        **options,
+    )
+
+
+class HttpStep(StepOperator):
+    """Call a service; its XCom is the answer."""
+
+    template_fields: Collection[str] = ("flow", "url", "input", "headers")
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        input: Mapping[str, object] | None = None,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input=input, **options)
+        if self.on is not None:
+            raise ConfigError(f"step {self.task_id!r} calls a service and works in no resource; leave on= out")
+        self.url, self.method, self.headers, self.timeout = url, method, headers, timeout
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Call the service, unless an earlier attempt got its answer."""
+        from txsaga.flows.saga_values import Http
+
+        answer: object = flow.flow.call(
+            self.step_name(context),
+            Http(self.url, method=self.method, headers=dict(self.headers or {})),
+            input=dict(self.input or {}),
+            compensate=self.compensate,
+            timeout=self.timeout,
+        )
+        if self.do_xcom_push:
+            as_plain(answer, self.max_result)
+        return answer
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Raise: a call is not held work."""
+        raise NotImplementedError
+
+    def declared(self) -> DeclaredStep | None:
+        """Return this task as a step of the flow's plan."""
+        return DeclaredStep(name=self.task_id)

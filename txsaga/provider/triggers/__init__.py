@@ -1,1 +1,0 @@
-"""What runs in the triggerer: one poll per second of each store, for all sensors that wait there."""
