@@ -33,7 +33,7 @@ def test_a_command_loads_the_module_of_no_other_one() -> None:
     code = """
 import sys
 from txsaga.cli.__main__ import main
-from txsaga.cli.commands import MODULES
+from txsaga.cli.__main__ import MODULES
 main(["--version"])
 main(["topic", "--help"])
 print(*sorted({f"txsaga.cli.{name}" for name in MODULES.values()} & set(sys.modules)), file=sys.stderr)"""

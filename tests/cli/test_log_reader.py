@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row, start
 from tests.oracle import MemoryStore
-from txsaga.cli.tail import Tail, taken
+from txsaga.cli.messages import Tail, taken
 from txsaga.consume.stream import Stream
 from txsaga.core.announcer import Announcer
 from txsaga.core.kernel import Kernel

@@ -60,7 +60,7 @@ def test_a_line_for_people_cannot_move_the_cursor(cli: Cli, topic: str) -> None:
 
 
 def test_a_group_goes_on_where_it_stopped(cli: Cli, letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.cli.tail.QUIET", 0.1)
+    monkeypatch.setattr("txsaga.cli.messages.QUIET", 0.1)
     words = ("tail", letters, "--group", f"readers-{letters}", "--json")
     assert [bodies(cli(*words, "--count", "2")), bodies(cli(*words)), bodies(cli(*words))] == ["ab", "cde", ""]
 

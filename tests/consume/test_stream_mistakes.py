@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.scene.shop import NEWS, Shop
-from txsaga.cli.tail import Tail
+from txsaga.cli.messages import Tail
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
 from txsaga.errors import ConfigError, InvalidMessage, LeaseLost, OutOfOrder

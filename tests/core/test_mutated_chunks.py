@@ -17,7 +17,7 @@ from zlib import crc32
 
 import pytest
 
-from txsaga.cli.tail import Tail
+from txsaga.cli.messages import Tail
 from txsaga.consume.fetching import Fetching
 from txsaga.consume.queue_reader import QueueReader
 from txsaga.core import chunk

@@ -1,7 +1,8 @@
 """
 The console script: parses, runs one command, and turns whatever goes wrong into one line and a code.
 
-Nothing but `main` catches errors here. A traceback is shown only when --debug asks for it.
+Nothing but `main` catches errors here. A traceback is shown only when --debug asks for it. Only the module of the
+command that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -11,18 +12,70 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from txsaga.cli import exits
-from txsaga.cli.commands import Commands
 from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
 from txsaga.errors import TxSagaError
+
+MODULES = {
+    "send": "messages",
+    "tail": "messages",
+    "consume": "messages",
+    "cut": "store",
+    "collect": "store",
+    "recover": "branches",
+    "branches": "branches",
+    "heuristics": "branches",
+    "forget": "branches",
+    "status": "store",
+    "doctor": "store",
+    "engine": "engine",
+    "topic": "topic",
+    "group": "group",
+    "dlq": "dlq",
+    "tx": "tx",
+    "doubt": "doubt",
+    "saga": "saga",
+    "producer": "producer",
+    "db": "db",
+    "barrier": "barrier",
+    "airflow": "airflow",
+}
+"""Command to module, in the order of the help. A module with an `app` is a group of commands."""
+
+
+class Commands(TyperGroup):
+    """Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; a name that does not exist loads all, for the error to suggest one of them."""
+        for name in [cmd_name] if cmd_name in MODULES else MODULES:
+            self._load(name)
+        return self.commands.get(cmd_name)
+
+    def _load(self, name: str) -> None:
+        if name in self.commands:
+            return
+        module, holder = import_module(f"txsaga.cli.{MODULES[name]}"), typer.Typer(add_completion=False)
+        if hasattr(module, "app"):
+            holder.add_typer(module.app, name=name)
+        else:
+            holder.command(name)(getattr(module, name))
+        self.commands.update(typer.main.get_group(holder).commands)
+
 
 PROGRAM = "txsaga"
 

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from txsaga.checkback.profile import PROFILES
-from txsaga.cli.store_state import CHECK_BACK
+from txsaga.checkback.role import CheckBack
 from txsaga.core import facts
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
@@ -120,7 +120,7 @@ class Gauges(Collector):
             yield GaugeMetricFamily(name, said, value=value)
 
     def _of_rounds(self) -> Iterator[GaugeMetricFamily]:
-        last = self._store.overview.last_round(CHECK_BACK)
+        last = self._store.overview.last_round(CheckBack.name)
         ago = math.inf if last is None else last.ago.total_seconds()
         for (name, said), value in zip(ROUND.items(), (self._store.doubts.waiting(self._min_age), ago), strict=True):
             yield GaugeMetricFamily(name, said, value=value)

@@ -75,12 +75,16 @@ def span_of(text: str) -> timedelta:
 
 def moment_of(text: str) -> datetime:
     """Read a time with its zone, like 2026-01-31T12:00:00Z."""
+    return _moment(text, f"{text!r} is no time; write it like 2026-01-31T12:00:00Z")
+
+
+def _moment(text: str, wrong: str, hint: str | None = None) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time; write it like 2026-01-31T12:00:00Z") from None
+        raise typer.BadParameter(wrong, param_hint=hint) from None
     if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z")
+        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z", param_hint=hint)
     return moment
 
 
@@ -92,15 +96,7 @@ def start_of(text: str, hint: str = "--from") -> Start:
         return "latest"
     if (offset := read_number(text)) is not None and offset <= LAST:
         return offset
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
-        ) from None
-    if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z", param_hint=hint)
-    return moment
+    return _moment(text, f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", hint)
 
 
 def in_front(words: Sequence[str]) -> list[str]:

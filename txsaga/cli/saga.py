@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from txsaga.flows.step import StepRecord
 
 app = typer.Typer(help="Look at sagas that are not over, and go on with those that stand still.")
-Step = Annotated[
-    int | None,
-    typer.Option("--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."),
-]
+STEP: Any = typer.Option(
+    "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."
+)
 
 
 @app.command("list")
@@ -65,7 +64,7 @@ def show(context: typer.Context, id: Id) -> None:
 
 
 @app.command()
-def resume(context: typer.Context, id: Id, reason: Reason, step: Step = None) -> None:
+def resume(context: typer.Context, id: Id, reason: Reason, step: Annotated[int | None, STEP] = None) -> None:
     """Let steps that are out of retries be tried again; the engine does it at once."""
     from txsaga.flows.by_hand import SagasByHand
 
@@ -81,12 +80,7 @@ def skip(
     context: typer.Context,
     id: Id,
     reason: Reason,
-    step: Annotated[
-        int,
-        typer.Option(
-            "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."
-        ),
-    ],
+    step: Annotated[int, STEP],
 ) -> None:
     """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
     from txsaga.flows.by_hand import SagasByHand

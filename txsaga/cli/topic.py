@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,9 @@ from txsaga.cli.printing import document, fields, say, table
 from txsaga.core.topic import MAX_RETENTION_BYTES, TopicType
 
 if TYPE_CHECKING:
-    from txsaga.cli.store_state import TopicState
+    from txsaga.core.records import Bounds
+    from txsaga.core.topic import Topic
+    from txsaga.store.store import Store
 
 app = typer.Typer(help="Create, alter, list and show topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -76,11 +80,9 @@ def alter(
 @app.command("list")
 def list_topics(context: typer.Context) -> None:
     """List all topics with the number of messages that can be read."""
-    from txsaga.cli.store_state import status
-
     options = options_of(context)
     with reading(options) as store:
-        topics = status(store).topics
+        topics = topic_states(store)
     if options.json:
         document([topic_document(state) for state in topics])
     else:
@@ -91,11 +93,10 @@ def list_topics(context: typer.Context) -> None:
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
     """Show one topic and where its queues begin and end."""
-    from txsaga.cli.store_state import topic_state
-
     options = options_of(context)
     with reading(options) as store:
-        state = topic_state(store, name)
+        topic = store.registry.topic(name)
+        state = _state(topic, store.log.bounds(topic.qids))
     shown = topic_document(state)
     if options.json:
         document(shown)
@@ -103,6 +104,30 @@ def show(context: typer.Context, name: Name) -> None:
     fields({key: shown[key] for key in ("name", "type", "messages", "retention_seconds", "retention_bytes")})
     say()
     table(("queue", "tail", "head"), [(at, *bounds) for at, bounds in enumerate(state.bounds)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic and the bounds of its queues, in the order of their index."""
+
+    topic: Topic
+    bounds: tuple[Bounds, ...]
+
+    @property
+    def messages(self) -> int:
+        """How many messages can be read."""
+        return sum(bounds.head - bounds.tail for bounds in self.bounds)
+
+
+def topic_states(store: Store) -> list[TopicState]:
+    """Read the state of all topics."""
+    topics = store.registry.topics()
+    bounds = store.log.bounds([qid for topic in topics for qid in topic.qids])
+    return [_state(topic, bounds) for topic in topics]
+
+
+def _state(topic: Topic, bounds: Mapping[int, Bounds]) -> TopicState:
+    return TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids))
 
 
 def topic_document(state: TopicState) -> dict[str, object]:
