@@ -41,8 +41,7 @@ from txsaga.flows.followers import Telling
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_driver import SagaRole
-from txsaga.lake.cut import Cut
-from txsaga.lake.cutting import chosen, names_of
+from txsaga.lake.cut import Cut, chosen, names_of
 from txsaga.messages.administration import Administration
 from txsaga.messages.end_request import EndHook
 from txsaga.messages.home import HomeDatabase
@@ -238,10 +237,10 @@ class Broker(Administration):
     def cut(self, *, tables: Iterable[str] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
         """Open a snapshot of topics, tables and home rows; it has all topics unless some are named."""
         with ExitStack() as opened:
-            named = names_of(self._kernel, tables)
+            named = names_of(self._kernel.tables, tables)
             with self._kernel.announce.around(facts.Ticking, about="cut"):
                 cut = opened.enter_context(self._home.cut(named))
-            yield chosen(self._kernel, cut, named, topics)
+            yield chosen(cut, named, topics, self._kernel.tables)
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:
         """Return the roles of this store, to run in a loop or one by one."""

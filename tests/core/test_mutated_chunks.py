@@ -26,7 +26,7 @@ from txsaga.core.layout import lay_out, lay_out_one, unpack
 from txsaga.core.message import Delivered, Message
 from txsaga.core.records import Bounds, LogEntry
 from txsaga.errors import ChunkDamaged
-from txsaga.spark.chunks import batches
+from txsaga.spark.stored import arrow_batches
 
 STORE, BORN, QID = StoreId(UUID(int=7), 1), datetime(2026, 3, 3, tzinfo=UTC), 3
 TOPIC = SimpleNamespace(name="news")
@@ -208,7 +208,7 @@ def by_tail(log: Log) -> list[Found] | None:
 
 def by_spark(log: Log) -> list[tuple[str | None, str | None, bytes]] | None:
     try:
-        (found,) = batches([log.wrong], 0, 1, log.wrong.behind)
+        (found,) = arrow_batches([log.wrong], 0, 1, log.wrong.behind)
     except ChunkDamaged as damage:
         assert f"queue 0, offsets 1 to {log.wrong.behind - 1}: " in str(damage)
         return None

@@ -7,8 +7,7 @@ from tests.lake.branching import Session, add
 from tests.lake.test_flows import Opinion
 from txsaga.errors import BranchMissed, TableMoved
 from txsaga.lake import opening
-from txsaga.lake.branch_names import MARK, mark_of
-from txsaga.lake.table import WriteMode
+from txsaga.lake.table import MARK, WriteMode, mark_of
 
 pytestmark = pytest.mark.postgres
 

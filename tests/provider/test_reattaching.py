@@ -27,8 +27,7 @@ from txsaga.errors import ConfigError, StoreUnavailable, Superseded
 from txsaga.flows.step_records import FlowStepState
 from txsaga.provider import SparkStep, message_flow
 from txsaga.provider.operators.spark import StepDriver
-from txsaga.spark.application import SparkDriver, born
-from txsaga.spark.detached import Superseding
+from txsaga.spark.application import SparkDriver, Superseding, born
 
 LONG = 240.0
 

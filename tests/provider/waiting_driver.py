@@ -14,7 +14,7 @@ from pathlib import Path
 
 import txsaga
 from txsaga.flows.flow import Flow
-from txsaga.spark.detached import StepTaken, detached
+from txsaga.spark.application import StepTaken, detached
 
 TOPIC = "told"
 STEP = "work"

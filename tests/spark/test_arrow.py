@@ -6,7 +6,7 @@ import pytest
 
 from txsaga.core.layout import lay_out_columns
 from txsaga.core.records import LogEntry
-from txsaga.spark.chunks import MOST, batches
+from txsaga.spark.stored import MOST, arrow_batches
 
 BORN = datetime(2025, 3, 3, tzinfo=UTC)
 Texts = list[str | None] | None
@@ -44,7 +44,7 @@ ROWS = [
 @pytest.mark.parametrize("end", [28, 27, 19, 17])
 def test_a_batch_shows_the_messages_from_one_offset_up_to_another(start: int, end: int) -> None:
     entries = [each for each in ENTRIES if each.behind > start and each.base < end]
-    (found,) = batches(entries, 5, start, end)
+    (found,) = arrow_batches(entries, 5, start, end)
     assert found.column("queue").to_pylist() == [5] * (end - start)
     columns = [found.column(name).to_pylist() for name in ("offset", "body", "key", "tag")]
     assert list(zip(*columns, strict=True)) == ROWS[start:end]
@@ -53,6 +53,6 @@ def test_a_batch_shows_the_messages_from_one_offset_up_to_another(start: int, en
 
 def test_batches_stay_small_enough() -> None:
     big = [entry(at, [bytes(MOST // 2)]) for at in range(5)]
-    found = list(batches(big, 0, 0, 5))
+    found = list(arrow_batches(big, 0, 0, 5))
     assert [batch.num_rows for batch in found] == [2, 2, 1]
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(5))

@@ -10,7 +10,7 @@ from txsaga.core.layout import lay_out_columns
 from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import InvalidMessage
-from txsaga.spark.chunks import FLUSH, RowLayout, together
+from txsaga.spark.stored import FLUSH, RowLayout, together
 
 TOPIC = Topic(id=1, name="orders", type=TopicType.TRANSACTION, qids=(11, 12, 13))
 

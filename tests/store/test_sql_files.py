@@ -10,7 +10,7 @@ from txsaga.checkback.profile import LEASE
 from txsaga.flows import branches_store, steps_store
 from txsaga.flows.branch import BRANCH, NOTHING_DONE, OVER, BranchEvent
 from txsaga.flows.step import STEP, UNDONE, StepEvent
-from txsaga.lake import staging_tables
+from txsaga.lake import home_rows_store
 from txsaga.store import sql_files
 
 FILES = sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("sql/*.sql"))
@@ -58,5 +58,5 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     assert all(listed(STEP.sources(StepEvent.COMPENSATE)) in steps[name] for name in ("settle", "claim"))
     assert all(listed(frozenset(UNDONE)) in steps[name] for name in ("close", "listed"))
     assert f"'{NOTHING_DONE}'" in branches["conclude"] and f"WHEN {branches_store.OPENED} THEN" in branches["conclude"]
-    assert f"'{staging_tables.PREFIX}'" in staging_tables.SQL["left"]
+    assert f"'{home_rows_store.PREFIX}'" in home_rows_store.SQL["left"]
     assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in steps_store.SETTLE

@@ -19,7 +19,7 @@ from txsaga.errors import ConfigError
 from txsaga.flows.ballot import Result
 from txsaga.flows.step_attempts import current_attempt
 from txsaga.flows.step_records import PARTS, FlowStep
-from txsaga.lake import gate_votes as gates
+from txsaga.lake import gates
 from txsaga.lake.gates import Gate, Judged, together
 from txsaga.lake.home_rows import RowsMode, RowsWrite
 from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode

@@ -8,6 +8,7 @@ module, or a flow with gates, loads nothing of it. A gate that crashes or times 
 """
 
 import typing as _typing
+from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from txsaga.gate.expecting import every, expect, quorum, report
@@ -18,16 +19,6 @@ __all__ = ["every", "expect", "quorum", "report", "stop"]
 
 def __getattr__(name: str) -> object:
     """Load a public name on first access."""
-    if name in ("every", "expect", "quorum"):
-        from txsaga.gate import expecting
-
-        return getattr(expecting, name)
-    if name == "stop":
-        from txsaga.gate.process import stop
-
-        return stop
-    if name == "report":
-        from txsaga.gate.expecting import report
-
-        return report
-    raise AttributeError(f"module 'txsaga.gate' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'txsaga.gate' has no attribute {name!r}")
+    return getattr(_import_module(f"txsaga.gate.{'process' if name == 'stop' else 'expecting'}"), name)

@@ -17,13 +17,21 @@ from pyiceberg.manifest import DataFile
 from txsaga.core.clock import Clock
 from txsaga.errors import BranchMissed, ColumnsDiffer, PointerMoved, TableMoved, UnknownTable
 from txsaga.lake import differences, manifests
-from txsaga.lake.branch_names import APPLICATION, MARK, branch_name, mark_of
-from txsaga.lake.differences import Difference
+from txsaga.lake.differences import TRANSACTION, Difference
 from txsaga.lake.metadata import Draft, Metadata
-from txsaga.lake.ports import TablePlace
 from txsaga.lake.storage import Storage
-from txsaga.lake.summaries import TRANSACTION
-from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
+from txsaga.lake.table import (
+    APPLICATION,
+    MARK,
+    BranchStart,
+    Swap,
+    TableName,
+    TablePlace,
+    TableWrite,
+    WriteMode,
+    branch_name,
+    mark_of,
+)
 
 TRIES = 20
 NOTHING = {

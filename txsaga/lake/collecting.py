@@ -27,10 +27,9 @@ from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.errors import PointerMoved, UnknownTable, UnknownTransaction, WarehouseAway
 from txsaga.flows.ballot import Polled
-from txsaga.lake.branch_names import transaction_of
 from txsaga.lake.branches import TableBranches
 from txsaga.lake.storage import Storage, local
-from txsaga.lake.table import TABLE_EFFECT, Swap, TableName, TableWrite
+from txsaga.lake.table import TABLE_EFFECT, Swap, TableName, TableWrite, transaction_of
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger, Ledgers

@@ -7,16 +7,16 @@ everything in that same snapshot, so it sees all of a decision or none of it. Fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txsaga.errors import ConfigError
+from txsaga.core.arguments import list_of
+from txsaga.errors import ConfigError, UnknownTable, UnknownTopic
+from txsaga.lake.table import TableName
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-    from txsaga.lake.table import TableName
 
 
 class TableReader(Protocol):
@@ -75,3 +75,26 @@ class Cut:
         if self.reader is None:
             raise ConfigError("this cut was made without tables; name them: broker.cut(tables=[…])")
         return self.reader
+
+
+def names_of(reader: TableReader, tables: Iterable[str]) -> Sequence[TableName]:
+    """Parse the names of tables."""
+    given = list_of(tables, "tables", "give a list of names")
+    return [reader.name(said) for said in given] if given else []
+
+
+def chosen(cut: Cut, tables: Sequence[TableName], topics: Iterable[str] | None, reader: TableReader) -> Cut:
+    """Reduce a cut to the requested tables and topics; a missing one is an error, not a gap."""
+    for name in tables:
+        if name not in cut.pointers:
+            raise UnknownTable(str(name))
+    if tables:
+        cut = replace(cut, reader=reader)
+    if topics is None:
+        return cut
+    heads = {}
+    for topic in list_of(topics, "topics", "give a list of names"):
+        if topic not in cut.heads:
+            raise UnknownTopic(topic)
+        heads[topic] = cut.heads[topic]
+    return replace(cut, heads=heads)

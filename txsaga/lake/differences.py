@@ -1,23 +1,78 @@
 """
-The difference between two snapshots of a table: data files and delete files that were added or removed.
+What a write changes: what an overwrite or a branch replaces, and how two snapshots differ.
 
-Manifests that both snapshots list are not read: the cost depends on the size of the change, not of the table.
+The files of an overwrite's partitions, deletes included, are compared by name between the snapshot that it is based on
+and the newest one: any difference is another writer's work, which the overwrite would silently undo. Manifests that two
+snapshots both list are not read: the cost depends on the size of the change, not of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 
 from txsaga.errors import TableMoved
 from txsaga.lake import manifests
 from txsaga.lake.metadata import Metadata
-from txsaga.lake.overwriting import REMEDY, Replaced
+from txsaga.lake.partition_values import matches
 from txsaga.lake.storage import Storage
-from txsaga.lake.table import TableWrite
+from txsaga.lake.table import TableWrite, WriteMode
+
+REMEDY = "begin anew, on what is there now"
+
+
+@dataclass(slots=True)
+class Replaced:
+    """The files to be removed, and all entries of the manifests that list them."""
+
+    files: list[DataFile] = field(default_factory=list)
+    entries: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)
+    deletes: set[str] = field(default_factory=set)
+    carried: list[ManifestFile] = field(default_factory=list)
+    """Manifests of a branch that replace ours: their deletes apply to older files only."""
+    delete_files: list[DataFile] = field(default_factory=list)
+    """The delete files in those manifests."""
+
+    @property
+    def paths(self) -> set[str]:
+        """The locations of the files."""
+        return {file.file_path for file in self.files}
+
+
+def replaced(storage: Storage, metadata: Metadata, write: TableWrite, now: Mapping[str, Any] | None = None) -> Replaced:
+    """Return what an overwrite replaces; raise `TableMoved` if that has changed since its base."""
+    newest = metadata.current
+    number = None if newest is None else newest["snapshot-id"]
+    found = _of(storage, metadata, write, newest)
+    if number != write.base:
+        seen = None if write.base is None else metadata.snapshot(write.base)
+        if write.base is not None and seen is None:
+            raise TableMoved(f"what an overwrite of {write.name} has seen is no longer known; {REMEDY}")
+        before = _of(storage, metadata, write, seen)
+        if (before.paths, before.deletes) != (found.paths, found.deletes):
+            raise TableMoved(f"table {write.name} was changed where it is overwritten; {REMEDY}")
+    if now is not None and now is not newest and now.get("snapshot-id") != number:
+        return _of(storage, metadata, write, now)  # after an earlier write of this transaction
+    return found
+
+
+def _of(storage: Storage, metadata: Metadata, write: TableWrite, snapshot: Mapping[str, Any] | None) -> Replaced:
+    io, found = storage.io(metadata.location), Replaced()
+    for manifest in manifests.listed(storage, snapshot):
+        entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+        files = [
+            each.data_file for each in entries if matches(metadata.parsed, each.data_file, write.where, write.name)
+        ]
+        if manifest.content != ManifestContent.DATA:
+            found.deletes |= {file.file_path for file in files}
+        elif files:
+            found.files += files
+            found.entries[manifest.manifest_path] = entries
+    return found
+
 
 Snapshot = Mapping[str, Any] | None
 Part = tuple[int, tuple[object, ...]]
@@ -137,3 +192,39 @@ def _carried(write: TableWrite, ours: Difference) -> Replaced:
             f"branch {write.branch} of {write.name} has deletes beside files and files that were written anew; {REMEDY}"
         )
     return Replaced(carried=list(ours.carried), delete_files=list(ours.deletes.values()))
+
+
+TRANSACTION = "txsaga-transaction"
+"""The summary key for a snapshot's transaction: a second witness while the snapshot exists."""
+
+
+def summary_of(write: TableWrite, gone: Replaced, before: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the summary of a write."""
+    removed_rows, removed_size = (
+        sum(file.record_count for file in gone.files),
+        sum(file.file_size_in_bytes for file in gone.files),
+    )
+    summary = {"operation": "append" if write.mode is WriteMode.APPEND else "overwrite", **write.properties}
+    changes = {
+        "added-data-files": write.files,
+        "added-records": write.rows,
+        "added-files-size": write.size,
+        "deleted-data-files": len(gone.files),
+        "deleted-records": removed_rows,
+        "removed-files-size": removed_size,
+    }
+    totals = {
+        "total-data-files": write.files - len(gone.files),
+        "total-records": write.rows - removed_rows,
+        "total-files-size": write.size - removed_size,
+    }
+    summary |= {key: str(value) for key, value in changes.items() if value}
+    for key, change in totals.items():
+        known = 0 if before is None else before.get(key)
+        if known is not None:
+            summary[key] = str(int(known) + change)
+    for content, key in enumerate(("total-delete-files", "total-position-deletes", "total-equality-deletes")):
+        of_kind = [file for file in gone.delete_files if content in (0, file.content)]
+        added = sum(file.record_count for file in of_kind) if content else len(of_kind)
+        summary[key] = str(added + int(0 if before is None else before.get(key, 0)))
+    return summary

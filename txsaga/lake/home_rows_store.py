@@ -1,30 +1,285 @@
 """
 Rows for tables of the home database: staged next to them, moved in by the commit of the decision itself.
 
-Only the login that staged rows publishes them: under another login's rights a record could reach tables that its writer
-may not. A process that stops anywhere here leaves a staging table that no reader uses; `collect` drops it.
+A staging table is created like the target, sealed, moved into place, dropped. Its purpose is in its comment, which only
+its owner can write: a record alone never makes a process touch a table. Only the login that staged rows publishes them:
+under another login's rights a record could reach tables that its writer may not. A process that stops anywhere here
+leaves a staging table that no reader uses; `collect` drops it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
+from secrets import token_hex
 from typing import Any, NamedTuple, Protocol, cast
+from urllib.parse import urlencode
 
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import URL, Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from txsaga.core.failure import on_failure
-from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
-from txsaga.lake import staging_tables
-from txsaga.lake.home_rows import RowsWay, RowsWrite
-from txsaga.lake.jdbc import jdbc_address
+from txsaga.errors import (
+    ColumnsDiffer,
+    ConfigError,
+    EffectConflict,
+    InDoubt,
+    RightsMissing,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.lake.table import Effect
 from txsaga.messages.ledger_store import Ledger
+from txsaga.store import sql_files
 from txsaga.store.connection import transaction as begun
 from txsaga.store.partitions import is_dropped
 from txsaga.store.store import Store
+
+CARRIED = ("sslmode", "sslrootcert")
+"""Options with the same meaning in JDBC."""
+
+
+def jdbc_address(url: URL, words: Mapping[str, str]) -> str:
+    """Return an address without user and password, with these options of the driver."""
+    tls = {name: str(url.query[name]) for name in CARRIED if name in url.query}
+    return f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}?{urlencode({**words, **tls}, safe='/')}"
+
+
+PREFIX = "txsaga_staged_"
+NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
+FORBIDDEN = "42501"
+PASSING = ("08", "25", "40", FORBIDDEN, "53", "55P03", "57", "58")
+"""SQLSTATE prefixes of errors that a retry may avoid: of the server, of other sessions, of a missing right."""
+
+SQL = sql_files.read("lake/sql/staging.sql")
+
+
+class Target(NamedTuple):
+    """A table as the server knows it."""
+
+    oid: int
+    schema: str
+    name: str
+    short: str
+
+
+def run(connection: Connection, sql: str) -> Any:
+    """Run a statement literally."""
+    return connection.exec_driver_sql(sql.replace("%", "%%"))
+
+
+def find(connection: Connection, said: str, ours: str) -> Target:
+    """Find a table by its name; txsaga's own are refused."""
+    row = connection.execute(text(SQL["find"]), {"said": said}).one_or_none()
+    if row is None or not row.is_table:
+        raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
+    if row.schema == ours:
+        raise ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
+    return Target(row.oid, row.schema, row.name, row.short)
+
+
+def make(connection: Connection, target: Target, columns: Sequence[str], transaction: str, way: RowsWay) -> RowsWrite:
+    """Make an empty staging table for these columns."""
+    _require_columns(connection, target, columns, whole=way.mode is not RowsMode.INSERT)
+    staging = f"{quoted(target.schema)}.{PREFIX}{token_hex(8)}"
+    write = RowsWrite(
+        transaction=transaction,
+        target=target.name,
+        staging=staging,
+        mode=way.mode,
+        columns=tuple(columns),
+        partition=way.partition,
+        bounds=way.bounds,
+    )
+    _create(connection, target, write)
+    if way.mode is RowsMode.ATTACH:
+        _try_attaching(connection, write)
+    elif way.mode is RowsMode.REPLACE:
+        _try_replacing(connection, write)
+    else:
+        _require_right(connection, target, write)
+    run(connection, f"ALTER TABLE {staging} ADD COLUMN {NUMBER} bigint")
+    run(connection, f"COMMENT ON TABLE {staging} IS {literal(json.dumps(write.mark()))}")
+    return write
+
+
+def read_mark(said: str | None) -> dict[str, Any]:
+    """Read what a staging table's comment says; empty if it is not one of ours."""
+    try:
+        found = json.loads(said or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def seal(connection: Connection, write: RowsWrite) -> int:
+    """Prevent further inserts; return the number of rows, after checking that none is there twice."""
+    run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
+    count, different = run(connection, f"SELECT count(*), count(DISTINCT {NUMBER}) FROM {write.staging}").one()
+    if count != different:
+        raise ColumnsDiffer(f"a task wrote its rows for {write.target} twice: {count} rows, {different} different")
+    run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {NUMBER}")
+    return int(count)
+
+
+def place(connection: Connection, write: RowsWrite) -> None:
+    """Publish staged rows; raise `EffectConflict` if they don't fit, `InDoubt` if another login has to do it."""
+    own = connection.execute(text(SQL["own"]), {"staging": write.staging}).one_or_none()
+    if own is None:
+        raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
+    if not own.ours:
+        raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
+    if read_mark(own.said) != write.mark():
+        raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
+    with _placing(write.target):
+        {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
+
+
+def require_kept(connection: Connection, targets: Sequence[str]) -> None:
+    """Check deferred constraints now: at COMMIT a refusal would look like a failed decision."""
+    with _placing(", ".join(targets)):
+        run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
+    like = "INCLUDING CONSTRAINTS" if write.mode is RowsMode.INSERT else "INCLUDING ALL EXCLUDING IDENTITY"
+    run(connection, f"CREATE TABLE {write.staging} (LIKE {target.name} {like})")
+    if write.mode is RowsMode.INSERT:
+        others = [name for name, _ in _columns(connection, target) if name not in write.columns]
+        for name in others:
+            run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
+    for role in connection.execute(text(SQL["granted"]), {"staging": write.staging}).scalars().all():
+        run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: none reads it yet
+
+
+def _try_attaching(connection: Connection, write: RowsWrite) -> None:
+    """Attach the empty table and undo that; its bounds are checked as rows are staged, not by the decision."""
+    if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
+        raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
+    with _refusing(write), connection.begin_nested() as trial:
+        run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
+        query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
+        bounds = run(connection, query).scalar()
+        trial.rollback()
+    if bounds is not None:
+        run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {BOUNDS} CHECK ({bounds})")
+
+
+def _try_replacing(connection: Connection, write: RowsWrite) -> None:
+    if lost := _lost(connection, write):
+        raise ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
+    with _refusing(write), connection.begin_nested() as trial:
+        _swap(connection, write)
+        trial.rollback()
+
+
+def _insert(connection: Connection, write: RowsWrite) -> None:
+    columns = ", ".join(map(quoted, write.columns))
+    guarded = run(connection, SQL["guarded"].format(table=literal(write.target))).scalar_one()
+    try:
+        run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
+    except DBAPIError as error:
+        if guarded and getattr(error.orig, "sqlstate", None) == FORBIDDEN:
+            raise EffectConflict(f"a policy of {write.target} refuses a row: {_line(error)}; begin anew") from error
+        raise
+    run(connection, f"DROP TABLE {write.staging}")
+
+
+def _attach(connection: Connection, write: RowsWrite) -> None:
+    schema, name = write.staging.rpartition(".")[0], quoted(write.partition)
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {schema}.{name} {write.bounds}")
+    run(connection, f"ALTER TABLE {schema}.{name} DROP CONSTRAINT IF EXISTS {BOUNDS}")
+
+
+def _replace(connection: Connection, write: RowsWrite) -> None:
+    run(connection, f"LOCK TABLE {write.target} IN ACCESS EXCLUSIVE MODE")
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    if lost := _lost(connection, write):
+        raise EffectConflict(f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew")
+    _swap(connection, write)
+
+
+def _lost(connection: Connection, write: RowsWrite) -> str:
+    values = {"target": write.target, "staging": write.staging}
+    return ", ".join(connection.execute(text(SQL["lost"]), values).scalars())
+
+
+def _swap(connection: Connection, write: RowsWrite) -> None:
+    short = run(connection, f"SELECT quote_ident(relname) FROM pg_class WHERE oid = {literal(write.target)}::regclass")
+    name, old = short.scalar_one(), f"{PREFIX}old_{token_hex(8)}"
+    run(connection, f"ALTER TABLE {write.target} RENAME TO {old}")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"DROP TABLE {write.staging.rpartition('.')[0]}.{old}")
+
+
+def _columns(connection: Connection, target: Target) -> list[tuple[str, bool]]:
+    return [(row.attname, row.made) for row in connection.execute(text(SQL["columns"]), {"oid": target.oid})]
+
+
+def _require_columns(connection: Connection, target: Target, given: Sequence[str], *, whole: bool) -> None:
+    there = _columns(connection, target)
+    wanted = [name for name, made in there if not made]
+    if strange := sorted(set(given) - set(wanted)):
+        raise ColumnsDiffer(f"{target.name} takes no column {strange[0]!r}; it has {', '.join(wanted)}")
+    if missing := [name for name in wanted if whole and name not in given]:
+        raise ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
+
+
+def _require_right(connection: Connection, target: Target, write: RowsWrite) -> None:
+    values = {"oid": target.oid, "columns": list(write.columns)}
+    if lacks := connection.execute(text(SQL["lacks"]), values).scalars().all():
+        told = f"no right to INSERT {', '.join(lacks)} into {target.name}"
+        raise RightsMissing(f"{told}; grant the right or connect as another user")
+
+
+def quoted(name: str) -> str:
+    """Quote an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Quote an SQL string."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+@contextmanager
+def _placing(target: str) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew") from error
+
+
+@contextmanager
+def _refusing(write: RowsWrite) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise ConfigError(f"{write.target} can't take rows this way: {said}") from error
+
+
+def _refusal(error: DBAPIError) -> str | None:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if not state or state.startswith(PASSING):
+        return None
+    return _line(error)
+
+
+def _line(error: DBAPIError) -> str:
+    return " ".join(str(error.orig).split())
+
 
 WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.arrow_rows"}
 """The modules that write rows of another library into a table, by that library's package."""
@@ -63,8 +318,8 @@ class Placing:
         """Move the rows in the decision's transaction."""
         assert isinstance(ledger, Ledger)
         for write in self._writes:
-            staging_tables.place(ledger.connection, write)
-        staging_tables.require_kept(ledger.connection, [write.target for write in self._writes])
+            place(ledger.connection, write)
+        require_kept(ledger.connection, [write.target for write in self._writes])
 
     def drop(self) -> None:
         """Do nothing: nothing was made ready."""
@@ -88,12 +343,12 @@ class PostgresHomeRows:
             )
         columns = writer.columns(rows)
         with begun(self._store.engine) as connection:
-            target = staging_tables.find(connection, table, self._store.namespace)
-            write = staging_tables.make(connection, target, columns, transaction, way)
+            target = find(connection, table, self._store.namespace)
+            write = make(connection, target, columns, transaction, way)
         with on_failure(self._give_up, write.staging):
-            writer.write(rows, write.staging, staging_tables.NUMBER, self._access())
+            writer.write(rows, write.staging, NUMBER, self._access())
             with begun(self._store.engine) as connection:
-                return replace(write, rows=staging_tables.seal(connection, write))
+                return replace(write, rows=seal(connection, write))
 
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Placing:
         """Make the rows of one transaction ready."""
@@ -102,8 +357,8 @@ class PostgresHomeRows:
     def collect(self, *, dry_run: bool = False) -> Sequence[str]:
         """Drop staged rows that will never be published."""
         with begun(self._store.engine) as connection:
-            left = connection.execute(text(staging_tables.SQL["left"])).all()
-        gone = [row.staging for row in left if self._is_nobodys(staging_tables.read_mark(row.said))]
+            left = connection.execute(text(SQL["left"])).all()
+        gone = [row.staging for row in left if self._is_nobodys(read_mark(row.said))]
         for staging in gone if not dry_run else ():
             self._drop(staging)
         return gone
@@ -126,7 +381,7 @@ class PostgresHomeRows:
 
     def _drop(self, staging: str) -> None:
         with begun(self._store.engine) as connection:
-            staging_tables.run(connection, f"DROP TABLE IF EXISTS {staging}")
+            run(connection, f"DROP TABLE IF EXISTS {staging}")
 
     def _access(self) -> Access:
         url = self._tcp()

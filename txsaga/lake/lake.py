@@ -25,16 +25,13 @@ from pyiceberg.transforms import parse_transform
 from txsaga.errors import ConfigError, FormatRefused, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
 from txsaga.lake.catalog import HomeCatalog
-from txsaga.lake.columns import mapping_of
-from txsaga.lake.differences import ends
+from txsaga.lake.differences import TRANSACTION, ends, replaced
+from txsaga.lake.files import mapping_of
 from txsaga.lake.gates import Subject
 from txsaga.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
-from txsaga.lake.overwriting import replaced
-from txsaga.lake.ports import TablePlace, TableStaging
 from txsaga.lake.publishing import Publisher
 from txsaga.lake.storage import Storage
-from txsaga.lake.summaries import TRANSACTION
-from txsaga.lake.table import TableName, TableWrite, WriteMode
+from txsaga.lake.table import TableName, TablePlace, TableStaging, TableWrite, WriteMode
 
 OURS = {
     "format-version": "2",

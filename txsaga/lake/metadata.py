@@ -19,8 +19,8 @@ from uuid import uuid4
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from txsaga.errors import FormatRefused
-from txsaga.lake.branch_names import transaction_of
 from txsaga.lake.storage import Storage
+from txsaga.lake.table import transaction_of
 
 VERSION = re.compile(r"(\d+)-[^/]*\.metadata\.json$")
 KEPT_FILES = "write.metadata.previous-versions-max"

@@ -22,9 +22,9 @@ from txsaga.core.clock import wall_clock
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, InDoubt, LakeMissing
 from txsaga.lake.gates import Subject
-from txsaga.lake.jdbc import jdbc_address
-from txsaga.lake.ports import BranchWriter, TablePlace, TableStaging
-from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TableWrite, read_name
+from txsaga.lake.home_rows_store import jdbc_address
+from txsaga.lake.ports import BranchWriter
+from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TablePlace, TableStaging, TableWrite, read_name
 from txsaga.messages.effects import Ready
 from txsaga.store.connection import transaction
 from txsaga.store.store import Store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 
-WRITERS = {"pyspark": "txsaga.spark.staging:write"}
+WRITERS = {"pyspark": "txsaga.spark.tables:write"}
 """The functions that write rows of another library as files of a table, by that library's package."""
 BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
 """The classes that write to branches of tables, by the package of the session."""
@@ -305,6 +305,6 @@ def open_lake(
         warehouse=beside if place is None else place,
         writer_of=writer_of,
         tcp=lambda: reachable(store, settings),
-        frames=lambda: load("txsaga.spark.reading:Frames", "reader"),
+        frames=lambda: load("txsaga.spark.tables:Frames", "reader"),
         branch_writer_of=lambda session: branch_writer(session, load),
     )

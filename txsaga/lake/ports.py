@@ -6,35 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from txsaga.lake.cut import TableReader
 
 if TYPE_CHECKING:
     from txsaga.lake.gates import Subject
-    from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
+    from txsaga.lake.table import BranchStart, Swap, TableName, TablePlace, TableStaging, TableWrite
 
 NO_TIME = timedelta(0)
-
-
-class TablePlace(NamedTuple):
-    """The owner of a write: it names the staging folder, so that the collector finds the transaction."""
-
-    transaction: str
-    part: int
-    attempt: int
-    number: int
-
-
-class TableStaging(NamedTuple):
-    """How to write rows."""
-
-    mode: WriteMode
-    created: str | None = None
-    where: Mapping[str, object] | None = None
-    base: int | None = None
-    properties: Mapping[str, str] = MappingProxyType({})
 
 
 class BranchWriter(Protocol):

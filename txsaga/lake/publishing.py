@@ -19,10 +19,9 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from txsaga.core.clock import Clock
 from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
-from txsaga.lake import manifests, summaries
-from txsaga.lake.differences import rebased
+from txsaga.lake import manifests
+from txsaga.lake.differences import REMEDY, Replaced, rebased, replaced, summary_of
 from txsaga.lake.metadata import Draft, Metadata
-from txsaga.lake.overwriting import REMEDY, Replaced, replaced
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import Effect, Swap, TableName, TableWrite, WriteMode
 
@@ -132,7 +131,7 @@ class Publisher:
             parent=None if before is None else before["snapshot-id"],
             sequence=draft.sequence,
         )
-        summary = summaries.of(write, gone, None if before is None else before["summary"])
+        summary = summary_of(write, gone, None if before is None else before["summary"])
         draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
 
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:

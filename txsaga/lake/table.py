@@ -1,5 +1,5 @@
 """
-Tables of the home catalog: their names, the writes of a transaction, the swap of their pointers.
+Tables of the home catalog: their names, their branches, the writes of a transaction, the swap of their pointers.
 
 A table is a pointer to its newest metadata file. A `TableWrite` records a prepared write: everything that is needed to
 publish it without the process that staged it. If it were incomplete, only that process could commit.
@@ -7,9 +7,11 @@ publish it without the process that staged it. If it were incomplete, only that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError, OtherCatalog
@@ -123,6 +125,25 @@ class TableWrite:
         return cls(**values)  # type: ignore[arg-type]  # written by this program
 
 
+class TablePlace(NamedTuple):
+    """The owner of a write: it names the staging folder, so that the collector finds the transaction."""
+
+    transaction: str
+    part: int
+    attempt: int
+    number: int
+
+
+class TableStaging(NamedTuple):
+    """How to write rows."""
+
+    mode: WriteMode
+    created: str | None = None
+    where: Mapping[str, object] | None = None
+    base: int | None = None
+    properties: Mapping[str, str] = MappingProxyType({})
+
+
 def read_name(catalog: str, said: str) -> TableName:
     """Parse a name given as [catalog.]namespace.table."""
     parts = said.split(".") if isinstance(said, str) else []
@@ -134,3 +155,26 @@ def read_name(catalog: str, said: str) -> TableName:
             "publish to it behind the commit, or keep the table here"
         )
     return TableName(catalog, parts[-2], parts[-1])
+
+
+BRANCH = re.compile(r"txsaga_([0-9a-f]{32}_[0-9a-f]+_[0-9a-f]+)_\d+_\d+_\d+")
+MARK = "txsaga-branch"
+"""The snapshot property in which another engine names the attempt that it wrote for."""
+APPLICATION = "spark.app.id"
+"""The snapshot property in which Spark names the application that wrote it."""
+
+
+def branch_name(place: TablePlace) -> str:
+    """Return the name of the branch of a place."""
+    return f"txsaga_{place.transaction.replace('-', '_')}_{place.part}_{place.attempt}_{place.number}"
+
+
+def transaction_of(branch: str) -> str | None:
+    """Return the transaction that a branch was begun for; None if it is not a branch of txsaga."""
+    found = BRANCH.fullmatch(branch)
+    return None if found is None else found[1].replace("_", "-")
+
+
+def mark_of(branch: str) -> str:
+    """Return the mark of an attempt's snapshots: the branch name without its number."""
+    return branch.rpartition("_")[0]

@@ -27,10 +27,10 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, TableTaken, TransactionError
 from txsaga.flows.ballot import Result
-from txsaga.lake import gate_votes as gates
+from txsaga.lake import gates
 from txsaga.lake.gates import Gate, Judged, Subject
 from txsaga.lake.home_rows import RowsMode, RowsWay
-from txsaga.lake.ports import BranchWriter, TablePlace, TableStaging
+from txsaga.lake.ports import BranchWriter
 from txsaga.lake.table import (
     ROWS_EFFECT,
     TABLE_EFFECT,
@@ -38,6 +38,8 @@ from txsaga.lake.table import (
     Effect,
     Swap,
     TableName,
+    TablePlace,
+    TableStaging,
     TableWrite,
     WriteMode,
 )

@@ -6,6 +6,7 @@ functions do.
 """
 
 import typing as _typing
+from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from txsaga.spark.messages import each_batch, read, read_stream, send
@@ -17,20 +18,7 @@ __all__ = ["Messages", "each_batch", "read", "read_stream", "send", "session"]
 
 def __getattr__(name: str) -> object:
     """Import a name on first use."""
-    if name == "session":
-        from txsaga.spark.sessions import session
-
-        return session
-    if name == "Messages":
-        from txsaga.spark.source import Messages
-
-        return Messages
-    if name == "each_batch":
-        from txsaga.spark.messages import each_batch
-
-        return each_batch
-    if name in ("read", "read_stream", "send"):
-        from txsaga.spark import messages
-
-        return getattr(messages, name)
-    raise AttributeError(f"module 'txsaga.spark' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'txsaga.spark' has no attribute {name!r}")
+    module = {"Messages": "source", "session": "sessions"}.get(name, "messages")
+    return getattr(_import_module(f"txsaga.spark.{module}"), name)

@@ -25,7 +25,7 @@ from txsaga.broker import Broker
 from txsaga.core.decision import LocalState
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.flows.flow import Flow
-from txsaga.spark.detached import PeriodicCheck, StepTaken, detached
+from txsaga.spark.application import PeriodicCheck, StepTaken, detached
 from txsaga.spark.job import Job, Run, found, hand_over
 from txsaga.spark.sessions import application_id, quiet, session
 

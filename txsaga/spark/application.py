@@ -1,22 +1,37 @@
 """
-A Spark application as its step records it: Spark's id, and an unambiguous identity of the driver's process.
+A Spark application as its step records it, and a driver that outlives the task that started it.
 
 A retried task checks here whether a driver on this machine is still alive, and kills it if an operator wants that. The
 state of a driver elsewhere is only in the store. If this is wrong, a lease of half a minute decides.
+
+A driver that outlives its task records its application, does the step, and stores the result. It checks whether its
+attempt still counts, and ends if not: its flow may be decided, or another driver may have replaced it while it was
+stopped. Nothing it wrote is published either way (R4). If the check never runs, it works to the end in vain, and is
+refused there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
+
+from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
+from txsaga.flows.flow import Flow
+from txsaga.flows.step_records import FlowStepState
 
 if TYPE_CHECKING:
     from txsaga.flows.step_attempts import Attempted
+
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 BORN = 18
@@ -86,3 +101,92 @@ def born(pid: int) -> str | None:
     except OSError:
         return None
     return None if state in "ZX" else rest[BORN]
+
+
+class PeriodicCheck(ABC):
+    """Calls `look` periodically in a thread while the block runs."""
+
+    def __init__(self, every: float) -> None:
+        self._every, self._over = every, Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Check once."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every):
+            self.look()
+
+
+EVERY = 5.0
+"""Seconds between two checks."""
+
+Tell = Callable[[str], None]
+
+
+class StepTaken(Exception):
+    """Another driver is working on the step: a task that waits for this one waits for that one."""
+
+
+def detached(flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Tell) -> object:
+    """Do a step, recorded so that another task finds it."""
+    driver = SparkDriver.here(application, str(said.detached))
+    other = driver_at_work(flow.attempt(said.step))
+    if other is not None:
+        raise StepTaken(f"application {other.id} is at work in step {said.step!r} already; this one does nothing")
+    with flow.step(said.step, application=driver._asdict()), Superseding(flow, said.step, driver, tell):
+        result = json.loads(json.dumps(program(), default=str))
+        if said.max_result is not None:
+            _require_small(result, said.max_result)
+            flow.hand_on(result)
+        return result
+
+
+def _require_small(result: object, most: int) -> None:
+    size = len(json.dumps(result))
+    if size > most:
+        raise ConfigError(
+            f"the program returns {size:,} bytes, and at most {most:,} are handed on; keep them in a table or a file "
+            "and return its name, allow more by max_result=, or set do_xcom_push=False"
+        )
+
+
+class Superseding(PeriodicCheck):
+    """Checks while the block runs, and kills this process and its JVM if its attempt no longer counts."""
+
+    def __init__(self, flow: Flow, step: str, driver: SparkDriver, tell: Tell) -> None:
+        super().__init__(EVERY)
+        self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
+
+    def look(self) -> None:
+        """Kill this process if another driver has replaced it, unless the block is over."""
+        why = self.why()
+        if why is not None and not self._over.is_set():
+            self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def why(self) -> str | None:
+        """Return why this attempt no longer counts; None if it does, or if the store does not answer."""
+        try:
+            found = self._flow.attempt(self._step)
+        except DecidedOtherwise as decided:
+            return str(decided)
+        except TxSagaError:
+            return None
+        if found is None:
+            return None
+        about = {} if found.application is None else found.application.about
+        if SparkDriver.of(about) == self._driver and found.state is FlowStepState.STARTED:
+            return None
+        return f"attempt {found.number} of step {self._step!r} has taken the place of application {self._driver.id}"

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from txsaga.errors import ConfigError, LakeMissing, OtherCatalog
-from txsaga.lake.branch_names import APPLICATION, MARK, mark_of
-from txsaga.lake.table import BranchStart, TableName
+from txsaga.lake.table import APPLICATION, MARK, BranchStart, TableName, mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from tests.lake.books import Books
 from tests.services.databases import fresh_name
-from txsaga.lake import staging_tables
+from txsaga.lake import home_rows_store
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.store.connection import transaction
 from txsaga.store.store import Store
@@ -47,7 +47,7 @@ class Shop:
 
     def staged(self) -> list[str]:
         named = "SELECT relname FROM pg_class WHERE relnamespace = '{s}'::regnamespace AND relkind = 'r'"
-        return [name for (name,) in self.run(named) if name.startswith(staging_tables.PREFIX)]
+        return [name for (name,) in self.run(named) if name.startswith(home_rows_store.PREFIX)]
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def told(books: Books) -> int:
 
 def made(shop: Shop, way: RowsWay, table: str = "sale") -> RowsWrite:
     with shop.open() as connection:
-        target = staging_tables.find(connection, f"{shop.name}.{table}", "txsaga")
-        return staging_tables.make(connection, target, ["id", "cents"], "none", way)
+        target = home_rows_store.find(connection, f"{shop.name}.{table}", "txsaga")
+        return home_rows_store.make(connection, target, ["id", "cents"], "none", way)
 
 
 INSERT = RowsWay(RowsMode.INSERT)

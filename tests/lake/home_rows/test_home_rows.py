@@ -16,7 +16,7 @@ from tests.store.logins import logins
 from txsaga.checkback.profile import CheckProfile
 from txsaga.core.decision import LocalState
 from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, StoreError
-from txsaga.lake import arrow_rows, staging_tables
+from txsaga.lake import arrow_rows, home_rows_store
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.store.right import Right
 from txsaga.store.schema import SPAN
@@ -103,11 +103,11 @@ def test_what_a_login_does_not_see_is_not_taken_for_gone(books: Books, shop: Sho
 def test_another_comment_stops_nobody(books: Books, shop: Shop, said: str) -> None:
     write = made(shop, INSERT)
     shop.run(
-        f"COMMENT ON TABLE {write.staging} IS {staging_tables.literal(said)}".replace("{", "{{").replace("}", "}}")
+        f"COMMENT ON TABLE {write.staging} IS {home_rows_store.literal(said)}".replace("{", "{{").replace("}", "}}")
     )
     assert books.broker.kernel.rows.collect() == []
     with pytest.raises(EffectConflict, match="not staged for this"), shop.open() as connection:
-        staging_tables.place(connection, write)
+        home_rows_store.place(connection, write)
 
 
 def test_rows_that_a_key_forbids_roll_all_of_it_back(books: Books, shop: Shop) -> None:
@@ -211,7 +211,7 @@ def test_nobody_adds_to_what_is_sealed(shop: Shop) -> None:
     late = f"INSERT INTO {write.staging} (id, cents, txsaga_row) VALUES (1, 1, 0)"
     shop.run(late)
     with shop.open() as connection:
-        staging_tables.seal(connection, write)
+        home_rows_store.seal(connection, write)
     with pytest.raises(StoreError, match="txsaga_sealed"):
         shop.run(late.replace(", txsaga_row", "").replace(", 0", ""))
 
@@ -221,14 +221,14 @@ def test_a_task_that_wrote_twice_is_found(shop: Shop) -> None:
     write = made(shop, INSERT)
     shop.run(f"INSERT INTO {write.staging} VALUES (1, 1, 8589934592), (1, 1, 8589934592)")
     with pytest.raises(ColumnsDiffer, match="twice"), shop.open() as connection:
-        staging_tables.seal(connection, write)
+        home_rows_store.seal(connection, write)
 
 
 def test_a_record_alone_makes_nobody_touch_a_table(shop: Shop) -> None:
     write = made(shop, RowsWay(RowsMode.REPLACE), "price")
     forged = RowsWrite.read({**write.payload(), "target": f'"{shop.name}".sale'})
     with pytest.raises(EffectConflict, match="not staged for this"), shop.open() as connection:
-        staging_tables.place(connection, forged)
+        home_rows_store.place(connection, forged)
 
 
 def test_only_the_login_that_staged_places(shop: Shop) -> None:
@@ -236,6 +236,6 @@ def test_only_the_login_that_staged_places(shop: Shop) -> None:
     shop.run(f"CREATE ROLE {other}; ALTER TABLE {write.staging} OWNER TO {other}")
     try:
         with pytest.raises(InDoubt, match="login"), shop.open() as connection:
-            staging_tables.place(connection, write)
+            home_rows_store.place(connection, write)
     finally:
         shop.run(f"DROP OWNED BY {other}; DROP ROLE {other}")

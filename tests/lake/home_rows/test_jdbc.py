@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import make_url
 
-from txsaga.lake.jdbc import jdbc_address
+from txsaga.lake.home_rows_store import jdbc_address
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.lake.conftest import books, open_books, warehouse
 from tests.lake.home_rows.home_shop import INSERT, Shop, made, sales, shop, told
 from tests.services.databases import fresh_name
 from txsaga.errors import ConfigError, EffectConflict, RightsMissing
-from txsaga.lake import staging_tables
+from txsaga.lake import home_rows_store
 from txsaga.lake.home_rows import RowsMode, RowsWay
 
 __all__ = ["books", "open_books", "shop", "warehouse"]
@@ -123,10 +123,10 @@ def test_a_right_that_placing_takes_is_asked_for_first(shop: Shop) -> None:
     with clerk(shop, "GRANT SELECT, INSERT (id) ON {s}.sale TO {clerk}") as name:
         for columns, error in ((["id"], None), (["id", "cents"], RightsMissing)):
             with shop.open() as connection:
-                target = staging_tables.find(connection, f"{shop.name}.sale", "txsaga")
+                target = home_rows_store.find(connection, f"{shop.name}.sale", "txsaga")
                 connection.execute(text(f"SET LOCAL ROLE {name}"))
                 with pytest.raises(error, match="INSERT cents") if error else nullcontext():
-                    staging_tables.make(connection, target, columns, "none", INSERT)
+                    home_rows_store.make(connection, target, columns, "none", INSERT)
 
 
 OTHERS = """
@@ -156,10 +156,10 @@ def test_a_row_that_a_policy_refuses_rolls_all_of_it_back(shop: Shop) -> None:
     try:
         with pytest.raises(EffectConflict, match="policy"), shop.open() as connection:
             connection.execute(text(f"SET LOCAL ROLE {other}"))
-            target = staging_tables.find(connection, f"{place}.sale", "txsaga")
-            write = staging_tables.make(connection, target, ["id", "cents"], "none", INSERT)
+            target = home_rows_store.find(connection, f"{place}.sale", "txsaga")
+            write = home_rows_store.make(connection, target, ["id", "cents"], "none", INSERT)
             connection.execute(text(f"INSERT INTO {write.staging} VALUES (1, 5, 1)"))
-            staging_tables.seal(connection, write)
-            staging_tables.place(connection, write)
+            home_rows_store.seal(connection, write)
+            home_rows_store.place(connection, write)
     finally:
         shop.run(f"DROP OWNED BY {other}; DROP ROLE {other}")

@@ -1,15 +1,16 @@
 """
-A DataFrame as files of a table: written by Spark's executors out of readers' sight, and not committed here.
+Tables as DataFrames: staged as files, and read as a cut sees them.
 
-The columns carry field ids; without them no engine could read the files. Files are partitioned by *copies* of the
-partition columns: Spark removes the columns it partitions by from the files, and the table would silently lose them.
-The copies are unambiguous text, so that NULL, '' and a value that looks like NULL stay distinct. Time is in UTC
-regardless of the session's time zone, and buckets are Iceberg's: Spark's own hash is a different one.
+Spark's executors write files out of readers' sight, and do not commit them. The columns carry field ids; without them
+no engine could read the files. Files are partitioned by *copies* of the partition columns: Spark removes the columns it
+partitions by from the files, and the table would silently lose them. The copies are unambiguous text, so that NULL, ''
+and a value that looks like NULL stay distinct. Time is in UTC regardless of the session's time zone, and buckets are
+Iceberg's: Spark's own hash is a different one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
     DayTransform,
@@ -44,11 +46,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from txsaga.errors import FormatRefused
-from txsaga.lake.columns import require_columns, require_type
-from txsaga.lake.files import Staged
+from txsaga.errors import ConfigError, FormatRefused
+from txsaga.lake.files import Staged, require_columns, require_type
 from txsaga.lake.storage import files_below
-from txsaga.lake.table import TableName
+from txsaga.lake.table import TableName, read_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -327,3 +328,38 @@ def _settings(spark: SparkSession) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, known)
+
+
+BY_ID = "spark.sql.parquet.fieldId.read.enabled"
+
+
+class Frames:
+    """The tables of one cut."""
+
+    def __init__(self, spark: Any, tables: Mapping[TableName, StaticTable]) -> None:
+        self._spark: SparkSession = spark
+        self._tables = tables
+
+    def table(self, said: str) -> DataFrame:
+        """Return a table as a DataFrame."""
+        name = read_name(next(iter(self._tables)).catalog, said)
+        if name not in self._tables:
+            raise ConfigError(f"this cut was made without table {said!r}; name it: broker.cut(tables=[{said!r}])")
+        table, snapshot = self._tables[name], self._tables[name].current_snapshot()
+        if snapshot is None:
+            return self._spark.createDataFrame([], with_ids(name, table.schema()))
+        if self._spark.conf.get(f"spark.sql.catalog.{name.catalog}", None) is not None:
+            return self._spark.read.option("versionAsOf", snapshot.snapshot_id).table(".".join(name))
+        return self._files(name, table)
+
+    def _files(self, name: TableName, table: StaticTable) -> DataFrame:
+        tasks = list(table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise FormatRefused(
+                f"{name} has deletes beside its files, which only the Iceberg runtime reads; set TXSAGA_SPARK_JARS"
+            )
+        schema = with_ids(name, table.schema())
+        if not tasks:
+            return self._spark.createDataFrame([], schema)
+        self._spark.conf.set(BY_ID, "true")  # renamed columns keep their ids; other files are unaffected
+        return self._spark.read.schema(schema).parquet(*[task.file.file_path for task in tasks])
