@@ -1,116 +1,9 @@
 """
-Every error that txsaga raises on purpose, as one tree.
+Every error that txsaga raises on purpose, as one tree below `TxSagaError`; docs/reference/errors.md says what to do.
 
-TxSagaError
-├── ConfigError                      a setting or an argument is missing, malformed or contradictory; never retry
-│   ├── CheckerMissing               a transactional call on a producer without a checker
-│   ├── ExecutorMissing              a half message without local work
-│   └── FlowRefused                  a flow asks for what can't be kept; the text names all of it
-├── InvalidMessage                   the message can't be stored as it is; never retry
-├── UnknownTopic                     create the topic first
-├── TopicExists                      the topic exists with other settings
-├── TopicTypeMismatch                the topic's type forbids this way of sending
-├── ReservedName                     a system name was used for something of the user's
-├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
-├── UnknownProducerGroup             no such producer group
-├── UnknownGroup                     no such consumer group
-│   └── TopicNotRead                 the group does not read this topic
-├── GroupInUse                       members of the group are at work; stop them first
-├── UnknownLetter                    no such dead letter
-├── SignatureRefused                 a request does not come from who knows the secret; answer it 401
-├── TransactionError                 what was asked can't be done with this transaction
-│   ├── UnknownTransaction           there is no such transaction, or the token is not its own
-│   │   └── NumberLapsed             the number that it was to begin under was given out too long ago
-│   ├── NotParked                    only what is parked can be resumed
-│   ├── TransactionClosed            its end was written; nothing can be added any more
-│   ├── IllegalTransition            the lifecycle forbids the move
-│   ├── DecidedOtherwise             another decision stands
-│   │   └── AlreadyCommitted         the key was used by a transaction that committed
-│   ├── Superseded                   a later owner of the key took the transaction over
-│   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
-│   ├── InDoubt                      its fate can't be known yet; try again later
-│   │   └── WarehouseAway            the files of a table can't be reached now
-│   ├── EndRefused                   the store refused the end of a half message, with its code
-│   ├── VotedOtherwise               a voter has said the opposite before, and that vote stands
-│   ├── Unfinished                   it stands committed; resources that were away are told by recovery
-│   ├── XaError                      an answer of a resource manager, by the code of the XA specification
-│   │   ├── VotedNo                  the resource rolled its branch back, or will: the transaction rolls back
-│   │   │   ├── RolledBack 100, CommunicationFailed 101, Deadlocked 102, IntegrityViolated 103,
-│   │   │   ├── ProtocolBroken 105, TimedOut 106, TransientFailure 107 (retryable)
-│   │   │   └── OtherReason 104
-│   │   │       └── RowsDiffer       a journalled statement changed another number of rows than it was to change
-│   │   ├── Heuristic                a branch was decided without its coordinator: kept until it is forgotten
-│   │   │   └── HeuristicMixed 5, HeuristicRollback 6, HeuristicCommit 7, HeuristicHazard 8
-│   │   ├── ReadOnly 3, RetryLater 4 (retryable), NoMigration 9
-│   │   └── AsyncPending -2, ResourceManagerError -3, UnknownBranch -4, InvalidArguments -5, ProtocolError -6,
-│   │       ResourceManagerFailed -7 (retryable), DuplicateBranch -8, OutsideTransaction -9
-│   ├── FlowUnknown                  no flow of that key or number is under way here
-│   ├── StepDone                     the step was done before: go on with the next
-│   ├── StepsOpen                    a flow, or a unit of a lane, can't be settled while a step of it is not done
-│   ├── OwnLock                      it waits for what its own flow or transaction holds: it would wait for ever
-│   ├── SagaError                    something is wrong with a saga; what it wrote down is undone all the same
-│   │   ├── StepRefused              the step comes after its own compensation: nothing of it was done
-│   │   ├── StepLeftOut              the step found that it has nothing to do: nothing of it was done
-│   │   ├── StepTimedOut             a step or a compensation took longer than it may; its outcome is not known
-│   │   ├── ServiceFailed            a service did not say that the step is done
-│   │   │   ├── ServiceRefused       it said no, for sure: nothing was done
-│   │   │   └── AnswerLost           it said that it is done; what else it answered is not all here
-│   │   ├── ReservationExpired       a reservation ran out before the decision; the saga rolls back
-│   │   ├── CodeMissing              a function that the saga names is not registered in this process
-│   │   ├── UnknownStep              the saga has no such step
-│   │   └── NotCompensated           decided ROLLBACK, and something is still to be undone
-│   │       └── CompensationFailed   a compensation is out of retries: resume or skip it by hand
-│   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
-│       ├── NotCarried               a ballot does not stand for COMMIT
-│       ├── TableMoved               the table was changed since an overwrite saw it, or is another one
-│       └── PointerMoved             other writers were first each time; decide again
-├── SendFailed                       the half could not be stored; local work did not run
-├── ResourceUnknown                  a resource name or an engine that was never registered
-├── EvidenceMissing                  the evidence table is absent and can't be created here
-├── BrokerClosed                     the broker was closed; open another
-├── LeaseLost                        another member owns the queue or the transaction now; drop the work
-├── ClaimLost                        the time of a claim ran out; another member may have the message
-├── AlreadyDone                      the inbox knows the message: its effect is there
-├── OutOfOrder                       what is consumed or committed does not follow what the group has read
-├── OffsetOutOfRange                 reading below the tail or above the head of a queue
-├── ClusterError                     a cluster did not take what was sent to it; its transaction rolls back
-│   ├── TooFewBrokers                fewer brokers than the policy needs; retry later
-│   ├── BadDestination               no broker will ever take it; never retry
-│   └── PinRefused                   the node list of a message can't be followed
-├── TableError                       a write into a table is refused while rows are staged: nothing of it is visible
-│   ├── UnknownTable                 no such table; create it in the transaction
-│   ├── TableExists                  it was to be created
-│   ├── OtherCatalog                 it lies in a catalog that our decision does not reach
-│   ├── FormatRefused                a table format that this way of writing can't keep
-│   ├── ModeRefused                  a save mode that can't be part of a transaction
-│   ├── ColumnsDiffer                columns are missing, or more than the table has
-│   ├── TypeDiffers                  a column is of another type
-│   ├── NullRefused                  NULL in a required column
-│   ├── PartitionLost                the column that a table is partitioned by is not among the rows
-│   ├── OutsideOverwrite             rows that an overwrite of some partitions does not replace
-│   ├── BranchMissed                 a session wrote to a table itself, past its branch
-│   ├── TableTaken                   another undecided transaction overwrites the same
-│   └── LakeMissing                  what this takes is not installed, or not set up
-├── UnknownSuite                     no such suite of expectations
-├── HostFailed                       Airflow can't be started, stopped or asked; the text says what to do
-└── StoreError                       the home database said no
-    ├── StoreUnavailable             connection level or a time-out; safe to retry
-    ├── OutcomeUnknown               the connection broke at COMMIT, or the broker was closed; read back first
-    ├── StoreBusy                    too many calls wait already; retry later
-    ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
-    ├── ChunkDamaged                 stored messages can't be read; the text says how to leave them behind
-    ├── SchemaMissing                run `txsaga db migrate`
-    ├── SchemaTooNew                 the schema is newer than this program; upgrade txsaga
-    ├── ServerTooOld                 PostgreSQL 15 or later is needed
-    ├── RightsMissing                the database user lacks a right
-    ├── IdentityChanged              the server is not the one this store was created on; `txsaga db adopt`
-    └── EmbeddedDatabaseError        the embedded PostgreSQL can't run
-        └── DataFolderDamaged        its data folder is not whole; restore it from a backup
-
-Each carries `code`, the answer of the half-message protocol that it stands for.
-
-What happens if one of these is caught and dropped: nothing is lost. A half without a decision stays
-invisible and is settled by the evidence later.
+Each carries `code`, the answer of the half-message protocol that it stands for, and `retryable`: the same call may
+succeed later. If one is caught and dropped, nothing is lost: a half without a decision stays invisible and is settled
+by the evidence later.
 """
 
 from __future__ import annotations
@@ -323,14 +216,6 @@ class NotCarried(EffectConflict):
     def __init__(self, ballot: str, why: str) -> None:
         super().__init__(f"ballot {ballot!r} is not carried: {why}")
         self.ballot = ballot
-
-
-class VotedOtherwise(TransactionError):
-    """On the command line: a voter has said the opposite before, and the first vote stands; `vote` returns False."""
-
-    def __init__(self, txid: int, ballot: str, voter: str) -> None:
-        super().__init__(f"{voter!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands")
-        self.txid, self.ballot, self.voter = txid, ballot, voter
 
 
 class TableMoved(EffectConflict):
@@ -855,10 +740,6 @@ class FormatRefused(TableError):
     """The table has a format that this way of writing can't keep."""
 
 
-class ModeRefused(TableError):
-    """A save mode that can't be part of a transaction."""
-
-
 class ColumnsDiffer(TableError):
     """Columns are missing, or more than the table has."""
 
@@ -869,10 +750,6 @@ class TypeDiffers(TableError):
 
 class NullRefused(TableError):
     """NULL in a required column."""
-
-
-class PartitionLost(TableError):
-    """The column that a table is partitioned by is not among the rows."""
 
 
 class OutsideOverwrite(TableError):

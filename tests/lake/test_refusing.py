@@ -15,7 +15,6 @@ from txsaga.errors import (
     NullRefused,
     OtherCatalog,
     OutsideOverwrite,
-    PartitionLost,
     TableExists,
     TxSagaError,
     TypeDiffers,
@@ -37,7 +36,7 @@ def changed(column: str, values: pa.Array) -> pa.Table:
 
 REFUSED: list[tuple[pa.Table, type[TxSagaError], str]] = [
     (without("amount"), ColumnsDiffer, "lack column 'amount'; add it, as NULL"),
-    (without("day"), PartitionLost, "lack 'day', by which it is partitioned"),
+    (without("day"), ColumnsDiffer, "lack 'day', by which it is partitioned"),
     (rows(1).append_column("extra", pa.array([1])), ColumnsDiffer, "no column 'extra'; leave it out"),
     (rows(1).append_column("id", pa.array([1])), ColumnsDiffer, "'id' more than once"),
     (

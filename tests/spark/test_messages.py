@@ -7,7 +7,7 @@ import pytest
 
 from tests.lake.books import LEDGER, Books, rows
 from txsaga.consume.dispatcher import Dispatcher
-from txsaga.errors import ColumnsDiffer, ModeRefused, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, TypeDiffers
 from txsaga.messages.transaction import Transaction
 from txsaga.spark import Messages, each_batch, read, read_stream, send
 
@@ -124,5 +124,5 @@ def test_rows_that_are_no_messages_are_refused(spark: "SparkSession", words: lis
 
 def test_messages_are_only_added(spark: "SparkSession") -> None:
     spark.dataSource.register(Messages)
-    with pytest.raises(Exception, match=ModeRefused.__name__):
+    with pytest.raises(Exception, match=ConfigError.__name__):
         frame_of(spark, 1).write.format("txsaga").mode("overwrite").save()

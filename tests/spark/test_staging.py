@@ -10,7 +10,7 @@ import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, TUESDAY, Books, rows
 from txsaga.core.decision import Decision
-from txsaga.errors import ColumnsDiffer, FormatRefused, NullRefused, PartitionLost, TxSagaError, TypeDiffers
+from txsaga.errors import ColumnsDiffer, FormatRefused, NullRefused, TxSagaError, TypeDiffers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +79,7 @@ def test_staged_files_are_pruned_by_what_they_are_partitioned_by(spark: "SparkSe
 REFUSED: dict[str, tuple[Callable[["DataFrame"], "DataFrame"], type[TxSagaError]]] = {
     "missing column": (lambda f: f.drop("note"), ColumnsDiffer),
     "other column": (lambda f: f.withColumnRenamed("note", "memo"), ColumnsDiffer),
-    "partition column dropped": (lambda f: f.drop("day"), PartitionLost),
+    "partition column dropped": (lambda f: f.drop("day"), ColumnsDiffer),
     "other type": (lambda f: f.withColumn("id", f["id"].cast("string")), TypeDiffers),
 }
 

@@ -20,7 +20,7 @@ from txsaga.cli.printing import document, fields, say, say_timeline, table
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.identity import LAST, HalfId, StoreId
-from txsaga.errors import ConfigError, UnknownTransaction, VotedOtherwise
+from txsaga.errors import ConfigError, TransactionError, UnknownTransaction
 
 if TYPE_CHECKING:
     from txsaga.core.kernel import Kernel
@@ -376,7 +376,9 @@ def vote(
     (poll,) = [each for each in polls if each.ballot.name == ballot]
     (stands,) = [each.yes for each in poll.casts if each.voter == who]
     if stands is not (word is Word.YES):
-        raise VotedOtherwise(txid, ballot, who)
+        raise TransactionError(
+            f"{who!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands"
+        )
     if options.json:
         document({"counted": counted, **ballot_document(txid, poll)})
     else:

@@ -26,7 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
-from txsaga.errors import ColumnsDiffer, ConfigError, NullRefused, PartitionLost, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, NullRefused, TypeDiffers
 from txsaga.lake.partition_values import split
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import TableName
@@ -41,7 +41,7 @@ def require_columns(name: TableName, schema: Schema, spec: PartitionSpec, given:
     lost = {schema.find_column_name(field.source_id) for field in spec.fields}
     for column in missing:
         if column in lost:
-            raise PartitionLost(
+            raise ColumnsDiffer(
                 f"the rows for {name} lack {column!r}, by which it is partitioned: it must stay a column of the rows; "
                 "don't drop it, and don't write with partitionBy"
             )

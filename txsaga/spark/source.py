@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from txsaga.errors import ColumnsDiffer, ModeRefused, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, TypeDiffers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ class Messages(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer for rows of this schema."""
         if overwrite:
-            raise ModeRefused('messages are only added; write with mode("append")')
+            raise ConfigError('messages are only added; write with mode("append")')
         require_written(schema)
         return Sink(dict(self.options))
 
