@@ -27,8 +27,7 @@ from tests.services.embedded import temporary_home
 from tests.services.free_port import free_port
 from txsaga.airflow_host import processes
 from txsaga.airflow_host.home import AirflowHome
-from txsaga.airflow_host.parts import AirflowPart
-from txsaga.airflow_host.processes import PartRecord
+from txsaga.airflow_host.processes import AirflowPart, PartRecord
 from txsaga.airflow_host.rest import Airflow
 from txsaga.broker import Broker
 from txsaga.embedded.server import EmbeddedServer

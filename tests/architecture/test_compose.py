@@ -13,9 +13,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.architecture.sources import PACKAGE, ROOT
-from txsaga.airflow_host.environment import CONNECTION, environment
-from txsaga.airflow_host.home import AirflowHome
-from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.home import CONNECTION, AirflowHome, environment
+from txsaga.airflow_host.processes import AirflowPart
 from txsaga.config import RESOURCE, Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))

@@ -31,8 +31,7 @@ from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.bench.home import Home
 from tests.bench.report import Row
 from tests.bench.w5_burst import burst
-from txsaga.airflow_host.parts import AirflowPart
-from txsaga.airflow_host.processes import processes
+from txsaga.airflow_host.processes import AirflowPart, processes
 from txsaga.core.decision import LocalState
 from txsaga.embedded.server import EmbeddedServer
 

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.chaos.holding import HOLD
 from tests.cli.program import run as run_command
-from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import AirflowPart
 from txsaga.embedded.server import EmbeddedServer
 
 DAG = "bank_transfer"

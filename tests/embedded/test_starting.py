@@ -13,7 +13,7 @@ from tests.embedded.callers import CALLERS, ME, NEEDS_ROOT, Caller, Outcome
 from tests.embedded.private_binaries import copy_of_the_binaries
 from tests.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import temporary_home
-from txsaga.embedded.locks import LifeLock
+from txsaga.embedded.launch import LifeLock
 from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.postgres

@@ -13,7 +13,7 @@ import pytest
 from tests.embedded.callers import ME, NEEDS_ROOT
 from tests.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import embedded_server, temporary_home
-from txsaga.embedded import processes
+from txsaga.embedded import probe
 from txsaga.embedded.launch import StopMode
 from txsaga.embedded.server import EmbeddedServer, ServerStatus
 from txsaga.errors import EmbeddedDatabaseError
@@ -75,7 +75,7 @@ def test_where_processes_cannot_be_seen_the_life_lock_decides(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.ensure()
-    monkeypatch.setattr(processes, "PROC", tmp_path)
+    monkeypatch.setattr(probe, "PROC", tmp_path)
     server.stop()
     assert not server.status().running
     assert server.ensure().status().running

@@ -1,6 +1,7 @@
 """
-Finds the processes of a host by the mark in their environment, and ends them by their ids.
+The parts that make up an Airflow with txsaga, and the processes of a host: found by the mark in their environment.
 
+The supervisor and `docker-compose.yml` run the same parts: there is no other list. Processes are ended by their ids.
 Orphans are found too: a worker whose scheduler was killed, a task whose worker was. Only processes with the mark are
 touched. Linux only: elsewhere only the recorded processes are known.
 """
@@ -14,10 +15,39 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
-from txsaga.airflow_host.environment import MARK
-from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.home import MARK, AirflowHome
+
+UNSERVED = ("--skip-serve-logs",)
+"""All parts share a folder of logs: a log server would listen on every address of the machine."""
+
+
+class AirflowPart(StrEnum):
+    """A process of its own."""
+
+    API_SERVER = "api-server"
+    SCHEDULER = "scheduler"
+    DAG_PROCESSOR = "dag-processor"
+    TRIGGERER = "triggerer"
+    ENGINE = "engine"
+
+    @property
+    def is_airflow(self) -> bool:
+        """Return whether it is one of Airflow's own."""
+        return self is not AirflowPart.ENGINE
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Its command, as a list of arguments."""
+        if not self.is_airflow:
+            return ("txsaga", "engine")
+        return ("airflow", self.value, *(UNSERVED if self in (AirflowPart.SCHEDULER, AirflowPart.TRIGGERER) else ()))
+
+
+SHARED_LOG = "supervisor"
+"""The log of everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

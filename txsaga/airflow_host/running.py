@@ -21,10 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from txsaga.airflow_host import processes
-from txsaga.airflow_host.environment import EMBEDDED, STORE_OF_HOST, environment
-from txsaga.airflow_host.home import AirflowHome, Keys
-from txsaga.airflow_host.parts import SHARED_LOG, AirflowPart
-from txsaga.airflow_host.processes import PartRecord
+from txsaga.airflow_host.home import EMBEDDED, STORE_OF_HOST, AirflowHome, Keys, environment
+from txsaga.airflow_host.processes import SHARED_LOG, AirflowPart, PartRecord
 from txsaga.airflow_host.rest import Airflow
 from txsaga.core.clock import wall_clock
 from txsaga.embedded.launch import is_free

@@ -15,7 +15,7 @@ from txsaga.embedded.account import Account
 from txsaga.embedded.binaries import Binaries
 from txsaga.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.embedded.home import USER, Secret, ServerHome
-from txsaga.embedded.processes import pid_file
+from txsaga.embedded.probe import pid_file
 from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError
 
 _REMEDY = "restore it from a backup, or empty it with `txsaga db reset` (that deletes the data)"

@@ -1,13 +1,22 @@
-"""Start the server of a home; the caller holds the home's lock.
+"""
+Start and stop the server of a home, under its two locks.
 
-States: a server answers (join it) → server processes run without answering (wait: the server recovers, or
-they are orphans, which are ended) → no process runs (hold the life lock, clean up, start). The life lock
-is authoritative; `postmaster.pid` never is. The server inherits the lock, so a starter that is
-killed at any line leaves either nothing, or a server that the next starter waits for and joins.
+`lock` serialises starting, stopping and resetting; the caller holds it. Every server process inherits `life`, so it is
+free exactly when the last one is gone; only its holder may touch the data folder. `life` must not be unlocked after a
+successful start: the open file is shared with the server. If a holder is killed, the kernel frees `lock`; `life` stays
+with the server processes.
+
+States: a server answers (join it) → server processes run without answering (wait: the server recovers, or they are
+orphans, which are ended) → no process runs (hold `life`, clean up, start). `life` is authoritative; `postmaster.pid`
+never is. A starter that is killed at any line leaves either nothing, or a server that the next starter waits for and
+joins.
 
 This module must not change data: every refusal and every failed start leaves the folder as it was.
 """
 
+from __future__ import annotations
+
+import fcntl
 import os
 import random
 import re
@@ -15,19 +24,76 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 from txsaga.embedded.account import Account
 from txsaga.embedded.binaries import Binaries
 from txsaga.embedded.cluster import DataFolder, major_of
 from txsaga.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.embedded.home import Secret, ServerHome
-from txsaga.embedded.locks import LifeLock
-from txsaga.embedded.probe import ProbeAnswer, serving
-from txsaga.embedded.processes import OrphanWatch, Processes, can_look, read_pid_file, tell
+from txsaga.embedded.probe import OrphanWatch, ProbeAnswer, Processes, can_look, read_pid_file, serving, tell
 from txsaga.errors import EmbeddedDatabaseError
+
+
+@contextmanager
+def locked(path: Path, *, deadline: float) -> Iterator[bool]:
+    """Hold `path` exclusively; yield whether another process held it first."""
+    descriptor = _open(path)
+    waited = False
+    try:
+        while not _flock(descriptor):
+            waited = True
+            if time.monotonic() > deadline:
+                raise complaint(f"another process starts or stops the server for too long: see who holds {path}")
+            time.sleep(_PAUSE)
+        try:
+            yield waited
+        finally:
+            # Explicitly: a child forked meanwhile shares the open file and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeLock:
+    """The lock that every server process inherits."""
+
+    path: Path
+
+    def take(self) -> int | None:
+        """Return an open, locked descriptor to be inherited, or None while any server process runs."""
+        descriptor = _open(self.path)
+        if _flock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def is_free(self) -> bool:
+        """Return whether no server process is left."""
+        descriptor = self.take()
+        if descriptor is None:
+            return False
+        os.close(descriptor)
+        return True
+
+
+def _open(path: Path) -> int:
+    # 0600: no other account may flock it and block every start.
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 PORTS = range(27000, 28000)
 

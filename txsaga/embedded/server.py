@@ -21,10 +21,18 @@ from txsaga.embedded.binaries import find_binaries, reachable
 from txsaga.embedded.cluster import major_of
 from txsaga.embedded.complaint import complaint, explained
 from txsaga.embedded.home import Secret, ServerHome, database_url, public_url
-from txsaga.embedded.launch import Launch, StopMode, halt
-from txsaga.embedded.locks import locked
-from txsaga.embedded.probe import DATABASE, ProbeAnswer, ask, connect, serving
-from txsaga.embedded.processes import can_look, pid_file, read_pid_file, working_in
+from txsaga.embedded.launch import Launch, StopMode, halt, locked
+from txsaga.embedded.probe import (
+    DATABASE,
+    ProbeAnswer,
+    ask,
+    can_look,
+    connect,
+    pid_file,
+    read_pid_file,
+    serving,
+    working_in,
+)
 from txsaga.errors import EmbeddedDatabaseError
 
 

@@ -27,10 +27,8 @@ from importlib import import_module
 from types import FrameType
 
 from txsaga.airflow_host import processes
-from txsaga.airflow_host.environment import EMBEDDED, STORE_OF_HOST
-from txsaga.airflow_host.home import AirflowHome
-from txsaga.airflow_host.parts import AirflowPart
-from txsaga.airflow_host.processes import PartRecord, RunningPart
+from txsaga.airflow_host.home import EMBEDDED, STORE_OF_HOST, AirflowHome
+from txsaga.airflow_host.processes import AirflowPart, PartRecord, RunningPart
 from txsaga.airflow_host.running import METADATA, Host
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError

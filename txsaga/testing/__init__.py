@@ -20,16 +20,14 @@ if "pytest" in sys.modules:
 
 if TYPE_CHECKING:
     from txsaga.testing.clock import FakeClock
-    from txsaga.testing.participant_contract import ParticipantContract
-    from txsaga.testing.shelf import Shelf
+    from txsaga.testing.participant_contract import ParticipantContract, Shelf
 
 __all__ = ["FakeClock", "ParticipantContract", "Shelf"]
-
-_MODULES = {"FakeClock": "clock", "ParticipantContract": "participant_contract", "Shelf": "shelf"}
 
 
 def __getattr__(name: str) -> Any:  # a class
     """Import a class on first use."""
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module 'txsaga.testing' has no attribute {name!r}")
-    return getattr(import_module(f"txsaga.testing.{_MODULES[name]}"), name)
+    module = "clock" if name == "FakeClock" else "participant_contract"
+    return getattr(import_module(f"txsaga.testing.{module}"), name)

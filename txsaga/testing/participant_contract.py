@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -36,7 +37,32 @@ from txsaga.core.identity import StoreId
 from txsaga.errors import CommunicationFailed, ProtocolError, RetryLater, VotedNo
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.participant import Ages, EnlistedBranch, Participant
-from txsaga.testing.shelf import Shelf
+
+
+class Shelf(Protocol):
+    """A place for items in the resource of a participant."""
+
+    def put(self, handle: object, item: int) -> None:
+        """Write an item through the handle of a branch."""
+
+    def items(self) -> set[int]:
+        """Return the committed items, as other sessions see them; it must not wait for a branch."""
+
+    def spoil(self, handle: object) -> None:
+        """Make the resource roll a branch back by itself, and ignore the resulting error."""
+
+    def cut(self, handle: object) -> None:
+        """Break the session of a handle, as a lost connection does; do nothing if the kind has no sessions."""
+
+    def overrule(self, branch: BranchId, decision: Decision) -> None:
+        """Decide a prepared branch in the resource itself, as its administrator would."""
+
+    def kept(self, branch: BranchId) -> bool:
+        """Return whether the resource still keeps anything of a finished branch."""
+
+    def foreign(self) -> AbstractContextManager[None]:
+        """Hold a foreign prepared transaction; at the end it must still exist, and is removed."""
+
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 NextDoor = tuple[Participant, Shelf]

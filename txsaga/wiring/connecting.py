@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.aio.in_loop import in_loop
-from txsaga.airflow_host.followers import airflow_at
+from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
 from txsaga.config import Settings
 from txsaga.core.announcer import Announcer, Observer

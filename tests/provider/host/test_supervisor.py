@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 from txsaga.airflow_host import processes
-from txsaga.airflow_host.environment import MARK
-from txsaga.airflow_host.home import AirflowHome
-from txsaga.airflow_host.parts import AirflowPart
-from txsaga.airflow_host.processes import PartRecord
+from txsaga.airflow_host.home import MARK, AirflowHome
+from txsaga.airflow_host.processes import AirflowPart, PartRecord
 
 PROGRAM = textwrap.dedent("""
     import subprocess, sys, time
     from txsaga.airflow_host.home import AirflowHome
-    from txsaga.airflow_host.parts import AirflowPart
+    from txsaga.airflow_host.processes import AirflowPart
     from txsaga.provider.host import Supervisor
 
     def run(part):
