@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from airflow.sdk.bases.operator import BaseOperator
+from airflow.sdk import TriggerRule
+from airflow.sdk.bases.operator import BaseOperator
 
+from txsaga.provider.operators.call import CallStep, HttpStep, tx_step
+from txsaga.provider.operators.messages import Publish
+from txsaga.provider.operators.sql import SqlStep
+
+if TYPE_CHECKING:
     from txsaga.lake.gates import Gate
-    from txsaga.provider.operators.call import CallStep, HttpStep
-    from txsaga.provider.operators.messages import Publish
     from txsaga.provider.operators.spark import SparkStep
-    from txsaga.provider.operators.sql import SqlStep
     from txsaga.provider.operators.votes import Approval, BallotVote, GateStep
 
 
@@ -37,28 +39,20 @@ class FlowSteps:
         **options: Any,
     ) -> SqlStep:
         """Make a step of SQL statements."""
-        from txsaga.provider.operators.sql import SqlStep
-
         return SqlStep(task_id=name, sql=sql, on=on, parameters=parameters, **options)
 
     def python(self, function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
         """Make a function a step, as `@task` makes it a task: it can be mapped and takes results of other tasks."""
-        from txsaga.provider.operators.call import tx_step
-
         return tx_step(function, **options)
 
     def http(self, name: str, url: str, input: Mapping[str, object] | None = None, **options: Any) -> HttpStep:
         """Make a step that calls a service."""
-        from txsaga.provider.operators.call import HttpStep
-
         return HttpStep(task_id=name, url=url, input=input, **options)
 
     def call(
         self, name: str, function: Callable[..., Any], input: Mapping[str, object] | None = None, **options: Any
     ) -> CallStep:
         """Make a step from a function that commits by itself; `compensate=` undoes it."""
-        from txsaga.provider.operators.call import CallStep
-
         return CallStep(task_id=name, python_callable=function, input=input, **options)
 
     def spark(
@@ -85,8 +79,6 @@ step = FlowSteps()
 
 def publish(topic: str, body: object = "", *, name: str | None = None, **options: Any) -> Publish:
     """Make a task that publishes a message, with the flow unless `mode` is set otherwise."""
-    from txsaga.provider.operators.messages import Publish
-
     return Publish(task_id=name or f"publish_{topic}", topic=topic, body=body, **options)
 
 
@@ -109,8 +101,6 @@ def catch(failing: Any, handler: Any) -> BaseOperator:
 
     Tasks after a failed one are skipped; the work it held is rolled back.
     """
-    from airflow.sdk import TriggerRule
-
     said = list(failing) if isinstance(failing, Sequence) else [failing]
     tasks = [getattr(each, "operator", each) for each in said]  # calling a decorated function returns an XComArg
     dealing: BaseOperator = getattr(handler, "operator", handler)

@@ -13,48 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from pyiceberg import transforms
+from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import (
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # the conventional name
+from pyspark.sql import types as spark
 
 from txsaga.errors import ConfigError, FormatRefused
 from txsaga.lake.files import Staged, require_columns, require_type
 from txsaga.lake.storage import files_below
 from txsaga.lake.table import TableName, read_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql import types as spark_types
-
 
 HOUR = 3_600_000_000
 TEXT = "="
@@ -63,87 +39,77 @@ TEXT = "="
 
 def copied(schema: Schema, field: PartitionField, name: TableName) -> Column:
     """Return a partition field's values as text."""
-    from pyspark.sql import functions as F  # the conventional name
-
     column = str(schema.find_column_name(field.source_id))
     if "." in column:
         raise FormatRefused(f"{name} is partitioned by {column!r}, a part of a column; write it from Arrow")
     source = schema.find_field(field.source_id).field_type
     value = F.col(f"`{column}`")
     match field.transform:
-        case IdentityTransform():
+        case transforms.IdentityTransform():
             return _text(value, source)
-        case VoidTransform():
+        case transforms.VoidTransform():
             return F.lit(None).cast("string")
-        case HourTransform():
+        case transforms.HourTransform():
             return F.floor(_micros(value, source) / HOUR).cast("string")
-        case DayTransform():
+        case transforms.DayTransform():
             return _days(value, source).cast("string")
-        case MonthTransform():
+        case transforms.MonthTransform():
             day = _date(value, source)
             return ((F.year(day) - 1970) * 12 + F.month(day) - 1).cast("string")
-        case YearTransform():
+        case transforms.YearTransform():
             return (F.year(_date(value, source)) - 1970).cast("string")
-        case TruncateTransform(width=width) if isinstance(source, IntegerType | LongType):
+        case transforms.TruncateTransform(width=width) if isinstance(source, iceberg.IntegerType | iceberg.LongType):
             return (value - F.pmod(value, F.lit(width))).cast("string")
-        case TruncateTransform(width=width) if isinstance(source, StringType):
+        case transforms.TruncateTransform(width=width) if isinstance(source, iceberg.StringType):
             return F.concat(F.lit(TEXT), F.substring(value, 1, width))
         case _:
             return _by_python(value, field, source)
 
 
-def read_value(text: str | None, kind: IcebergType) -> Any:
+def read_value(text: str | None, kind: iceberg.IcebergType) -> Any:
     """Parse the value of a partition field of this type."""
     if text is None:
         return None
     return READ[type(kind)](text)
 
 
-def _text(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # the conventional name
-
-    if isinstance(kind, StringType):
+def _text(value: Column, kind: iceberg.IcebergType) -> Column:
+    if isinstance(kind, iceberg.StringType):
         return F.concat(F.lit(TEXT), value)
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, iceberg.BinaryType):
         return F.concat(F.lit(TEXT), F.hex(value))
-    if isinstance(kind, DateType):
+    if isinstance(kind, iceberg.DateType):
         return _days(value, kind).cast("string")
-    if isinstance(kind, TimestampType | TimestamptzType):
+    if isinstance(kind, iceberg.TimestampType | iceberg.TimestamptzType):
         return _micros(value, kind).cast("string")
     return value.cast("string")
 
 
-def _micros(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # the conventional name
-
-    if isinstance(kind, TimestamptzType):
+def _micros(value: Column, kind: iceberg.IcebergType) -> Column:
+    if isinstance(kind, iceberg.TimestamptzType):
         return F.unix_micros(value)
     start = F.lit("1970-01-01").cast("timestamp_ntz")
     return F.timestamp_diff("MICROSECOND", start, value)
 
 
-def _days(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # the conventional name
-
-    if isinstance(kind, DateType):
+def _days(value: Column, kind: iceberg.IcebergType) -> Column:
+    if isinstance(kind, iceberg.DateType):
         return F.unix_date(value)
     return F.floor(_micros(value, kind) / (24 * HOUR))
 
 
-def _date(value: Column, kind: IcebergType) -> Column:
-    from pyspark.sql import functions as F  # the conventional name
-
-    return value if isinstance(kind, DateType) else F.date_from_unix_date(_days(value, kind).cast("int"))
+def _date(value: Column, kind: iceberg.IcebergType) -> Column:
+    return value if isinstance(kind, iceberg.DateType) else F.date_from_unix_date(_days(value, kind).cast("int"))
 
 
-def _by_python(value: Column, field: PartitionField, source: IcebergType) -> Column:
+def _by_python(value: Column, field: PartitionField, source: iceberg.IcebergType) -> Column:
     """Compute in Python workers what only they can: they need PyIceberg too."""
     import pandas as pd
     from pyspark.sql.pandas import functions
 
     transform: Callable[[Any], Any] = field.transform.transform(source)
-    whole = isinstance(source, DateType | TimestampType | TimestamptzType)
-    writes_bytes = isinstance(source, BinaryType) and isinstance(field.transform, TruncateTransform)
+    whole = isinstance(source, iceberg.DateType | iceberg.TimestampType | iceberg.TimestamptzType)
+    writes_bytes = isinstance(source, iceberg.BinaryType) and isinstance(field.transform, transforms.TruncateTransform)
 
     def reckon(values: pd.Series) -> pd.Series:
         done = [None if each is None or each is pd.NA or each != each else transform(each) for each in values]
@@ -153,38 +119,38 @@ def _by_python(value: Column, field: PartitionField, source: IcebergType) -> Col
     reckon.__annotations__ = {"values": pd.Series, "return": pd.Series}  # Spark reads them, and not as strings
     given = value
     if whole:
-        given = _micros(value, source) if not isinstance(source, DateType) else _days(value, source)
+        given = _micros(value, source) if not isinstance(source, iceberg.DateType) else _days(value, source)
     make: Any = functions.pandas_udf  # its overloads accept no plain function
     reckoned: Column = make(reckon, "string")(given)
     return reckoned
 
 
-READ: dict[type[IcebergType], Callable[[str], Any]] = {
-    BooleanType: lambda text: text == "true",
-    IntegerType: int,
-    LongType: int,
-    DateType: int,
-    TimestampType: int,
-    TimestamptzType: int,
-    FloatType: float,
-    DoubleType: float,
-    DecimalType: Decimal,
-    StringType: lambda text: text.removeprefix(TEXT),
-    BinaryType: lambda text: bytes.fromhex(text.removeprefix(TEXT)),
+READ: dict[type[iceberg.IcebergType], Callable[[str], Any]] = {
+    iceberg.BooleanType: lambda text: text == "true",
+    iceberg.IntegerType: int,
+    iceberg.LongType: int,
+    iceberg.DateType: int,
+    iceberg.TimestampType: int,
+    iceberg.TimestamptzType: int,
+    iceberg.FloatType: float,
+    iceberg.DoubleType: float,
+    iceberg.DecimalType: Decimal,
+    iceberg.StringType: lambda text: text.removeprefix(TEXT),
+    iceberg.BinaryType: lambda text: bytes.fromhex(text.removeprefix(TEXT)),
 }
 
 
-TYPES: dict[type[IcebergType], str] = {
-    BooleanType: "boolean",
-    IntegerType: "int",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    DateType: "date",
-    StringType: "string",
-    BinaryType: "binary",
-    TimestampType: "timestamp_ntz",
-    TimestamptzType: "timestamp",
+TYPES: dict[type[iceberg.IcebergType], spark.DataType] = {
+    iceberg.BooleanType: spark.BooleanType(),
+    iceberg.IntegerType: spark.IntegerType(),
+    iceberg.LongType: spark.LongType(),
+    iceberg.FloatType: spark.FloatType(),
+    iceberg.DoubleType: spark.DoubleType(),
+    iceberg.DateType: spark.DateType(),
+    iceberg.StringType: spark.StringType(),
+    iceberg.BinaryType: spark.BinaryType(),
+    iceberg.TimestampType: spark.TimestampNTZType(),
+    iceberg.TimestamptzType: spark.TimestampType(),
 }
 WIDER = {
     "int": {"tinyint", "smallint"},
@@ -222,8 +188,6 @@ def write(name: TableName, metadata: TableMetadata, rows: Any, folder: str) -> l
 
 def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
     """Give the columns the names, types and field ids of the table."""
-    from pyspark.sql import functions as F  # the conventional name
-
     columns = []
     given = {field.name: field.dataType for field in frame.schema.fields}
     for field in schema.fields:
@@ -238,24 +202,19 @@ def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
     return chosen.to(with_ids(name, schema)) if _has_structs(schema) else chosen
 
 
-def _widens(given: spark_types.DataType, wanted: spark_types.DataType) -> bool:
-    from pyspark.sql.types import DecimalType as SparkDecimal
-    from pyspark.sql.types import NullType
-
+def _widens(given: spark.DataType, wanted: spark.DataType) -> bool:
     one, other = given.simpleString(), wanted.simpleString()
-    if one == other or one in WIDER.get(other, ()) or isinstance(given, NullType):
+    if one == other or one in WIDER.get(other, ()) or isinstance(given, spark.NullType):
         return True
-    if isinstance(given, SparkDecimal) and isinstance(wanted, SparkDecimal):
+    if isinstance(given, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
         return given.scale == wanted.scale and given.precision <= wanted.precision
     return False
 
 
-def _type(name: TableName, column: str, kind: IcebergType) -> spark_types.DataType:
-    from pyspark.sql import types as spark
-
-    if isinstance(kind, DecimalType):
+def _type(name: TableName, column: str, kind: iceberg.IcebergType) -> spark.DataType:
+    if isinstance(kind, iceberg.DecimalType):
         return spark.DecimalType(kind.precision, kind.scale)
-    if isinstance(kind, StructType):
+    if isinstance(kind, iceberg.StructType):
         fields = [spark.StructField(each.name, _type(name, each.name, each.field_type)) for each in kind.fields]
         return spark.StructType(fields)
     if type(kind) not in TYPES:
@@ -263,38 +222,19 @@ def _type(name: TableName, column: str, kind: IcebergType) -> spark_types.DataTy
             f"column {column!r} of {name} is {kind}, which Spark can't write with the table's field ids; "
             "write it from Arrow, or by Spark on a branch"
         )
-    return _plain_type(TYPES[type(kind)])
-
-
-def _plain_type(simple: str) -> spark_types.DataType:
-    from pyspark.sql import types as spark
-
-    kinds: dict[str, spark_types.DataType] = {
-        "boolean": spark.BooleanType(),
-        "int": spark.IntegerType(),
-        "bigint": spark.LongType(),
-        "float": spark.FloatType(),
-        "double": spark.DoubleType(),
-        "date": spark.DateType(),
-        "string": spark.StringType(),
-        "binary": spark.BinaryType(),
-        "timestamp_ntz": spark.TimestampNTZType(),
-        "timestamp": spark.TimestampType(),
-    }
-    return kinds[simple]
+    return TYPES[type(kind)]
 
 
 def _has_structs(schema: Schema) -> bool:
-    return any(isinstance(field.field_type, StructType) for field in schema.fields)
+    return any(isinstance(field.field_type, iceberg.StructType) for field in schema.fields)
 
 
-def with_ids(name: TableName, schema: Schema | StructType) -> spark_types.StructType:
+def with_ids(name: TableName, schema: Schema | iceberg.StructType) -> spark.StructType:
     """Return the schema in Spark's types with field ids, including those of nested fields."""
-    from pyspark.sql import types as spark
 
-    def kind(each: Any) -> spark_types.DataType:
+    def kind(each: Any) -> spark.DataType:
         inner = each.field_type
-        return with_ids(name, inner) if isinstance(inner, StructType) else _type(name, each.name, inner)
+        return with_ids(name, inner) if isinstance(inner, iceberg.StructType) else _type(name, each.name, inner)
 
     return spark.StructType(
         [
@@ -315,19 +255,19 @@ def _staged(folder: str, schema: Schema, fields: list[PartitionField]) -> Iterat
 
 
 @contextmanager
-def _settings(spark: SparkSession) -> Iterator[None]:
+def _settings(session: SparkSession) -> Iterator[None]:
     """Make Spark write as Iceberg reads, and restore the caller's settings."""
-    before = {key: spark.conf.get(key, None) for key in AS_ICEBERG_READS}
+    before = {key: session.conf.get(key, None) for key in AS_ICEBERG_READS}
     try:
         for key, value in AS_ICEBERG_READS.items():
-            spark.conf.set(key, value)
+            session.conf.set(key, value)
         yield
     finally:
         for key, known in before.items():
             if known is None:
-                spark.conf.unset(key)
+                session.conf.unset(key)
             else:
-                spark.conf.set(key, known)
+                session.conf.set(key, known)
 
 
 BY_ID = "spark.sql.parquet.fieldId.read.enabled"
@@ -336,8 +276,8 @@ BY_ID = "spark.sql.parquet.fieldId.read.enabled"
 class Frames:
     """The tables of one cut."""
 
-    def __init__(self, spark: Any, tables: Mapping[TableName, StaticTable]) -> None:
-        self._spark: SparkSession = spark
+    def __init__(self, session: Any, tables: Mapping[TableName, StaticTable]) -> None:
+        self._spark: SparkSession = session
         self._tables = tables
 
     def table(self, said: str) -> DataFrame:
