@@ -80,7 +80,7 @@ def test_a_process_without_pyiceberg_leaves_it_undecided(
     books: Books, open_books: Callable[..., Books], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txid, other = leave_closed(books), open_books()
-    monkeypatch.setitem(sys.modules, "txsaga.lake.storage", None)
+    monkeypatch.setitem(sys.modules, "txsaga.lake.lake", None)
     with pytest.raises(InDoubt, match=r"pip install 'txsaga\[lake\]'"):
         ByHand(other.broker.kernel).decide(txid, Decision.COMMIT, who="anna", why="I know")
     ByHand(other.broker.kernel).decide(txid, Decision.ROLLBACK, who="anna", why="I know")

@@ -91,11 +91,13 @@ def test_a_store_that_is_away_is_told_and_nothing_is_visible(books: Books, objec
     books.create()
     with object_store() as gone:
         address = gone.settings["s3.endpoint"]
-    books.lake.storage.properties["s3.endpoint"] = address
-    books.lake.storage.properties["s3.request-timeout"] = books.lake.storage.properties["s3.connect-timeout"] = "1"
+    books.lake.lake.storage.properties["s3.endpoint"] = address
+    books.lake.lake.storage.properties["s3.request-timeout"] = books.lake.lake.storage.properties[
+        "s3.connect-timeout"
+    ] = "1"
     with pytest.raises(WarehouseAway, match="retry"), books.producer.transaction() as tx:
         tx.table(LEDGER).append(rows(1))
-    books.lake.storage.properties.update(objects.settings)
+    books.lake.lake.storage.properties.update(objects.settings)
     assert books.ids() == []
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 
 from tests.lake.books import LEDGER, MONDAY, TUESDAY, Books, rows
 from txsaga.lake import manifests
-from txsaga.lake.catalog import HomeCatalog
+from txsaga.lake.lake import HomeCatalog
 
 
 def test_an_arrow_schema_is_read_as_one_of_a_table() -> None:

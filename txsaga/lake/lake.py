@@ -1,6 +1,10 @@
 """
 The tables of a home catalog: created and staged ahead of the decision that publishes them.
 
+The catalog is PyIceberg's SQL catalog on txsaga's own connections. Its rows are those of any Iceberg JDBC catalog, so
+Spark opens it as one. Writes through it outside of a transaction (a table that is created or maintained by hand)
+compare and set the pointer like all others.
+
 Files are staged in `data/_txsaga/<transaction>/<part>-<attempt>-<number>/`, and their manifest next to the metadata
 under a name with the same parts. No engine reads or deletes them, and the collector finds the transaction in the name.
 If a writer stops anywhere in here, nothing becomes visible, and the collector deletes what it left.
@@ -8,11 +12,14 @@ If a writer stops anywhere in here, nothing becomes visible, and the collector d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -21,17 +28,50 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
+from pyiceberg.utils.config import Config
+from sqlalchemy import Engine, select, tuple_
 
-from txsaga.errors import ConfigError, FormatRefused, OutsideOverwrite, TableExists, UnknownTable
+from txsaga.core.clock import wall_clock
+from txsaga.core.identity import StoreId
+from txsaga.errors import ConfigError, FormatRefused, LakeMissing, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
-from txsaga.lake.catalog import HomeCatalog
+from txsaga.lake.branches import TableBranches
+from txsaga.lake.catalog_tables import iceberg_tables
+from txsaga.lake.collecting import Collector, folders
 from txsaga.lake.differences import TRANSACTION, ends, replaced
 from txsaga.lake.files import mapping_of
 from txsaga.lake.gates import Subject
 from txsaga.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
-from txsaga.lake.publishing import Publisher
-from txsaga.lake.storage import Storage
+from txsaga.lake.publishing import Publisher, Turn
+from txsaga.lake.storage import Storage, local
 from txsaga.lake.table import TableName, TablePlace, TableStaging, TableWrite, WriteMode
+from txsaga.store.connection import translating
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledgers
+
+
+class HomeCatalog(SqlCatalog):
+    """An ordinary PyIceberg catalog; other engines must open it under the same name."""
+
+    def __init__(self, name: str, engine: Engine, **properties: str) -> None:
+        MetastoreCatalog.__init__(self, name, **properties)  # SqlCatalog's would open connections of its own
+        self.engine = engine
+        self._schema_version = "v1"  # migrations created the tables
+
+    def pointer(self, name: TableName) -> str | None:
+        """Return the location of a table's newest metadata."""
+        return self.pointers([name]).get(name)
+
+    def pointers(self, names: Sequence[TableName]) -> Mapping[TableName, str]:
+        """Return the locations of the newest metadata of several tables, in one query."""
+        c = iceberg_tables.c
+        place = (c.catalog_name, c.table_namespace, c.table_name)
+        kind = (c.iceberg_type == "TABLE") | c.iceberg_type.is_(None)  # not a view of another engine
+        asked = select(*place, c.metadata_location).where(tuple_(*place).in_([tuple(name) for name in names]), kind)
+        with translating(), self.engine.connect() as connection:
+            return {TableName(*row[:3]): row[3] for row in connection.execute(asked)}
+
 
 OURS = {
     "format-version": "2",
@@ -53,14 +93,18 @@ class Lake:
 
     def __init__(
         self,
-        catalog: HomeCatalog,
-        storage: Storage,
-        publisher: Publisher,
+        catalog: str,
+        engine: Engine,
         *,
+        turn: Turn,
         warehouse: Callable[[], str],
         writer_of: Callable[[object], Writer | None],
     ) -> None:
-        self.catalog, self._storage, self._publisher = catalog, storage, publisher
+        said = Config().get_catalog_config(catalog) or {}
+        self.storage = Storage({key: str(value) for key, value in said.items()})
+        self.catalog = HomeCatalog(catalog, engine, **self.storage.properties)
+        self.publisher = Publisher(self.storage, self.catalog.pointers, turn, wall_clock)
+        self.branches = TableBranches(self.catalog.pointer, self.storage, wall_clock)
         self._warehouse, self._writer_of = warehouse, writer_of
 
     def create(
@@ -78,8 +122,8 @@ class Lake:
         raw = metadata.model_dump_json().encode()
         first = Metadata("", metadata.model_dump(mode="json"))
         place = first.draft().next_location()
-        self._storage.write(place, raw)
-        self._storage.keep([place])
+        self.storage.write(place, raw)
+        self.storage.keep([place])
         return TableWrite(
             name=name,
             uuid=first.uuid,
@@ -109,7 +153,7 @@ class Lake:
         stem = f"{place.part}-{place.attempt}-{place.number}"
         folder = f"{metadata.folder('data')}/_txsaga/{place.transaction}/{stem}"
         staged = self._written(name, metadata, rows, folder)
-        found = files.described(name, parsed, staged, self._storage, self._storage.io(folder))
+        found = files.described(name, parsed, staged, self.storage, self.storage.io(folder))
         for file in found:
             if not partition_values.matches(parsed, file, where, name):
                 raise OutsideOverwrite(
@@ -122,9 +166,9 @@ class Lake:
         manifest = None
         if found:
             location = f"{metadata.folder('metadata')}/_txsaga-{place.transaction}-{stem}.avro"
-            written = manifests.written(self._storage, parsed, parsed.default_spec_id, location, snapshot, found)
+            written = manifests.written(self.storage, parsed, parsed.default_spec_id, location, snapshot, found)
             manifest = manifests.record(written)
-            self._storage.keep([location])
+            self.storage.keep([location])
         return TableWrite(
             name=name,
             uuid=metadata.uuid,
@@ -152,7 +196,7 @@ class Lake:
             about=str(write.name),
             files=self._staged(metadata, write),
             columns=tuple(metadata.parsed.schema().column_names),
-            access=self._storage.properties,
+            access=self.storage.properties,
             count=write.rows,
             published=self._published(metadata, write),
         )
@@ -160,27 +204,27 @@ class Lake:
     def _staged(self, metadata: Metadata, write: TableWrite) -> tuple[str, ...]:
         """Return the locations of the rows that a write adds; for a branch they may be in no manifest of ours."""
         if write.branch is None or write.manifest is not None:
-            return tuple(manifests.files_of(self._storage, write.manifest))
-        return tuple(differences.between(self._storage, *ends(metadata, write)).added)
+            return tuple(manifests.files_of(self.storage, write.manifest))
+        return tuple(differences.between(self.storage, *ends(metadata, write)).added)
 
     def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
         """Return all rows of a table as they are on a branch that changed some of them."""
         before, head = ends(metadata, write)
-        found = differences.between(self._storage, None, head)
+        found = differences.between(self.storage, None, head)
         count = sum(file.record_count for file in found.added.values())
         published = None if before is None else int(before["summary"].get("total-records", 0)) or None
         if found.deletes:
             require_readable(
                 write, found.deletes.values(), sum(each.file_size_in_bytes for each in found.added.values())
             )
-            rows = StaticTable.from_metadata(metadata.location, self._storage.properties).scan(snapshot_id=write.head)
+            rows = self.static(metadata.location).scan(snapshot_id=write.head)
             table = rows.to_arrow()
             return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
         return Subject(
             about=str(write.name),
             files=tuple(found.added),
             columns=tuple(metadata.parsed.schema().column_names),
-            access=self._storage.properties,
+            access=self.storage.properties,
             count=count,
             published=published,
         )
@@ -188,7 +232,7 @@ class Lake:
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
         """Count the rows that an overwrite replaces, or that the previous append added."""
         if write.mode is WriteMode.OVERWRITE:
-            return sum(file.record_count for file in replaced(self._storage, metadata, write).files) or None
+            return sum(file.record_count for file in replaced(self.storage, metadata, write).files) or None
         for number in metadata.lineage(metadata.current_id):
             snapshot = metadata.snapshot(number)
             if snapshot is not None and (added := snapshot["summary"].get("added-records")):
@@ -197,19 +241,47 @@ class Lake:
 
     def require_unmoved(self, write: TableWrite) -> None:
         """Raise `TableMoved` if an overwrite can no longer be published."""
-        self._publisher.require_unmoved(write)
+        self.publisher.require_unmoved(write)
+
+    def static(self, location: str) -> Any:  # a StaticTable, whose options have no types
+        """Return a table as its metadata describes it."""
+        return StaticTable.from_metadata(location, self.storage.properties)
+
+    def collect(self, ledgers: Ledgers, store: StoreId, refused_before: datetime, *, dry_run: bool) -> Sequence[str]:
+        """Delete what was staged and will never be published."""
+        collector = Collector(ledgers, store, self.storage, refused_before)
+        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
+        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
+
+    def _names(self) -> Iterator[TableName]:
+        """Yield the names of all tables."""
+        for namespace in self.catalog.list_namespaces():
+            for name in self.catalog.list_tables(namespace):
+                yield TableName(self.catalog.name, ".".join(name[:-1]), name[-1])
+
+    def _places(self) -> Iterator[str]:
+        """Yield the locations of tables: those of the catalog, and those that were never published."""
+        for name in self._names():
+            yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
+        with suppress(LakeMissing):
+            root = local(self._warehouse())
+            if root is not None:
+                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
+            else:
+                for namespace in folders(self.storage, self._warehouse()):
+                    yield from folders(self.storage, namespace)
 
     def _metadata(self, name: TableName, created: str | None) -> Metadata:
         location = created or self.catalog.pointer(name)
         if location is None:
             raise UnknownTable(str(name))
-        return Metadata.load(self._storage, location)
+        return Metadata.load(self.storage, location)
 
     def _written(self, name: TableName, metadata: Metadata, rows: object, folder: str) -> list[files.Staged]:
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
         if isinstance(rows, pa.Table | pa.RecordBatchReader):
-            return files.write(name, metadata.parsed, rows, self._storage, folder)
+            return files.write(name, metadata.parsed, rows, self.storage, folder)
         writer = self._writer_of(rows)
         if writer is not None:
             return writer(name, metadata.parsed, rows, folder)

@@ -8,8 +8,9 @@ line, and a decision that needs it stays undecided here, so that another process
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, make_url, text
 
 from txsaga.config import WAREHOUSE, Settings
-from txsaga.core.clock import wall_clock
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, InDoubt, LakeMissing
 from txsaga.lake.gates import Subject
@@ -30,11 +30,7 @@ from txsaga.store.connection import transaction
 from txsaga.store.store import Store
 
 if TYPE_CHECKING:
-    from txsaga.lake.branches import TableBranches
-    from txsaga.lake.catalog import HomeCatalog
-    from txsaga.lake.lake import Lake
-    from txsaga.lake.publishing import Publisher
-    from txsaga.lake.storage import Storage
+    from txsaga.lake.lake import HomeCatalog, Lake
 
 
 logger = logging.getLogger("txsaga")
@@ -67,58 +63,28 @@ class LakeOpener:
     @property
     def warehouse(self) -> str:
         """The location of new tables."""
-        from txsaga.lake.storage import location_of
-
         return location_of(self._warehouse if isinstance(self._warehouse, str) else self._warehouse())
-
-    @cached_property
-    def storage(self) -> Storage:
-        """The access to the files."""
-        try:
-            from pyiceberg.utils.config import Config
-
-            from txsaga.lake.storage import Storage
-        except ImportError as missing:
-            raise LakeMissing(f"tables need PyIceberg and Arrow: {LakeMissing.INSTALL} ({missing})") from missing
-        said = Config().get_catalog_config(self._name) or {}
-        return Storage({key: str(value) for key, value in said.items()})
-
-    @cached_property
-    def catalog(self) -> HomeCatalog:
-        """The PyIceberg catalog."""
-        storage = self.storage
-        from txsaga.lake.catalog import HomeCatalog
-
-        return HomeCatalog(self._name, self._engine, **storage.properties)
-
-    @cached_property
-    def publisher(self) -> Publisher:
-        """The publisher, which makes prepared writes ready."""
-        storage, pointers = self.storage, self.catalog.pointers
-        from txsaga.lake.publishing import Publisher
-
-        return Publisher(storage, pointers, self._turn, wall_clock)
 
     @cached_property
     def lake(self) -> Lake:
         """The tables."""
-        storage, catalog, publisher = self.storage, self.catalog, self.publisher
-        from txsaga.lake.lake import Lake
+        try:
+            from txsaga.lake.lake import Lake
+        except ImportError as missing:
+            raise LakeMissing(f"tables need PyIceberg and Arrow: {LakeMissing.INSTALL} ({missing})") from missing
+        return Lake(
+            self._name, self._engine, turn=self._turn, warehouse=lambda: self.warehouse, writer_of=self._writer_of
+        )
 
-        return Lake(catalog, storage, publisher, warehouse=lambda: self.warehouse, writer_of=self._writer_of)
-
-    @cached_property
-    def branches(self) -> TableBranches:
-        """The branches of tables."""
-        storage, pointer = self.storage, self.catalog.pointer
-        from txsaga.lake.branches import TableBranches
-
-        return TableBranches(pointer, storage, wall_clock)
+    @property
+    def catalog(self) -> HomeCatalog:
+        """The PyIceberg catalog."""
+        return self.lake.catalog
 
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Ready:
         """Make the writes of one transaction ready."""
         try:
-            publisher = self.publisher
+            publisher = self.lake.publisher
         except LakeMissing as missing:
             self._report_missing(missing)
             raise InDoubt(f"its tables can't be published from here: {missing}") from missing
@@ -132,40 +98,14 @@ class LakeOpener:
 
     def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = timedelta(0)) -> Sequence[str]:
         """Delete what was staged and will never be published, except what was voted down recently."""
-        storage = self.storage
-        from txsaga.lake.collecting import Collector
-
-        identity = self._store.registry.identity
-        collector = Collector(self._store.ledgers, identity, storage, self._now() - keep_rejected)
-        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
-        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
+        before = self._now() - keep_rejected
+        return self.lake.collect(self._store.ledgers, self._store.registry.identity, before, dry_run=dry_run)
 
     def _now(self) -> datetime:
         """Return the time of the store, whose clock stamps the votes."""
         with transaction(self._engine) as connection:
             now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         return now
-
-    def _names(self) -> Iterator[TableName]:
-        """Yield the names of all tables."""
-        for namespace in self.catalog.list_namespaces():
-            for name in self.catalog.list_tables(namespace):
-                yield TableName(self._name, ".".join(name[:-1]), name[-1])
-
-    def _places(self) -> Iterator[str]:
-        """Yield the locations of tables: those of the catalog, and those that were never published."""
-        for name in self._names():
-            yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
-        from txsaga.lake.collecting import folders
-        from txsaga.lake.storage import local
-
-        with suppress(LakeMissing):
-            root = local(self.warehouse)
-            if root is not None:
-                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
-            else:
-                for namespace in folders(self.storage, self.warehouse):
-                    yield from folders(self.storage, namespace)
 
     def home_url(self) -> str:
         """Return a URL of the store that programs in other processes can reach."""
@@ -195,22 +135,16 @@ class LakeOpener:
 
     def scan(self, location: str, options: Mapping[str, object]) -> Any:
         """Open a scan of a table as its metadata describes it."""
-        return self._static(location).scan(**options)
+        return self.lake.static(location).scan(**options)
 
     def snapshot(self, location: str) -> int | None:
         """Return the newest snapshot in the metadata of a table."""
-        newest = self._static(location).current_snapshot()
+        newest = self.lake.static(location).current_snapshot()
         return None if newest is None else int(newest.snapshot_id)
 
     def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:
         """Return an object that makes DataFrames of tables as their metadata describes them."""
-        return self._frames()(spark, {name: self._static(at) for name, at in pointers.items()})
-
-    def _static(self, location: str) -> Any:
-        properties = self.storage.properties
-        from pyiceberg.table import StaticTable
-
-        return StaticTable.from_metadata(location, properties)
+        return self._frames()(spark, {name: self.lake.static(at) for name, at in pointers.items()})
 
     def create(
         self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
@@ -232,7 +166,7 @@ class LakeOpener:
 
     def begin_branch(self, name: TableName, place: TablePlace, move: Callable[[Swap], None]) -> BranchStart:
         """Begin a branch."""
-        return self.branches.begin(name, place, move)
+        return self.lake.branches.begin(name, place, move)
 
     def branch_writer(self, session: object) -> BranchWriter:
         """Return the branch writer of a session."""
@@ -242,7 +176,7 @@ class LakeOpener:
         self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
     ) -> TableWrite | None:
         """Record a branch."""
-        return self.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
+        return self.lake.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
 
     def subject(self, write: TableWrite) -> Subject:
         """Return staged rows for a gate."""
@@ -259,6 +193,13 @@ class LakeOpener:
             for name in names:
                 connection.execute(text(TURN), {"key": "/".join(["publish", self._namespace, *name])})
             return turn.pop_all()
+
+
+def location_of(said: str | Path) -> str:
+    """Return a folder or URI as an absolute location that all engines read alike: symbolic links are resolved."""
+    if isinstance(said, Path) or "://" not in said:
+        return f"file://{os.path.realpath(said)}"
+    return said.rstrip("/")
 
 
 def reachable(store: Store, settings: Settings) -> URL:

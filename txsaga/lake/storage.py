@@ -85,13 +85,6 @@ def local(location: str) -> Path | None:
     return Path("/" + rest.lstrip("/"))
 
 
-def location_of(said: str | Path) -> str:
-    """Return a folder or URI as an absolute location that all engines read alike: symbolic links are resolved."""
-    if isinstance(said, Path) or "://" not in said:
-        return f"file://{os.path.realpath(said)}"
-    return said.rstrip("/")
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
