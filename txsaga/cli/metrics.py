@@ -112,18 +112,16 @@ class Gauges(Collector):
         yield GaugeMetricFamily(UP, "1 when the store answered this scrape.", value=1 if found else 0)
         yield from found
 
-    def _of_store(self) -> Iterator[GaugeMetricFamily]:
+    def _of_store(self) -> Iterable[Metric]:
         undecided, dispatch = self._store.overview.undecided(), self._store.overview.dispatch()
-        oldest = 0.0 if undecided.oldest is None else undecided.oldest.total_seconds()
-        values = (undecided.count, oldest, undecided.parked, dispatch.waiting, dispatch.age.total_seconds())
-        for (name, said), value in zip(STORE.items(), values, strict=True):
-            yield GaugeMetricFamily(name, said, value=value)
+        age = dispatch.age.total_seconds()
+        values = (undecided.count, _seconds(undecided.oldest), undecided.parked, dispatch.waiting, age)
+        return _gauges(STORE, [], [((), values)])
 
-    def _of_rounds(self) -> Iterator[GaugeMetricFamily]:
+    def _of_rounds(self) -> Iterable[Metric]:
         last = self._store.overview.last_round(CheckBack.name)
         ago = math.inf if last is None else last.ago.total_seconds()
-        for (name, said), value in zip(ROUND.items(), (self._store.doubts.waiting(self._min_age), ago), strict=True):
-            yield GaugeMetricFamily(name, said, value=value)
+        return _gauges(ROUND, [], [((), (self._store.doubts.waiting(self._min_age), ago))])
 
     def _dead_letters(self) -> GaugeMetricFamily:
         dead = self._store.overview.dead_letters()
@@ -135,44 +133,49 @@ class Gauges(Collector):
         return family
 
 
-def _of_producers(backlogs: Sequence[Backlog]) -> Iterator[Metric]:
-    families = [GaugeMetricFamily(name, said, labels=["group"]) for name, said in PRODUCER.items()]
+def _gauges(
+    said: Mapping[str, str], labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Iterable[float]]]
+) -> list[Metric]:
+    """Return a family for each name, with a value of each row."""
+    families = [GaugeMetricFamily(name, text, labels=labels) for name, text in said.items()]
+    for of, values in rows:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric(of, value)
+    return [*families]
+
+
+def _seconds(age: timedelta | None) -> float:
+    return 0.0 if age is None else age.total_seconds()
+
+
+def _of_producers(backlogs: Sequence[Backlog]) -> Iterable[Metric]:
     answers = CounterMetricFamily(ANSWERED, "What came of checks, by answer.", labels=["group", "answer"])
-    for backlog in backlogs:
-        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
-        values = (backlog.undecided, oldest, backlog.parked, backlog.asked, backlog.members)
-        for family, value in zip(families, values, strict=True):
-            family.add_metric([backlog.group], value)
+    for each in backlogs:
         for answer in ANSWERS:  # those without any are reported as 0: a counter that appears at 1 has no increase
-            answers.add_metric([backlog.group, answer], backlog.answers.get(answer, 0))
-    yield from (*families, answers)
+            answers.add_metric([each.group, answer], each.answers.get(answer, 0))
+    rows = [([e.group], (e.undecided, _seconds(e.oldest), e.parked, e.asked, e.members)) for e in backlogs]
+    return [*_gauges(PRODUCER, ["group"], rows), answers]
 
 
-def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterator[Metric]:
-    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in BRANCHES.items()]
-    for backlog in backlogs:
-        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
-        values = (backlog.undecided, backlog.waiting, oldest, backlog.heuristics)
-        for family, value in zip(families, values, strict=True):
-            family.add_metric([backlog.resource], value)
-    yield from families
+def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterable[Metric]:
+    rows = [([e.resource], (e.undecided, e.waiting, _seconds(e.oldest), e.heuristics)) for e in backlogs]
+    return _gauges(BRANCHES, ["resource"], rows)
 
 
-def _of_sagas(found: SagaFigures) -> Iterator[Metric]:
-    values = (found.running, found.driving, found.waiting, found.stalled)
-    for (name, said), value in zip(SAGAS.items(), values, strict=True):
-        yield GaugeMetricFamily(name, said, value=value)
+def _of_sagas(found: SagaFigures) -> Iterable[Metric]:
+    return _gauges(SAGAS, [], [((), (found.running, found.driving, found.waiting, found.stalled))])
 
 
-def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterator[Metric]:
-    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in HELD.items()]
+def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterable[Metric]:
     found = {each.resource: each for each in held}
-    for resource in resources:  # those without any are reported as 0: else an alert would not end
-        each = found.get(resource, HeldLocks(resource, 0, 0, None))
-        values = (each.held, each.over, 0.0 if each.oldest is None else each.oldest.total_seconds())
-        for family, value in zip(families, values, strict=True):
-            family.add_metric([resource], value)
-    yield from families
+    # Those without any are reported as 0: else an alert would not end.
+    all_of = [found.get(resource, HeldLocks(resource, 0, 0, None)) for resource in resources]
+    return _gauges(HELD, ["resource"], [([e.resource], (e.held, e.over, _seconds(e.oldest))) for e in all_of])
+
+
+def _of_groups(readings: Iterable[Reading]) -> Iterable[Metric]:
+    rows = [([e.group, e.topic], (e.lag, e.held, e.resting, e.members, _seconds(e.oldest))) for e in readings]
+    return _gauges(GROUP, ["group", "topic"], rows)
 
 
 class ResourceGauges(Collector):
@@ -183,21 +186,9 @@ class ResourceGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Report what the last round found."""
-        families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in RECOVERY.items()]
-        for resource, seen in sorted(self._recovery.seen.copy().items()):
-            for family, value in zip(families, (seen.away, len(seen.earlier)), strict=True):
-                family.add_metric([resource], value)
-        yield from families
-
-
-def _of_groups(readings: Iterable[Reading]) -> Iterator[GaugeMetricFamily]:
-    families = [GaugeMetricFamily(name, said, labels=["group", "topic"]) for name, said in GROUP.items()]
-    for reading in readings:
-        oldest = 0.0 if reading.oldest is None else reading.oldest.total_seconds()
-        values = (reading.lag, reading.held, reading.resting, reading.members, oldest)
-        for family, value in zip(families, values, strict=True):
-            family.add_metric([reading.group, reading.topic], value)
-    yield from families
+        seen = sorted(self._recovery.seen.copy().items())
+        rows = [([resource], (found.away, len(found.earlier))) for resource, found in seen]
+        yield from _gauges(RECOVERY, ["resource"], rows)
 
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
