@@ -7,6 +7,7 @@ import pytest
 
 from tests.docs.snippets import Block, Command, blocks, commands
 from tests.docs.test_snippets import is_kept_from_running, not_called, run
+from tests.scene.warm import WarmPython
 
 PAGE = """# Title
 
@@ -51,11 +52,11 @@ def test_blocks_are_found_in_order_with_their_line(page: Path) -> None:
     ]
 
 
-def test_blocks_of_a_page_share_their_names(page: Path) -> None:
+def test_blocks_of_a_page_share_their_names(page: Path, python: WarmPython) -> None:
     names: dict[str, Any] = {}
     for block in blocks(page):
         if block.info == "python":
-            run(block, names)
+            run(block, names, python)
     assert names["second"] == 2
 
 
@@ -83,23 +84,25 @@ $ MORE=2 python greet.py  # exits 6
 
 
 def test_a_named_block_is_saved_and_called_with_what_was_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: WarmPython
 ) -> None:
     page = tmp_path / "script.md"
     page.write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CODE", "0")
     for block in blocks(page):
-        run(block, {})
+        run(block, {}, python)
     assert (tmp_path / "greet.py").exists()
 
 
-def test_an_unexpected_exit_code_fails_the_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exit_code_fails_the_page(
+    page: Path, monkeypatch: pytest.MonkeyPatch, python: WarmPython
+) -> None:
     monkeypatch.chdir(page.parent)
     Path("greet.py").write_text("raise SystemExit(4)")
     wrong = Block(page=page, line=1, info="console", body="$ python greet.py\n")
     with pytest.raises(AssertionError, match="greet"):
-        run(wrong, {})
+        run(wrong, {}, python)
 
 
 def test_a_saved_file_that_is_never_called_is_found(page: Path) -> None:
@@ -109,10 +112,10 @@ def test_a_saved_file_that_is_never_called_is_found(page: Path) -> None:
     assert not not_called(list(blocks(page)))
 
 
-def test_a_failing_block_names_its_line(page: Path) -> None:
+def test_a_failing_block_names_its_line(page: Path, python: WarmPython) -> None:
     broken = Block(page=page, line=4, info="python", body="raise ValueError('here')\n")
     with pytest.raises(ValueError, match="here") as caught:
-        run(broken, {})
+        run(broken, {}, python)
     assert caught.traceback[-1].lineno == 3  # counted from zero
 
 

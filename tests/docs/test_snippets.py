@@ -7,8 +7,6 @@ a `$ python name.py` line of the page.
 """
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.docs.snippets import Block, Command, assignment, blocks, commands
+from tests.scene.warm import WarmPython
 from tests.services.embedded import temporary_home
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +44,7 @@ def environment() -> Iterator[None]:
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_blocks_of_a_page_run(
-    page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: Path, python: WarmPython, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shown = [block for block in blocks(page) if block.info in RUN]
     if shown:
@@ -54,7 +53,7 @@ def test_the_blocks_of_a_page_run(
     names: dict[str, Any] = {"__name__": "snippet"}
     try:
         for block in shown:
-            run(block, names)
+            run(block, names, python)
     finally:
         close_pools(names)
 
@@ -70,7 +69,7 @@ def test_every_saved_file_is_called(page: Path) -> None:
     assert not not_called(list(blocks(page)))
 
 
-def run(block: Block, names: dict[str, Any]) -> None:
+def run(block: Block, names: dict[str, Any], python: WarmPython) -> None:
     """Run one block; a failure names the page and the line."""
     if block.file is not None:
         Path(block.file).write_text(block.body, "utf-8")
@@ -79,7 +78,7 @@ def run(block: Block, names: dict[str, Any]) -> None:
         exec(compile(padded, str(block.page), "exec"), names)
     else:
         for command in commands(block):
-            call(command)
+            call(command, python)
 
 
 def close_pools(names: dict[str, Any]) -> None:
@@ -89,20 +88,15 @@ def close_pools(names: dict[str, Any]) -> None:
             each.dispose()
 
 
-def call(command: Command) -> None:
+def call(command: Command, python: WarmPython) -> None:
     """Run a line as a user would."""
     if command.program in ("export", "unset"):
         change_environment(command)
         return
-    done = subprocess.run(
-        [sys.executable, *OWN_PROGRAMS[command.program], *command.words],
-        env={**os.environ, **command.settings},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell tells a signal
-    said = f"$ {command.program} {' '.join(command.words)}\n{done.stdout}{done.stderr}"
+    words = [*OWN_PROGRAMS[command.program], *command.words]
+    code, output = python.run(words, env={**os.environ, **command.settings}, folder=Path.cwd())
+    status = code if code >= 0 else 128 - code  # as a shell tells a signal
+    said = f"$ {command.program} {' '.join(command.words)}\n{output}"
     assert status == command.status, said
 
 
