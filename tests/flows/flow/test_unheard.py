@@ -21,6 +21,7 @@ from txsaga.errors import (
     StoreUnavailable,
     Unfinished,
 )
+from txsaga.flows import flow_lane
 from txsaga.flows.flow_end import FlowEnding, FlowOwner
 from txsaga.inspect.preview import preview_of
 
@@ -71,7 +72,11 @@ def test_what_a_lane_may_have_committed_unheard_is_not_told_to_be_rolled_back(op
         with flow.step("audit", lane="mortgage", hold="journal", **undone_by("audit")) as work:
             work.execute(CHANGE, {"amount": 1, "id": 1}, rows=1)
         lane = flow.lane("mortgage")
-        with patch.object(lane, "_decided", side_effect=StoreUnavailable("away")), pytest.raises(StoreUnavailable):
+        with (
+            patch.object(lane, "_decided", side_effect=StoreUnavailable("away")),
+            patch.object(flow_lane, "patiently", lambda step: step()),
+            pytest.raises(StoreUnavailable),
+        ):
             lane.commit()
     trace = desks.bank.broker.kernel.store.overview.trace(txid)
     assert trace is not None
