@@ -9,6 +9,7 @@ from tests.clusters.outage import Outage
 from tests.clusters.town import NAMES, ORDERS, Town
 from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
+from tests.services.spares import Spares
 from txsaga.wiring.connecting import open_store
 
 
@@ -19,7 +20,7 @@ def log_of() -> list[str]:
 
 
 @pytest.fixture
-def town(home_database: str, home_url: str, log_of: list[str]) -> Iterator[Town]:
+def town(home_database: str, home_url: str, spares: Spares, log_of: list[str]) -> Iterator[Town]:
     """Give three brokers and their coordinator."""
     open_store(home_url).close()
     joint = "&" if "?" in home_database else "?"
@@ -48,3 +49,5 @@ def town(home_database: str, home_url: str, log_of: list[str]) -> Iterator[Town]
         broker.close()
     for network in networks.values():
         network.close()
+    for url in direct.values():
+        spares.give_back(url)
