@@ -24,9 +24,9 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import Doubt
 from txsaga.store import schema
 from txsaga.store.connection import by_index
-from txsaga.store.pipeline import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection, Rows
+from txsaga.store.statement import Call
 from txsaga.store.store import Store
-from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -123,11 +123,11 @@ def sent_by(store: Store, call: Callable[[Store], object]) -> Sent:
     seen: list[Sent] = []
     exchange = PipelineConnection.exchange
 
-    def note_exchange(line: PipelineConnection, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+    def note_exchange(line: PipelineConnection, calls: Sequence[Call]) -> list[Rows]:
         for each in calls:
             numbers = {f"p{at}": int.from_bytes(value or b"") for at, value in enumerate(each.values, 1)}
             seen.append(Sent(re.sub(r"\$(\d+)", r"%(p\1)s", each.sql.strip()), numbers))
-        return exchange(line, calls, alone=alone)
+        return exchange(line, calls)
 
     def note(connection: object, cursor: object, text: str, values: dict[str, Any] | None, *rest: object) -> None:
         seen.append(Sent(text.strip(), dict(values or {})))

@@ -32,9 +32,9 @@ from txsaga.flows.calls import (
     Start,
 )
 from txsaga.flows.step import StepKind
-from txsaga.store.pipeline import PipelineConnection
+from txsaga.store.pipeline import PipelineConnection, Rows
+from txsaga.store.statement import Call
 from txsaga.store.store import Store
-from txsaga.store.wire import Call, Rows
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -75,11 +75,11 @@ class Filled(NamedTuple):
         found: dict[str, int] = {}
         exchange = PipelineConnection.exchange
 
-        def watched(line: PipelineConnection, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+        def watched(line: PipelineConnection, calls: Sequence[Call]) -> list[Rows]:
             server = line.connection().pgconn  # the driver would drop prepared statements behind a rollback
             server.exec_(b"BEGIN")
             before = self._counted(server)
-            rows = exchange(line, calls, alone=alone)
+            rows = exchange(line, calls)
             found.update({table: count - before.get(table, 0) for table, count in self._counted(server).items()})
             server.exec_(b"ROLLBACK")
             return rows

@@ -105,7 +105,7 @@ def test_a_consumer_reads_by_queue_and_offset_alone(shop: Shop, monkeypatch: pyt
 @pytest.mark.req("RMQ-18")
 def test_that_read_goes_through_the_index_and_never_over_the_halves(shop: Shop, stored: Stored) -> None:
     fetch = shop.store.log._hot.fetch
-    sql = fetch.replace("$1", "1").replace("$2", "0").replace("$3", "16").replace("$4", "99")
+    sql = fetch.sql.replace("$1", "1").replace("$2", "0").replace("$3", "16").replace("$4", "99")
     plan = stored.plan(sql)
     assert "using log_pkey" in plan
     assert "Index Scan using half_" in plan and "Seq Scan" not in plan

@@ -5,56 +5,15 @@ gave it: what is shown is the cached generic plan, not one made for the occasion
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from psycopg import sql
 from sqlalchemy import Engine
 
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.values import (
-    Value,
-    bools,
-    byteas,
-    float8,
-    int4,
-    int4_array,
-    int4s,
-    int8,
-    int8s,
-    text,
-    texts,
-    uuid,
-)
-from txsaga.store.wire import Call
+from txsaga.store.statement import Statement
 
-BINARY: dict[str, Callable[[Any], Value]] = {
-    "txid": int8s,
-    "limit": int8,
-    "pgroup": int4s,
-    "token": byteas,
-    "decision": int4s,
-    "check": bools,
-    "min_age": int4,
-    "low": int8,
-    "batch": int8,
-    "group": text,
-    "groups": texts,
-    "queues": int4_array,
-    "count": int4,
-    "queue": int4,
-    "offset": int8,
-    "end": int8,
-    "counts": int4s,
-    "numbers": int8s,
-    "masks": int8s,
-    "offsets": int8s,
-    "seconds": float8,
-    "receipt": int8,
-    "member": text,
-    "uuid": uuid,
-    "incarnation": int4,
-}
 GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled|doubt|question")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
@@ -62,14 +21,16 @@ PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_
 class Prepared:
     """One statement, prepared on a line of its own; the values of numbered parameters stand in their order."""
 
-    def __init__(self, engine: Engine, statement: str, values: Mapping[str, object]) -> None:
-        self.line, self._statement, self._values = PipelineConnection(engine), statement, values
-        self._numbered = "$1" in statement
-        if self._numbered:
-            self.line.connection()
-            self.line.wire.prepare(Call(statement, [BINARY[name](value) for name, value in values.items()]))
+    def __init__(self, engine: Engine, statement: Statement | str, values: Mapping[str, object]) -> None:
+        self.line, self._values = PipelineConnection(engine), values
+        self._numbered = isinstance(statement, Statement)
+        connection = self.line.connection()
+        if isinstance(statement, Statement):
+            self._statement = statement.sql
+            self.line.wire.prepare(statement.call(*map(self._value, values)))
         else:
-            self.line.connection().execute(statement, values, prepare=True)
+            self._statement = statement
+            connection.execute(statement, values, prepare=True)
 
     def scans(self) -> list["Scan"]:
         """Run the statement under EXPLAIN, undo it, and return its scans of the growing tables."""

@@ -1,13 +1,11 @@
-"""A batch whose answer was lost: whatever goes wrong behind the first loss, its fate is unknown, not "no"."""
+"""A batch whose answer was lost: whatever goes wrong after the first loss, its outcome is unknown, not "no"."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
-import psycopg
 import pytest
 
 from tests.contracts.samples import row
@@ -19,19 +17,16 @@ from txsaga.errors import (
     NotPrimary,
     OutcomeUnknown,
     RightsMissing,
-    StoreError,
     TxSagaError,
 )
 from txsaga.messages import halves_store
-from txsaga.messages.halves_store import CallKind, HotBatch
-from txsaga.messages.hot_statements import Hot, StatementForm
+from txsaga.messages.halves_store import HalfBatch
+from txsaga.messages.hot_statements import Hot
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
-from txsaga.store.values import int4, uuid
-from txsaga.store.wire import Call
+from txsaga.store.statement import Call
 
 HOT = Hot.of("s")
-OWN = StatementForm("own one", "own many")
-HERE = (uuid(UUID(int=7)), int4(1))
+PREPARE, DECIDE = HOT.writers["prepare"].many.sql, HOT.writers["decide"].one.sql
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
 
@@ -45,8 +40,7 @@ class ScriptedLine:
         self._exchanges, self._connects = deque(exchanges), deque(connects)
         self.sent: list[list[str]] = []
 
-    def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[list[tuple[Any, ...]]]:
-        assert not alone, "two halves and a decision of different callers"
+    def exchange(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
         self.sent.append([call.sql for call in calls])
         step = self._exchanges.popleft()
         if isinstance(step, Exception):
@@ -66,13 +60,9 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halves_store, "PATIENCE", 0.0)
 
 
-def run_own(line: ScriptedLine) -> object:
-    return run(line, End(3, 1, b"", Decision.COMMIT), own=OWN)
-
-
-def run(line: ScriptedLine, *ends: End, own: StatementForm | None = None) -> object:
-    batch = HotBatch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends, own)  # not alike
-    return batch.answered(line, 0, HERE)  # type: ignore[arg-type]  # it acts like one
+def run(line: ScriptedLine, *ends: End) -> object:
+    batch = HalfBatch(HOT, [Half(1, [row(1, "a")])] * 2, ends)
+    return batch.answered(line, 0)  # type: ignore[arg-type]  # it acts like one
 
 
 @pytest.mark.rule("R14")
@@ -97,46 +87,30 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
     line = ScriptedLine([*lost] * 9)
     with pytest.raises(OutcomeUnknown):
         run(line)
-    assert sum(sql == HOT.prepare.many for (sql,) in line.sent) == 1 + halves_store.RESENDS
+    assert sum(sql == PREPARE for (sql,) in line.sent) == 1 + halves_store.RESENDS
 
 
 @pytest.mark.rule("R14")
 def test_what_was_found_is_not_sent_again_and_its_decisions_are_asked_for() -> None:
     line = ScriptedLine([ConnectionLost(), [STORED], [[(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({CallKind.HELD: STORED}, [(3,)])
-    assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ([STORED], [(3,)])
+    assert line.sent == [[PREPARE, DECIDE], [HOT.batch.sql], [DECIDE]]
 
 
 @pytest.mark.rule("R14")
 def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({CallKind.HELD: STORED}, [(3,)])
-    assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
-
-
-@pytest.mark.rule("R14")
-def test_own_ends_are_those_of_anybody_in_another_session() -> None:
-    line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
-    assert run_own(line) == ({CallKind.HELD: STORED}, [(3,)])
-    assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
-
-
-@pytest.mark.rule("R14")
-def test_own_ends_that_others_decided_go_the_long_way_with_their_batch() -> None:
-    refused = StoreError("duplicate")
-    refused.__cause__ = psycopg.errors.UniqueViolation()
-    line = ScriptedLine([refused, [STORED, []]])
-    assert run_own(line) == ({CallKind.HELD: STORED}, [])
-    assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.prepare.many, HOT.decide.one]]
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ([STORED], [(3,)])
+    assert line.sent == [[PREPARE, DECIDE], [HOT.batch.sql], [PREPARE, DECIDE]]
 
 
 @pytest.mark.rule("R14")
 @pytest.mark.parametrize("turned_away", [NotPrimary("standby"), IdentityChanged("another"), RightsMissing("no")])
 def test_a_session_that_ended_before_anything_was_sent_leaves_no_doubt(turned_away: TxSagaError) -> None:
     with pytest.raises(type(turned_away)):
-        EndedLine(turned_away).session()
+        EndedLine(turned_away).reopen()
     back = EndedLine(None)
-    assert back.session() is back.wire
+    back.reopen()
     assert back.opened == 1
 
 

@@ -19,9 +19,10 @@ from tests.store.logins import logins
 from tests.store.plan import Prepared, scans_of
 from txsaga.consume import log_store
 from txsaga.messages import schedule_store
-from txsaga.messages.hot_statements import TOKEN, Hot, StatementForm
+from txsaga.messages.hot_statements import TOKEN, WRITERS, Hot
 from txsaga.store import schema
 from txsaga.store.right import Right
+from txsaga.store.statement import BatchStatement, Statement
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -58,9 +59,6 @@ BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 
 SOME = list(range(4_990, 5_010))
 ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME), "token": []}  # filled in when the store is there
-YOUNG = list(range(10_500, COUNT, 1_000))
-"""Undecided, in the youngest partition: what a session that stored them decides without a look at them."""
-OWN: dict[str, object] = {"txid": YOUNG, "decision": [1] * len(YOUNG), "uuid": None, "incarnation": 0}
 VALUES: dict[str, dict[str, object]] = {
     "fetch": {"queue": 3, "offset": 1_200, "count": 100, "end": 2**62},
     "news": {"limit": 10},
@@ -78,8 +76,6 @@ VALUES: dict[str, dict[str, object]] = {
     "standing one": ENDS,
     "recall": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
     "recall one": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
-    "decide_own": OWN,
-    "decide_own one": OWN,
     "due": {"limit": 1_000},
     "doubts": {"limit": 50},
     "doubt": {"txid": 12_345},
@@ -95,8 +91,6 @@ READS = {
     "standing one": {"half_0", "op_0"},
     "recall": {"half_0", "half_1", "scheduled"},
     "recall one": {"half_0", "scheduled"},
-    "decide_own": set(),
-    "decide_own one": set(),
     "due": {"half_1", "scheduled"},
     "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx", "doubt", "question"},
     "doubt": {"half_2", "tx", "doubt"},
@@ -110,7 +104,7 @@ TICKING = {
     "give": log_store.SQL["give"]
     % {name: f"%({name})s::text{'[]' if '[' in type else ''}::{type}" for name, type in TYPES.items()},
 }
-ALONE = {"decide one", "decide_own one", "standing one", "recall one"}
+ALONE = {"decide one", "standing one", "recall one"}
 
 
 class Filled(NamedTuple):
@@ -122,16 +116,17 @@ class Filled(NamedTuple):
     statements: dict[str, Prepared]
 
 
-def written(hot: Hot, namespace: str, name: str) -> str:
+def written(hot: Hot, namespace: str, name: str) -> Statement | str:
     """Return a statement, in its form for one row where the name says so."""
     if name in TICKING:
         return TICKING[name].format(s=f'"{namespace}"').strip()
     if name == "due":
-        return schedule_store.SQL["commit_due"].format(s=f'"{namespace}"')
-    found = getattr(hot, name.removesuffix(" one"))
-    if isinstance(found, StatementForm):
+        return Statement.of(schedule_store.SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
+    of_both = name.removesuffix(" one")
+    found: BatchStatement | Statement | str = hot.writers[of_both] if of_both in WRITERS else getattr(hot, of_both)
+    if isinstance(found, BatchStatement):
         return found.one if name in ALONE else found.many
-    return str(found)
+    return found
 
 
 RAW = ("standing", "standing one", "due", "doubts", "doubt", "batch")
@@ -166,11 +161,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
             engine = stack.enter_context(closing(Store.open(login))).engine
         hot, statements = Hot.of(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
-        identity = store.registry.identity
-        known = {
-            "token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME],
-            **{"uuid": identity.uuid, "incarnation": identity.incarnation},
-        }
+        known = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
         for name in names:
             values = {column: known.get(column, value) for column, value in VALUES[name].items()}
             if name in ALONE:

@@ -34,6 +34,7 @@ from txsaga.errors import AlreadyCommitted, DecidedOtherwise
 from txsaga.messages.halves_store import HalfStore
 from txsaga.store.connection import parse_url
 from txsaga.store.right import Right
+from txsaga.store.statement import Call
 
 pytestmark = pytest.mark.postgres
 
@@ -157,9 +158,9 @@ class TestProducer:
         receipt = producer.prepare_now("orders", b"a")
         halves = producing.kernel.store.halves
         assert isinstance(halves, HalfStore)
-        look = halves._hot.batch.replace("$1", "0").replace("batch = $2", "batch <> 0")
+        look = halves._hot.batch.sql.replace("$1", "0").replace("batch = $2", "batch <> 0")
         with halves._sessions.taken() as session:
-            ((txid, token),) = session._line.execute(look, {})
+            (((txid, token),),) = session._line.exchange([Call(look)])
         assert (txid, token) == (receipt.txid, receipt.token)
 
     def test_consumes_transforms_and_produces_with_the_consumer_right(

@@ -30,8 +30,6 @@ from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import UNCOMPILED, by_index, transaction
 from txsaga.store.pipeline import ConnectionPool, until_answered
-from txsaga.store.values import int8
-from txsaga.store.wire import Call
 
 logger = logging.getLogger("txsaga")
 
@@ -104,7 +102,7 @@ class Doubts:
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return transactions that are due, without a decision and without an open question; oldest first."""
-        asked = Call(self._hot.doubts, [int8(limit)])
+        asked = self._hot.doubts.call(limit)
         with self._lines.taken() as line:
             (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
         doubts = list(map(Doubt._make, rows))

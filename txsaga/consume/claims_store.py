@@ -20,26 +20,23 @@ from txsaga.consume.claim_end_statements import bury, extend, give_back, put_bac
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.retry import patiently
 from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaError
-from txsaga.messages.hot_statements import RowSource, StatementForm
 from txsaga.store import sql_files
 from txsaga.store.connection import transaction
-from txsaga.store.pipeline import ConnectionLost, ConnectionPool
-from txsaga.store.values import Value, float8, int4, int4_array, int4s, int8, int8s, texts
-from txsaga.store.values import text as text_value
-from txsaga.store.wire import Call, Rows
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, Rows
+from txsaga.store.statement import BatchStatement, Call, Statement
 
 SQL = sql_files.read("consume/sql/claim.sql")
 
-ACKS = RowSource(1, ("text", "int4", "int8", "int4", "int8", "int8"))
+HOLD = ("float8", "int8", "text")  # seconds, receipt, member
 
 
 @dataclass(frozen=True)
 class ClaimStatements:
     """The statements of one namespace."""
 
-    take_new: str
-    take_due: str
-    ack: StatementForm
+    take_new: Statement
+    take_due: Statement
+    ack: BatchStatement
     unread: str
     line_up: str
 
@@ -51,9 +48,11 @@ class ClaimStatements:
             return sql.format(s=schema, rows=rows)
 
         return cls(
-            take_new=write(SQL["take_new"]),
-            take_due=write(SQL["take_due"]),
-            ack=StatementForm(write(SQL["ack"], ACKS.one), write(SQL["ack"], ACKS.many)),
+            take_new=Statement.of(write(SQL["take_new"]), ("text", "int4[]", "int4", "int4", *HOLD)),
+            take_due=Statement.of(write(SQL["take_due"]), ("text", "int4[]", "int4", *HOLD)),
+            ack=BatchStatement.of(
+                lambda rows: write(SQL["ack"], rows), ("text", "int4", "int8", "int4", "int8", "int8")
+            ),
             unread=write(SQL["unread"]),
             line_up=write(SQL["line_up"]),
         )
@@ -72,8 +71,7 @@ class Claims:
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
         """Claim up to `limit` messages that were never claimed, of the first free queue after `after`."""
-        values = [text_value(group), int4_array(qids), int4(after), int4(min(limit, MOST)), *_held(hold)]
-        found = self._taken(group, Call(self._sql.take_new, values))
+        found = self._taken(group, self._sql.take_new.call(group, qids, after, min(limit, MOST), *_held(hold)))
         return found[0] if found else None
 
     def take_due(self, group: str, qids: Sequence[int], limit: int, hold: ClaimHold) -> Sequence[Claim]:
@@ -82,8 +80,7 @@ class Claims:
         A message claimed before is delivered alone: if it kills its member, no other message is affected. An expired
         run is split. A message in line is delivered once no earlier one has its key.
         """
-        values = [text_value(group), int4_array(qids), int4(limit), *_held(hold)]
-        return sorted(self._taken(group, Call(self._sql.take_due, values)))
+        return sorted(self._taken(group, self._sql.take_due.call(group, qids, limit, *_held(hold))))
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
         """Return messages to be lined up, of the first queue after `after` that has less than `window` in claims."""
@@ -108,8 +105,7 @@ class Claims:
         asked: dict[tuple[str, int, int, int, int], int] = {}
         for claim in claims:
             asked[_place(claim)] = asked.get(_place(claim), 0) | claim.open
-        call = Call(self._sql.ack.of(len(asked)), _acks(asked))
-        done, unknown = self._acked(call)
+        done, unknown = self._acked(self._sql.ack.call([(*place, open) for place, open in asked.items()]))
         lost = self._unknown if unknown else _lost
         return [None if not claim.open & ~done.get(_place(claim)[1:], 0) else lost(claim) for claim in claims]
 
@@ -196,18 +192,13 @@ def _claim(
     return Claim(group, qid, base, size, open, attempts, receipt, copy)
 
 
-def _held(hold: ClaimHold) -> list[Value]:
+def _held(hold: ClaimHold) -> tuple[float, int, str]:
     # A receipt tells one claim from the next; it is no secret.
-    return [float8(hold.seconds), int8(random.getrandbits(63)), text_value(hold.member)]
+    return hold.seconds, random.getrandbits(63), hold.member
 
 
 def _place(claim: Claim) -> tuple[str, int, int, int, int]:
     return claim.group, claim.qid, claim.base, claim.size, claim.receipt
-
-
-def _acks(asked: dict[tuple[str, int, int, int, int], int]) -> list[Value]:
-    groups, qids, bases, sizes, receipts = zip(*asked, strict=True)
-    return [texts(groups), int4s(qids), int8s(bases), int4s(sizes), int8s(receipts), int8s(list(asked.values()))]
 
 
 def _done(answers: Sequence[Rows]) -> dict[tuple[Any, ...], int]:

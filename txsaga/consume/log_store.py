@@ -35,8 +35,6 @@ from txsaga.store import schema, sql_files
 from txsaga.store.connection import is_lost, transaction, translated
 from txsaga.store.partitions import Partitions
 from txsaga.store.pipeline import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
-from txsaga.store.values import int4, int8
-from txsaga.store.wire import Call
 
 SQL = sql_files.read("consume/sql/tick.sql")
 TICK_ANSWERS = "tick int8, chunks int8, more bool, blocked int4[]"
@@ -141,7 +139,7 @@ class Log:
     def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
         """Return up to `limit` chunks from the one that holds `offset`, none that begins at or after `end`."""
         try:
-            (rows,) = self._readers.exchange([Call(self._hot.fetch, [int4(qid), int8(offset), int4(limit), int8(end)])])
+            (rows,) = self._readers.exchange([self._hot.fetch.call(qid, offset, limit, end)])
         except ConnectionLost as error:
             raise _away(error) from error
         return [LogEntry(*row) for row in rows]

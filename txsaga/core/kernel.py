@@ -36,7 +36,7 @@ from txsaga.lake.ports import Tables
 from txsaga.messages.decide import Decider
 from txsaga.messages.effects import HomeEffect
 from txsaga.messages.end_hooks import EndHooks
-from txsaga.messages.halves_writer import Answer, HalvesWriter, Write
+from txsaga.messages.halves_writer import HalvesWriter, Write
 from txsaga.messages.topics import Topics
 from txsaga.resources.participant import Participant
 from txsaga.resources.services import HttpReply, Services
@@ -85,6 +85,7 @@ class Kernel:
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._store, self.closed = store, False
+        self._wake: Callable[[], None] = lambda: None
         self.announce, self.services, self.jitter = announce, services, jitter
         self.in_loop = in_loop
         self.member = member  # its name in the producer groups that it answers for
@@ -97,13 +98,13 @@ class Kernel:
         self.followers: Followers | None = None
         self.beside = TimeboxedCalls()
         self.hooks = EndHooks()
-        self.decider = Decider(store.ledgers, announce, effects=effects)
+        self.decider = Decider(store.ledgers, announce, effects=effects, wake=self.tell_decided)
         self._tables, self._rows = tables, rows
-        self._writing = HalvesWriter(store.halves, announce)
+        self._writing = HalvesWriter(store.halves, announce, self.tell_decided)
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
         # Calls of every kind share their batches: one commit carries them all.
-        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight, in_loops=store.waits_in_loops)
+        self._writes: Batcher[Any, Any] = Batcher("store", self._writing, weigh=_weight, in_loops=store.waits_in_loops)
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, DecisionOutcome] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
@@ -115,7 +116,6 @@ class Kernel:
         self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", steps)
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
         self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
-        self._wake: Callable[[], None] = lambda: None
 
     def resource(self, named: object) -> tuple[RegisteredResource, Evidence]:
         """Return a registered resource, pinned by its database's uuid, and its evidence."""
@@ -194,14 +194,6 @@ class Kernel:
         self.branches.close()
         self.steps.close()
         self.closed = True
-
-    def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
-        answers = self._writing(batch)
-        for item in batch:
-            if isinstance(item, End) or item.plain:
-                self.tell_decided()
-                break
-        return answers
 
     def _acknowledge(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
         with self.announce.around(facts.Acknowledging, about=claims[0].group):

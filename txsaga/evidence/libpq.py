@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import select
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -22,54 +20,12 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.aio.readable import readable_by
 from txsaga.core.fibers import Fiber, current_fiber, run_blocking
-from txsaga.core.forking import at_fork
-
-IMPATIENCE = 0.0004
-"""Seconds of busy polling."""
-PRICE = 4
-"""Cost of a poll that ended without an answer; a successful one pays back 1."""
-DEBT = 4 * PRICE
-"""The limit of the summed cost: beyond it most answers are slow, because of the disk or the distance."""
-RESTS = 60
-"""Number of answers without busy polling after that."""
-
-
-class SpinWait:
-    """Busy-polls for answers, as long as that pays off."""
-
-    def __init__(self) -> None:
-        self._owed = self._rests = 0
-
-    def look(self, readable: select.poll) -> None:
-        """Return once there is something to read, or when the caller should rather block."""
-        if self._rests:
-            self._rests -= 1
-        elif not readable.poll(0):  # an answer already there is no evidence either way
-            self._keep_looking(readable)
-
-    def _keep_looking(self, readable: select.poll) -> None:
-        until = time.perf_counter() + IMPATIENCE
-        while True:
-            os.sched_yield()  # the server may need this CPU
-            if readable.poll(0):
-                self._owed = max(0, self._owed - 1)
-                return
-            if time.perf_counter() > until:
-                break
-        self._owed += PRICE
-        if self._owed >= DEBT:
-            self._owed, self._rests = 0, RESTS
-
 
 UNPREPARED = "26000"
 """SQLSTATE: the statement is not prepared in this session; resetting a session drops prepared statements."""
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_lookout = SpinWait()
-_waiting = set[int]()
-"""Threads waiting in `receive`, without those that wait for the home database or for other servers."""
-at_fork(_waiting.clear)
 
 
 class SessionLost(Exception):
@@ -138,17 +94,14 @@ def receive(
     A cancelled task receives the answer first, unless `heard` is False or `patience` unlimited; unbroken work always
     does.
     """
-    me, aside, late = threading.get_ident(), current_fiber(), 0.0 if since is None else time.monotonic() - since
+    aside, late = current_fiber(), 0.0 if since is None else time.monotonic() - since
     try:
         if aside is not None:
             heard = aside.unbroken or (heard and patience < math.inf)
             return _arrived(session, patience, aside, late=late, heard=heard)
-        _waiting.add(me)
         return _received(session, patience, late)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
-    finally:
-        _waiting.discard(me)
 
 
 def _received(session: PGconn, patience: float, late: float) -> Sequence[ServerAnswer]:
@@ -157,8 +110,6 @@ def _received(session: PGconn, patience: float, late: float) -> Sequence[ServerA
         while session.is_busy():
             if readable is None:
                 readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience - late
-                if len(_waiting) == 1:  # if other threads wait, their servers need the CPU
-                    _lookout.look(readable)
             if not readable.poll(_left(deadline)):
                 raise ServerSilent(f"no answer for {patience:g} s")
             session.consume_input()

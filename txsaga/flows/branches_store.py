@@ -52,13 +52,12 @@ from txsaga.flows.calls import (
     Guest,
     Place,
 )
-from txsaga.messages.hot_statements import TOKEN, called, written
+from txsaga.messages.hot_statements import called, written
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
-from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
-from txsaga.store.values import Value, bytea_array, int4, int4_array, int8_array, text_array
-from txsaga.store.wire import Call as Statement
-from txsaga.store.wire import Rows
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
+from txsaga.store.statement import Call as ServerCall
+from txsaga.store.statement import Statement
 
 SQL = sql_files.read("flows/sql/branch.sql")
 
@@ -90,14 +89,12 @@ NOTE_ANSWERS = "txid int8, number int4, attempt int4"
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 Conclusion = BeginBranches | DecisionRequest
 """A request about a transaction without a row."""
-Values = list[Value | None]
+Values = list[list[Any]]
+"""The columns of a statement's parameters."""
 FENCED = 0
 """The producer group of a transaction of which recovery knows only the number."""
 FENCE_STANDS = (int(Decision.ROLLBACK), 1, TxState.ROLLED_BACK.value, FENCED)
 """The stored values if a fence was first: decision, owner, state, group."""
-
-
-_NO_ROWS = (int8_array([]), int4_array([]), int4_array([]), int4_array([]), bytea_array([]))
 
 
 class Sort(IntEnum):
@@ -141,9 +138,9 @@ def begins(calls: Sequence[BeginBranches]) -> Values:
     """Return parameters of begins."""
     named = [(at, n, it) for at, begin in enumerate(calls, 1) for n, it in enumerate(begin.resources, 1)]
     return [
-        int4_array([begin.group for begin in calls]),
-        text_array([begin.run or "" for begin in calls]),
-        *(int4_array([each[column] for each in named]) for column in range(3)),
+        [begin.group for begin in calls],
+        [begin.run or "" for begin in calls],
+        *([each[column] for each in named] for column in range(3)),
     ]
 
 
@@ -151,17 +148,17 @@ def words(calls: Sequence[DecisionRequest]) -> Values:
     """Return parameters of decisions."""
     votes = [(word.life.txid, vote) for word in calls for vote in word.votes]
     return [
-        int8_array([word.life.txid for word in calls]),
-        int4_array([word.life.owner for word in calls]),
-        int4_array([int(word.decision or ENDED) for word in calls]),
-        text_array([word.who for word in calls]),
-        text_array([kept(word.why) for word in calls]),
-        int4_array([word.evidence or 0 for word in calls]),
+        [word.life.txid for word in calls],
+        [word.life.owner for word in calls],
+        [int(word.decision or ENDED) for word in calls],
+        [word.who for word in calls],
+        [kept(word.why) for word in calls],
+        [word.evidence or 0 for word in calls],
         *_rows(calls),
-        int8_array([txid for txid, _ in votes]),
-        int4_array([vote.number for _, vote in votes]),
-        int4_array([vote.attempt for _, vote in votes]),
-        text_array([VOTED[vote.vote].value for _, vote in votes]),
+        [txid for txid, _ in votes],
+        [vote.number for _, vote in votes],
+        [vote.attempt for _, vote in votes],
+        [VOTED[vote.vote].value for _, vote in votes],
     ]
 
 
@@ -170,38 +167,38 @@ def conclusions(calls: Sequence[Conclusion]) -> Values:
     lives, said = [life_in(word) for word in calls], [word for word in calls if isinstance(word, DecisionRequest)]
     branches = [(life_in(word).txid, *branch) for word in calls for branch in _branches(word)]
     return [
-        int8_array([life.txid for life in lives]),
-        int4_array([life.group for life in lives]),
-        bytea_array([life.given for life in lives]),
-        int4_array([int(word.decision or ENDED) if isinstance(word, DecisionRequest) else OPENED for word in calls]),
-        text_array([word.who if isinstance(word, DecisionRequest) else "" for word in calls]),
-        text_array([kept(word.why) if isinstance(word, DecisionRequest) else "" for word in calls]),
-        int4_array([word.evidence or 0 if isinstance(word, DecisionRequest) else 0 for word in calls]),
+        [life.txid for life in lives],
+        [life.group for life in lives],
+        [life.given for life in lives],
+        [int(word.decision or ENDED) if isinstance(word, DecisionRequest) else OPENED for word in calls],
+        [word.who if isinstance(word, DecisionRequest) else "" for word in calls],
+        [kept(word.why) if isinstance(word, DecisionRequest) else "" for word in calls],
+        [word.evidence or 0 if isinstance(word, DecisionRequest) else 0 for word in calls],
         *_rows(said),
-        int8_array([branch[0] for branch in branches]),
-        int4_array([branch[1] for branch in branches]),
-        int4_array([branch[2] for branch in branches]),
-        text_array([branch[3].value for branch in branches]),
+        [branch[0] for branch in branches],
+        [branch[1] for branch in branches],
+        [branch[2] for branch in branches],
+        [branch[3].value for branch in branches],
     ]
 
 
 def fences(calls: Sequence[Fence]) -> Values:
     """Return parameters of fences."""
     return [
-        int8_array([fence.txid for fence in calls]),
-        text_array([fence.who for fence in calls]),
-        text_array([kept(fence.why) for fence in calls]),
+        [fence.txid for fence in calls],
+        [fence.who for fence in calls],
+        [kept(fence.why) for fence in calls],
     ]
 
 
 def notes(calls: Sequence[BranchOutcome]) -> Values:
     """Return parameters of branch outcomes."""
     return [
-        int8_array([note.txid for note in calls]),
-        int4_array([note.number for note in calls]),
-        int4_array([note.attempt for note in calls]),
-        text_array([STATES[note.event].value for note in calls]),
-        text_array([kept(note.why) for note in calls]),
+        [note.txid for note in calls],
+        [note.number for note in calls],
+        [note.attempt for note in calls],
+        [STATES[note.event].value for note in calls],
+        [kept(note.why) for note in calls],
     ]
 
 
@@ -224,14 +221,12 @@ def standing_of(word: Conclusion, stands: tuple[Any, ...] | None) -> Answer | Tx
 
 def _rows(calls: Sequence[DecisionRequest]) -> Values:
     rows = [(word.life.txid, row) for word in calls for row in word.rows]
-    if not rows:
-        return list(_NO_ROWS)
     return [
-        int8_array([txid for txid, _ in rows]),
-        int4_array([row.qid for _, row in rows]),
-        int4_array([row.chunk for _, row in rows]),
-        int4_array([row.count for _, row in rows]),
-        bytea_array([row.body for _, row in rows]),
+        [txid for txid, _ in rows],
+        [row.qid for _, row in rows],
+        [row.chunk for _, row in rows],
+        [row.count for _, row in rows],
+        [row.body for _, row in rows],
     ]
 
 
@@ -271,7 +266,7 @@ Answers = dict[int, Answer | TxSagaError]
 class Task(NamedTuple):
     """The calls of one sort: their statements, and how the last answer is read for each call."""
 
-    statements: Sequence[Statement]
+    statements: Sequence[ServerCall]
     read: Callable[[Rows], Answers]
 
 
@@ -282,22 +277,18 @@ class BranchStore:
         self._store = store
         s = f'"{namespace}"'
         self._engine, self._s, self._lines = engine, s, ConnectionPool(engine)
-        if owner:
-            self._begin = written(SQL["begin"], s, "x.pgroup", "x.txid", token=TOKEN)
-            self._numbers = written(SQL["numbers"], s, "x.pgroup", "x.txid", token=TOKEN)
-            self._conclude = written(SQL["conclude"], s, "r.pgroup", "r.txid", token=TOKEN)
-            self._resolve, self._fence, self._note = (
-                each.format(s=s) for each in (SQL["resolve"], SQL["fence"], SQL["note"])
-            )
-        else:
-            self._begin = called(s, "begin_branches", BEGIN_TYPES)
-            self._numbers = called(s, "give_out", NUMBERS_TYPES)
-            self._conclude = called(s, "conclude", CONCLUDE_TYPES)
-            self._resolve = called(s, "resolve", RESOLVE_TYPES)
-            self._fence = called(s, "fence", FENCE_TYPES)
-            self._note = called(s, "note_branches", NOTE_TYPES)
-        self._lock = SQL["lock"].format(s=s)
-        self._standing = SQL["standing"].format(s=s)
+
+        def statement(name: str, function: str, types: Sequence[str], group: str = "", txid: str = "") -> Statement:
+            return Statement.of(written(SQL[name], s, group, txid) if owner else called(s, function, types), types)
+
+        self._begin = statement("begin", "begin_branches", BEGIN_TYPES, "x.pgroup", "x.txid")
+        self._numbers = statement("numbers", "give_out", NUMBERS_TYPES, "x.pgroup", "x.txid")
+        self._conclude = statement("conclude", "conclude", CONCLUDE_TYPES, "r.pgroup", "r.txid")
+        self._resolve = statement("resolve", "resolve", RESOLVE_TYPES)
+        self._fence = statement("fence", "fence", FENCE_TYPES)
+        self._note = statement("note", "note_branches", NOTE_TYPES)
+        self._lock, self._standing = (Statement.of(SQL[name].format(s=s), ("int8[]",)) for name in ("lock", "standing"))
+        self._wait_shortly = Statement.of(SQL["wait_shortly"], ())
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
@@ -315,8 +306,7 @@ class BranchStore:
             if id(call) not in past:
                 sorts[sort_of(call)].append(call)
         tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
-        alone = len(calls) == 1 and not sorts[Sort.NOTE]  # no caller waits for a note
-        found = iter(self._exchanged([statement for task in tasks for statement in task.statements], alone=alone))
+        found = iter(self._exchanged([statement for task in tasks for statement in task.statements]))
         answers: Answers = {**past}
         for task in tasks:
             *_, rows = [next(found) for _ in task.statements]
@@ -325,7 +315,7 @@ class BranchStore:
 
     def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
         """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""
-        (rows,) = self._exchanged([Statement(self._numbers, [int4(group), int4(count)])])
+        (rows,) = self._exchanged([self._numbers.call(group, count)])
         if not rows:
             raise TransactionsRejected(self._store)
         return [life_of(group, txid, token, given=given) for txid, token, given in rows]
@@ -390,25 +380,25 @@ class BranchStore:
         """Close the idle connections."""
         self._lines.close()
 
-    def _exchanged(self, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
+    def _exchanged(self, statements: Sequence[ServerCall]) -> list[Rows]:
         with self._lines.taken() as line:
-            return _sent(line, statements, alone=alone)
+            return _sent(line, statements)
 
     def _task(self, sort: Sort, calls: list[Any]) -> Task:
         match sort:
             case Sort.BEGIN:
-                return Task([Statement(self._begin, begins(calls))], lambda rows: self._begun(calls, rows))
+                return Task([self._begin.call(*begins(calls))], lambda rows: self._begun(calls, rows))
             case Sort.WORD:
-                locked = Statement(self._lock, [int8_array(sorted(word.life.txid for word in calls))])
-                resolved = Statement(self._resolve, words(calls))
+                locked = self._lock.call(sorted(word.life.txid for word in calls))
+                resolved = self._resolve.call(*words(calls))
                 return Task([locked, resolved], lambda rows: self._told(calls, {row[0] for row in rows}))
             case Sort.CONCLUSION:
-                return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
+                return Task([self._conclude.call(*conclusions(calls))], lambda rows: self._heard(calls, rows))
             case Sort.FENCE:
-                fenced = Statement(self._fence, fences(calls))
-                return Task([Statement(SQL["wait_shortly"], []), fenced], lambda rows: self._fenced(calls, rows))
+                fenced = self._fence.call(*fences(calls))
+                return Task([self._wait_shortly.call(), fenced], lambda rows: self._fenced(calls, rows))
             case Sort.NOTE:
-                return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
+                return Task([self._note.call(*notes(calls))], lambda rows: _noted(calls, set(rows)))
 
     def _begun(self, begun: Sequence[BeginBranches], rows: Rows) -> Answers:
         found = {ord: (txid, token) for ord, txid, token in rows}
@@ -452,7 +442,7 @@ class BranchStore:
     def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         if not txids:
             return {}
-        (rows,) = self._exchanged([Statement(self._standing, [int8_array(txids)])])
+        (rows,) = self._exchanged([self._standing.call(txids)])
         return {row[0]: row[1:] for row in rows}
 
     def _rows(self, question: str, values: Mapping[str, object]) -> Sequence[Any]:
@@ -460,12 +450,12 @@ class BranchStore:
             return connection.execute(text(question.format(s=self._s)), values).all()
 
 
-def _sent(line: PipelineConnection, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
+def _sent(line: PipelineConnection, statements: Sequence[ServerCall]) -> list[Rows]:
     """Send statements that are safe to repeat, until they are answered."""
     patiently(line.connection, PATIENCE)
     for _ in range(RESENDS):
         try:
-            return line.exchange(statements, alone=alone)
+            return line.exchange(statements)
         except ConnectionLost as lost:
             reason = lost
         try:

@@ -44,10 +44,8 @@ from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepReco
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
 from txsaga.store import sql_files
 from txsaga.store.connection import by_index, transaction, translating
-from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection
-from txsaga.store.values import bool_array, bytea_array, float8_array, int4_array, int8_array, text_array
-from txsaga.store.wire import Call as Statement
-from txsaga.store.wire import Rows
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
+from txsaga.store.statement import Call, Statement
 
 SQL = sql_files.read("flows/sql/step.sql")
 
@@ -58,6 +56,8 @@ def _leased(name: str) -> str:
 
 STEP_TYPES = ("int4[]", "text[]", "text[]", "text[]", "text[]", "text[]", "text[]", "float8[]")
 OPEN_TYPES = ("int4[]", "text[]", "int8[]", "int4[]", *STEP_TYPES, "int8[]", "bytea[]", "bool[]")
+OWNED = ("int8[]", "int4[]")
+"""The types of transactions and their owners."""
 OPEN_ANSWERS = "ord int8, txid int8, token bytea, first bool"
 OPEN = _leased("open")
 RECORD = _leased("record")
@@ -75,17 +75,23 @@ class Steps:
 
     def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
-        s, resolve = self._s, branches_store.SQL["resolve"].format(s=self._s)
-        opened = written(OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
-        self._open = opened if owner else called(s, "open_sagas", OPEN_TYPES)
-        self._resolve = resolve if owner else called(s, "resolve", branches_store.RESOLVE_TYPES)
-        self._opened = written(SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
-        self._lock, self._standing = (
-            each.format(s=s) for each in (branches_store.SQL["lock"], branches_store.SQL["standing"])
-        )
-        self._record, self._mark, self._settle, self._rest, self._close = (
-            each.format(s=s) for each in (RECORD, SQL["mark"], SETTLE, SQL["rest"], SQL["close"])
-        )
+        s = self._s
+
+        def plain(sql: str, *types: str) -> Statement:
+            return Statement.of(sql.format(s=s), types)
+
+        opened, resolve = written(OPEN, s, "x.pgroup", "x.txid"), branches_store.SQL["resolve"].format(s=s)
+        of_branches = branches_store.RESOLVE_TYPES
+        self._open = Statement.of(opened if owner else called(s, "open_sagas", OPEN_TYPES), OPEN_TYPES)
+        self._resolve = Statement.of(resolve if owner else called(s, "resolve", of_branches), of_branches)
+        found = written(SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
+        self._opened = Statement.of(found, ("int4[]", "int8[]"))
+        self._lock, self._standing = (plain(branches_store.SQL[name], "int8[]") for name in ("lock", "standing"))
+        self._record = plain(RECORD, *OWNED, *STEP_TYPES)
+        self._mark = plain(SQL["mark"], *OWNED, "int4[]", *["text[]"] * 5, "int4[]")
+        self._settle = plain(SETTLE, *OWNED, "text[]", "int8[]", *STEP_TYPES)
+        self._rest = plain(SQL["rest"], *OWNED, "float8[]", "text[]", "bool[]")
+        self._close = plain(SQL["close"], *OWNED)
 
     def write(self, calls: Sequence[SagaCall]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer: begins, steps, marks, then the rest.
@@ -113,14 +119,14 @@ class Steps:
         kept = [True] * len(numbered) + [False] * len(late)
         known = _open_values([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
         rest = {
-            "known": None if known is None else Statement(self._open, known),
-            "locked": Statement(self._lock, [int8_array(sorted(w.word.life.txid for w in words))]) if words else None,
-            "records": Statement(self._record, _record_values(begun)) if begun else None,
-            "marks": Statement(self._mark, _mark_values(noted)) if noted else None,
-            "told": Statement(self._resolve, words_of([each.word for each in words])) if words else None,
-            "settled": Statement(self._settle, _settle_values(words)) if words else None,
-            "rests": Statement(self._rest, _release_values(rests)) if rests else None,
-            "closes": Statement(self._close, _close_values(closes)) if closes else None,
+            "known": None if known is None else self._open.call(*known),
+            "locked": self._lock.call(sorted(w.word.life.txid for w in words)) if words else None,
+            "records": self._record.call(*_record_values(begun)) if begun else None,
+            "marks": self._mark.call(*_mark_values(noted)) if noted else None,
+            "told": self._resolve.call(*words_of([each.word for each in words])) if words else None,
+            "settled": self._settle.call(*_settle_values(words)) if words else None,
+            "rests": self._rest.call(*_release_values(rests)) if rests else None,
+            "closes": self._close.call(*_close_values(closes)) if closes else None,
         }
         asked = {name: statement for name, statement in rest.items() if statement is not None}
         found = self._exchanged(begins, list(asked.values()))
@@ -181,9 +187,9 @@ class Steps:
         """Close the connections that are not in use."""
         self._lines.close()
 
-    def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Statement]) -> list[Rows]:
+    def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Call]) -> list[Rows]:
         tickets = [random.getrandbits(63) for _ in begins]  # they identify begins, and guard nothing
-        first = [Statement(self._open, _open_values(begins, tickets))] if begins else []
+        first = [self._open.call(*_open_values(begins, tickets))] if begins else []
         with self._lines.taken() as line:
             patiently(line.connection, PATIENCE)
             for _ in range(RESENDS):
@@ -200,7 +206,7 @@ class Steps:
         raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
     def _found(self, line: PipelineConnection, begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Rows:
-        (rows,) = line.exchange([Statement(self._opened, _lost_values(begins, tickets))])
+        (rows,) = line.exchange([self._opened.call([begin.group for begin in begins], tickets)])
         return rows
 
     def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
@@ -232,7 +238,7 @@ class Steps:
         """Add the steps of a begin to the existing record: its own, if an answer was lost, or another's."""
         if begin.steps:
             record = RecordStep(life, begin.steps)
-            (rows,) = self._exchanged([], [Statement(self._record, _record_values([record]))])
+            (rows,) = self._exchanged([], [self._record.call(*_record_values([record]))])
             if rows:
                 return life
         standing = self._stands([life.txid]).get(life.txid)
@@ -254,7 +260,7 @@ class Steps:
     def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         if not txids:
             return {}
-        (rows,) = self._exchanged([], [Statement(self._standing, [int8_array(txids)])])
+        (rows,) = self._exchanged([], [self._standing.call(txids)])
         return {row[0]: row[1:] for row in rows}
 
     def _rows(self, statement: str, values: Mapping[str, object]) -> Sequence[Any]:
@@ -326,14 +332,14 @@ def _view(row: Any) -> SagaView:
 
 def _step_values(starts: Sequence[Start]) -> Values:
     return [
-        int4_array([each.number for each in starts]),
-        text_array([each.name for each in starts]),
-        text_array([each.kind.value for each in starts]),
-        text_array([each.resource or "" for each in starts]),
-        text_array([each.input for each in starts]),
-        text_array([each.compensation or "" for each in starts]),
-        text_array([each.action or "" for each in starts]),
-        float8_array([-1.0 if each.expires is None else each.expires.total_seconds() for each in starts]),
+        [each.number for each in starts],
+        [each.name for each in starts],
+        [each.kind.value for each in starts],
+        [each.resource or "" for each in starts],
+        [each.input for each in starts],
+        [each.compensation or "" for each in starts],
+        [each.action or "" for each in starts],
+        [-1.0 if each.expires is None else each.expires.total_seconds() for each in starts],
     ]
 
 
@@ -341,39 +347,35 @@ def _open_values(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Se
     """Encode begins with their first steps; a ticket, or its number, finds each of them again."""
     named = [(at, step) for at, begin in enumerate(begins, 1) for step in begin.steps]
     return [
-        int4_array([begin.group for begin in begins]),
-        text_array([begin.run or "" for begin in begins]),
-        int8_array(tickets),
-        int4_array([at for at, _ in named]),
+        [begin.group for begin in begins],
+        [begin.run or "" for begin in begins],
+        list(tickets),
+        [at for at, _ in named],
         *_step_values([step for _, step in named]),
-        int8_array([0 if begin.life is None else begin.life.txid for begin in begins]),
-        bytea_array([b"" if begin.life is None else begin.life.given for begin in begins]),
-        bool_array(list(kept) or [True] * len(begins)),
+        [0 if begin.life is None else begin.life.txid for begin in begins],
+        [b"" if begin.life is None else begin.life.given for begin in begins],
+        list(kept) or [True] * len(begins),
     ]
-
-
-def _lost_values(begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Values:
-    return [int4_array([begin.group for begin in begins]), int8_array(tickets)]
 
 
 def _record_values(given: Sequence[RecordStep]) -> Values:
     named = [(each.life, step) for each in given for step in each.steps]
-    owners = [int8_array([life.txid for life, _ in named]), int4_array([life.owner for life, _ in named])]
+    owners = [[life.txid for life, _ in named], [life.owner for life, _ in named]]
     return [*owners, *_step_values([step for _, step in named])]
 
 
 def _mark_values(given: Sequence[Mark]) -> Values:
     """Encode marks, with the states that each event may leave."""
     return [
-        int8_array([mark.txid for mark in given]),
-        int4_array([mark.owner for mark in given]),
-        int4_array([mark.number for mark in given]),
-        text_array([TARGETS[mark.event].value if mark.event else "" for mark in given]),
-        text_array([SOURCES[mark.event] if mark.event else ANY for mark in given]),
-        text_array([mark.left.value if mark.left else "" for mark in given]),
-        text_array([mark.output or "" for mark in given]),
-        text_array([kept(mark.error) for mark in given]),
-        int4_array([-1 if mark.event is StepEvent.RESUME else mark.tries for mark in given]),
+        [mark.txid for mark in given],
+        [mark.owner for mark in given],
+        [mark.number for mark in given],
+        [TARGETS[mark.event].value if mark.event else "" for mark in given],
+        [SOURCES[mark.event] if mark.event else ANY for mark in given],
+        [mark.left.value if mark.left else "" for mark in given],
+        [mark.output or "" for mark in given],
+        [kept(mark.error) for mark in given],
+        [-1 if mark.event is StepEvent.RESUME else mark.tries for mark in given],
     ]
 
 
@@ -381,23 +383,23 @@ def _settle_values(given: Sequence[Settle]) -> Values:
     """Encode the drivers of decided sagas, and the steps after their decisions."""
     named = [(each.word.life.txid, step) for each in given for step in each.steps]
     return [
-        int8_array([each.word.life.txid for each in given]),
-        int4_array([each.word.life.owner for each in given]),
-        text_array([each.driver for each in given]),
-        int8_array([txid for txid, _ in named]),
+        [each.word.life.txid for each in given],
+        [each.word.life.owner for each in given],
+        [each.driver for each in given],
+        [txid for txid, _ in named],
         *_step_values([step for _, step in named]),
     ]
 
 
 def _release_values(given: Sequence[ReleaseSaga]) -> Values:
     return [
-        int8_array([each.txid for each in given]),
-        int4_array([each.owner for each in given]),
-        float8_array([each.by.total_seconds() for each in given]),
-        text_array([kept(each.why) for each in given]),
-        bool_array([each.stalled for each in given]),
+        [each.txid for each in given],
+        [each.owner for each in given],
+        [each.by.total_seconds() for each in given],
+        [kept(each.why) for each in given],
+        [each.stalled for each in given],
     ]
 
 
 def _close_values(given: Sequence[Close]) -> Values:
-    return [int8_array([each.txid for each in given]), int4_array([each.owner for each in given])]
+    return [[each.txid for each in given], [each.owner for each in given]]

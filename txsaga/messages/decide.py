@@ -13,7 +13,7 @@ cursors and late bodies that belong to it (R2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -71,8 +71,10 @@ class Decider:
         patience: float = PATIENCE,
         *,
         effects: Mapping[str, HomeEffect] | None = None,
+        wake: Callable[[], object] = lambda: None,
     ) -> None:
         self._ledgers, self._announce, self._patience = ledgers, announce, patience
+        self._wake = wake  # called once something is decided
         self.effects = Effects(effects or {}, announce)
 
     def decide(
@@ -87,7 +89,9 @@ class Decider:
         """Write a decision with all its home effects, including the `known` ones; return the final decision."""
         with self._announce.around(facts.Deciding, txid, about=decision.name):
             decide = partial(self._decide, txid, decision, by, bodies or {})
-            return self.effects.around(txid, lambda ready: _told(decide(ready)), known)
+            outcome = self.effects.around(txid, lambda ready: _told(decide(ready)), known)
+        self._wake()
+        return outcome
 
     def _decide(
         self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects

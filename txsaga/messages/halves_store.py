@@ -8,21 +8,16 @@ callers got no answer and none of it is stored.
 from __future__ import annotations
 
 import random
-import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum, auto
-from hashlib import sha256
 from itertools import chain, groupby, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
-import psycopg
 from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
 from txsaga.checkback.profile import MIN_AGE
 from txsaga.core.decision import Decision
 from txsaga.core.identity import HalfId, StoreId
-from txsaga.core.records import Content, DecisionOutcome, Due, End, Half, HalfView, HalvesWritten, Receipt, Row
+from txsaga.core.records import Content, DecisionOutcome, Due, End, Half, HalfView, HalvesWritten, Receipt
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
@@ -35,78 +30,31 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.messages.hot_statements import Hot, StatementForm
+from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema
 from txsaga.store.connection import by_index, transaction
-from txsaga.store.pipeline import ConnectionLost, PipelineConnection, Pool, until_answered
-from txsaga.store.values import (
-    Value,
-    bools,
-    byteas,
-    float8s_or_null,
-    int4,
-    int4_array,
-    int4_or_null,
-    int4s,
-    int4s_or_null,
-    int8,
-    int8_array,
-    int8s,
-    uuid,
-)
-from txsaga.store.wire import Call, Rows
-
-_NAMED = struct.Struct(">iq")
-
-
-class Pads(NamedTuple):
-    """The key pads of an HMAC over group and number."""
-
-    outer: bytes
-    inner: bytes
-
-    def __repr__(self) -> str:
-        """Hide both: together they can make every token."""
-        return "Pads()"
-
-    def token(self, group: int, txid: int) -> bytes:
-        """Return the token that proves that a half was issued."""
-        return sha256(self.outer + sha256(self.inner + _NAMED.pack(group, txid)).digest()).digest()
-
-
-ISSUED = 65_536
-"""How many of its undecided halves a session remembers, in some 20 MB; the others are looked up."""
+from txsaga.store.pipeline import ConnectionLost, PipelineConnection, Pool, Rows, until_answered
+from txsaga.store.statement import Call
 
 
 class HalfSession:
-    """Batches on one connection, for one caller at a time; it remembers the halves it stored itself.
-
-    It decides its own halves without reading them first. If it forgot what it stored, each decision would cost a
-    lookup; if it took another session's half for its own, a transaction already decided could be decided again.
-    """
+    """Batches on one connection, for one caller at a time."""
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._hot, self._identity = hot, identity
         self._line = PipelineConnection(engine, patience)
         self._low: int | None = None
-        self._pads: Pads | None = None
-        self._here = (uuid(identity.uuid), int4(identity.incarnation))
-        self._issued: OrderedDict[int, Receipt] = OrderedDict()  # stored by this session and not decided yet
-        self._session: object = None
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         """Store halves and write decisions; the first durable decision is final."""
-        wanted = sorted({end.txid: end for end in reversed(ends)}.values()) if ends else []  # first of each number
-        low = self._newest() if halves else 0
-        own = self._hot.decide_own if self._own(wanted) else None
-        lone = self._lone() if len(halves) == 1 and not ends and kind_of(halves[0]) is CallKind.HELD else None
-        batch = HotBatch(self._hot, halves, wanted, own, lone)
-        stored, decided = batch.answered(self._line, low, self._here)
-        if batch.own is not own:
-            self._issued.clear()  # the other remembered halves may be outdated too
+        # The first of each number, in the order of numbers: two batches with the same ends wait, but never deadlock.
+        wanted = sorted({end.txid: end for end in reversed(ends)}.values())
+        batch = HalfBatch(self._hot, halves, wanted)
+        self._line.reopen()
+        stored, decided = batch.answered(self._line, self._newest() if halves else 0)
         # The batch is written: from here on an error is the answer to one item, never to the whole batch.
         standings = self._standings(wanted, decided) if ends else {}
-        receipts = self._stored(halves, batch, stored) if halves else []
+        receipts = self._receipts(halves, batch, stored) if halves else []
         if len(wanted) == len(ends):
             return HalvesWritten(receipts, [standings[end.txid] for end in ends])
         return HalvesWritten(receipts, self._repeated(ends, standings))
@@ -115,84 +63,45 @@ class HalfSession:
         """Close the connection."""
         self._line.close()
 
-    def _own(self, ends: Sequence[End]) -> bool:
-        """Return whether all of these ends are of halves this session stored itself."""
-        session = self._line.session()
-        if session is not self._session:  # a new session may lead to a store restored to an earlier state
-            self._session, self._issued = session, OrderedDict()
-        own, youngest = bool(ends), (self._low or 0) // schema.SPAN
-        for end in ends:
-            receipt = self._issued.pop(end.txid, None)
-            known = receipt is not None and (receipt.group, receipt.token) == (end.group, end.token)
-            own = own and known and end.txid // schema.SPAN == youngest and not (end.from_check or end.recalls)
-        return own
-
-    def _lone(self) -> str | None:
-        """Return the statement for a lone half, if this session can make its token."""
-        if self._hot.lone is None:
-            return None
-        if self._pads is None:
-            call = Call(self._hot.lone.pads, self._here)
-            (found,) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call]))
-            self._pads = Pads(*found[0]) if found else None
-        return self._hot.lone.store if self._pads is not None else None
-
-    def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
-        """Remember the halves that may be decided without a lookup; drop the oldest."""
-        if self._hot.decide_own is None or self._line.wire is not self._session:
-            return
-        for half, receipt in zip(halves, receipts, strict=True):
-            if half.immunity is None and isinstance(receipt, Receipt):
-                self._issued[receipt.txid] = receipt
-        while len(self._issued) > ISSUED:
-            self._issued.popitem(last=False)
-
     def _newest(self) -> int:
         """Return the number above which a batch is searched for after a lost answer."""
         if self._low is None:
-            newest = Call(self._hot.newest, [])
-            ((found,),) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([newest])[0])
+            ((found,),) = self._asked(self._hot.newest.call())
             self._low = int(found)
         return self._low
 
-    def _stored(
-        self, halves: Sequence[Half], batch: HotBatch, stored: Mapping[CallKind, Rows]
+    def _asked(self, question: Call) -> Rows:
+        return until_answered(self._line, self._line.patience, lambda: self._line.exchange([question])[0])
+
+    def _receipts(
+        self, halves: Sequence[Half], batch: HalfBatch, stored: Sequence[Rows]
     ) -> Sequence[Receipt | TxSagaError]:
-        receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
-        if CallKind.HELD in receipts:
-            self._issue(batch.stored[CallKind.HELD], receipts[CallKind.HELD])
-        if len(receipts) == 1:
-            return receipts.popitem()[1]
-        answers = {kind: iter(given) for kind, given in receipts.items()}
-        return [next(answers[kind_of(half)]) for half in halves]
-
-    def _receipts(self, halves: Sequence[Half], rows: Rows) -> list[Receipt | TxSagaError]:
-        tokens = self._tokens(halves, rows)
-        if not tokens:
-            return [TransactionsRejected(str(self._identity)) for _ in halves]
-        if len(tokens) != len(halves):
-            damage = f"{len(halves)} transactions were stored as {len(tokens)}; the schema is damaged"
-            return [StoreError(damage) for _ in halves]
-        numbers = sorted(tokens)
-        self._low = max(self._low or 0, numbers[-1])
-        return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(numbers, halves, strict=True)]
-
-    def _tokens(self, halves: Sequence[Half], rows: Rows) -> Mapping[int, bytes]:
-        if self._pads is not None and rows and len(rows[0]) == 1:
-            return {txid: self._pads.token(half.group, txid) for half, (txid,) in zip(halves, rows, strict=True)}
-        return dict(rows)
+        answers: dict[int, Receipt | TxSagaError] = {}
+        for places, rows in zip(batch.places, stored, strict=True):
+            tokens: dict[int, bytes] = dict(rows)
+            numbers = sorted(tokens)
+            if len(numbers) == len(places):
+                self._low = max(self._low or 0, numbers[-1])
+                for at, txid in zip(places, numbers, strict=True):
+                    answers[at] = Receipt(txid, halves[at].group, tokens[txid])
+                continue
+            refusal: TxSagaError = TransactionsRejected(str(self._identity))
+            if tokens:
+                damage = f"{len(places)} transactions were stored as {len(numbers)}; the schema is damaged"
+                refusal = StoreError(damage)
+            answers |= dict.fromkeys(places, refusal)
+        return [answers[at] for at in range(len(halves))]
 
     def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, DecisionOutcome | TxSagaError]:
-        won, answers = dict.fromkeys(chain.from_iterable(decided)), dict[int, DecisionOutcome | TxSagaError]()
-        for end in ends:
-            if end.txid in won:
-                answers[end.txid] = DecisionOutcome(end.txid, end.decision, True)
-        if len(answers) == len(ends):
-            return answers
+        won = set(chain.from_iterable(decided))
+        answers: dict[int, DecisionOutcome | TxSagaError] = {
+            end.txid: DecisionOutcome(end.txid, end.decision, True) for end in ends if end.txid in won
+        }
         lost = [end for end in ends if end.txid not in won]
-        call = standing(self._hot, lost)
+        if not lost:
+            return answers
         try:
-            rows = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call])[0])
+            rows = self._asked(self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
         except TxSagaError as reason:
             silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
             return answers | {end.txid: silent for end in lost}
@@ -244,197 +153,80 @@ RESENDS = 3
 """Maximum resends: a batch that breaks every connection would be sent for ever."""
 
 
-class CallKind(IntEnum):
-    """What is stored with a half; an integer for speed: it is looked up per half."""
-
-    HELD = auto()  # nothing: it is decided later
-    PLAIN = auto()  # its COMMIT
-    LATER = auto()  # the time when it is due
-
-
-def kind_of(half: Half) -> CallKind:
-    """Return the kind of a half."""
-    if half.plain:
-        return CallKind.PLAIN
-    return CallKind.HELD if half.due is None else CallKind.LATER
-
-
-class HotStore(NamedTuple):
-    """A call that stores halves of one kind, and the batch number for finding them."""
-
-    call: Call
-    number: Value
-    kind: CallKind
-
-
-class HotBatch:
+class HalfBatch:
     """What one transaction writes: all its halves and decisions are committed, or none.
 
     If its answer was lost, it is looked up by its numbers before anything is sent again: the old backend is ended
     first, so that it can't store the batch after the lookup (R14). Without the lookup, a caller would retry a message
     that is already stored, and an orphan half would wait for a decision for ever.
-
-    With `own` its ends are written unchecked: the session stored all their halves itself. Otherwise, even if only some
-    are others', all are checked together: two batches with the same ends must take their numbers in the same order.
     """
 
-    def __init__(
-        self,
-        hot: Hot,
-        halves: Sequence[Half],
-        ends: Sequence[End],
-        own: StatementForm | None = None,
-        lone: str | None = None,
-    ) -> None:
-        self._hot, self._ends, self.own, self._lone = hot, ends, own, lone
-        self._alone = len(halves) + len(ends) == 1
-        self.stored: dict[CallKind, list[Half]] = {}
-        for half in halves:
-            self.stored.setdefault(kind_of(half), []).append(half)
-        self._stores = [_store(hot, kind, stored) for kind, stored in self.stored.items()]
+    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End]) -> None:
+        by_statement: dict[str, list[int]] = {}
+        for at, half in enumerate(halves):
+            by_statement.setdefault(_statement_for(half), []).append(at)
+        self.places = list(by_statement.values())  # of halves that one statement stores
+        self._find, self._numbers = hot.batch, [random.getrandbits(63) for _ in by_statement]  # no secrets
+        self._stores = [
+            hot.writers[name].call(_rows([halves[at] for at in places]), before=(number,))
+            for number, (name, places) in zip(self._numbers, by_statement.items(), strict=True)
+        ]
+        kinds = (
+            ("decide", [end for end in ends if not end.recalls]),
+            ("recall", [end for end in ends if end.recalls]),
+        )
+        self._decides = [
+            hot.writers[name].call([end[:5] for end in some], after=(MIN_AGE,)) for name, some in kinds if some
+        ]
 
-    def answered(self, line: PipelineConnection, low: int, here: Sequence[Value]) -> tuple[dict[CallKind, Rows], Rows]:
-        """Run the batch until its answer is known; return the rows of each kind of half, and of the decisions."""
+    def answered(self, line: PipelineConnection, low: int) -> tuple[Sequence[Rows], Rows]:
+        """Run the batch until its answer is known; return the rows of each list of halves, and of the decisions."""
         try:
-            return self._by_kind(self._first(line, here))
+            rows = line.exchange([*self._stores, *self._decides])
         except ConnectionLost:
-            pass
-        try:
-            return self._by_kind(self._again(line, low))
-        except (TxSagaError, ConnectionLost) as reason:
-            # An error after the first loss shows nothing about the first try.
-            raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
-
-    def _first(self, line: PipelineConnection, here: Sequence[Value]) -> Sequence[Rows]:
-        stores, alike = [store.call for store in self._stores], self._hot.prepare_alike
-        if self._lone is not None and alike is not None and stores[0].sql == alike.one:
-            stored = line.exchange([Call(self._lone, [*stores[0].values, *here])], alone=self._alone)
-            if stored[0]:  # empty if the store rejects, or is another one: the full statement finds out which
-                return stored
-        if not self._ends:
-            return line.exchange(stores)
-        if self.own is not None:
             try:
-                *stored, ((written,),) = line.exchange(
-                    [*stores, _own_call(self.own, self._ends, here)], alone=self._alone
-                )
-                if written == len(self._ends):
-                    return [*stored, [(end.txid,) for end in self._ends]]
-                self.own = None  # a user's trigger skipped some: ask for the outcome of each
-                return [*stored, []]
-            except StoreError as refused:
-                if not isinstance(refused.__cause__, psycopg.IntegrityError):
-                    raise
-                self.own = None  # another process decided one of them: nothing was written
-        return line.exchange([*stores, *self._decides()])
+                rows = self._again(line, low)
+            except (TxSagaError, ConnectionLost) as reason:
+                # An error after the first loss shows nothing about the first try.
+                raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
+        return rows[: len(self._stores)], list(chain.from_iterable(rows[len(self._stores) :]))
 
-    def _again(self, line: PipelineConnection, low: int) -> Sequence[Rows]:
-        stores, decides = [store.call for store in self._stores], self._decides()
+    def _again(self, line: PipelineConnection, low: int) -> list[Rows]:
         for _ in range(RESENDS):
             patiently(line.connection, min(line.patience, PATIENCE))
             try:
-                return self._found(line, low, decides) or line.exchange([*stores, *decides])
+                return self._found(line, low) or line.exchange([*self._stores, *self._decides])
             except ConnectionLost as lost:
                 reason = lost
         raise reason
 
-    def _found(self, line: PipelineConnection, low: int, decides: Sequence[Call]) -> list[Rows] | None:
+    def _found(self, line: PipelineConnection, low: int) -> list[Rows] | None:
         """If the batch was stored, run only its decisions and return all rows; None if it was not."""
-        if not self._stores:
-            return None
-        lookups = [Call(self._hot.batch, [int8(low), store.number]) for store in self._stores]
-        stored: list[Rows] = [*line.exchange(lookups)]
-        if not any(stored):
-            return None
-        return stored + (line.exchange(decides) if decides else [])
-
-    def _decides(self) -> list[Call]:
-        """Return the calls that check the halves and decide them."""
-        recalls = [end for end in self._ends if end.recalls]
-        decides = [end for end in self._ends if not end.recalls] if recalls else self._ends
-        kinds = ((self._hot.decide, decides), (self._hot.recall, recalls))
-        return [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
-
-    def _by_kind(self, answers: Sequence[Rows]) -> tuple[dict[CallKind, Rows], Rows]:
-        stored = dict(zip(self.stored, answers, strict=False))
-        return stored, list(chain.from_iterable(answers[len(stored) :]))
+        stored = line.exchange([self._find.call(low, number) for number in self._numbers])
+        return stored + line.exchange(self._decides) if any(stored) else None
 
 
-def standing(hot: Hot, ends: Sequence[End]) -> Call:
-    """Return the call that asks for the final decision, or the fault, of ends that got no row."""
-    return Call(hot.standing.of(len(ends)), _named(ends))
+def _statement_for(half: Half) -> str:
+    if half.plain:
+        return "publish"
+    return "prepare" if half.due is None else "schedule"
 
 
-def _store(hot: Hot, kind: CallKind, halves: Sequence[Half]) -> HotStore:
-    number = int8(random.getrandbits(63))  # distinguishes batches, not a secret
-    alike = hot.prepare_alike if kind is CallKind.HELD else hot.publish_alike if kind is CallKind.PLAIN else None
-    if alike is not None and (values := _alike_values(halves)):
-        return HotStore(Call(alike.of(len(halves)), [number, *values]), number, kind)
-    rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
+def _rows(halves: Sequence[Half]) -> list[tuple[object, ...]]:
     if not all(half.rows for half in halves):
         raise InvalidMessage("a transaction without messages can't be stored; send at least one")
-    form = {CallKind.HELD: hot.prepare, CallKind.PLAIN: hot.publish, CallKind.LATER: hot.schedule}[kind]
-    times = _times(rows) if kind is CallKind.LATER else []
-    return HotStore(Call(form.of(len(rows)), [number, *_half_values(rows), *times]), number, kind)
-
-
-def _alike_values(halves: Sequence[Half]) -> list[Value | None]:
-    """Lay out single-message halves that differ only in queue and body; return [] if they differ in more."""
-    group, _, evidence, immunity = halves[0][:4]
-    qids, bodies = [], []
-    for half in halves:
-        rows = half.rows
-        if len(rows) != 1 or (half.group, half.evidence, half.immunity) != (group, evidence, immunity):
-            return []
-        ((qid, chunk, count, body),) = rows
-        if chunk or count != 1:
-            return []
-        qids.append(qid)
-        bodies.append(body)
-    plain = int4(group), int4_or_null(evidence), int4_or_null(immunity)
-    return [*plain, int4s(qids), byteas(bodies)]
-
-
-def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
     return [
-        bools([first for first, _, _ in rows]),
-        int4s([half.group for _, half, _ in rows]),
-        int4s([row.qid for _, _, row in rows]),
-        int4s([row.chunk for _, _, row in rows]),
-        int4s([row.count for _, _, row in rows]),
-        int4s_or_null([half.evidence for _, half, _ in rows]),
-        int4s_or_null([half.immunity for _, half, _ in rows]),
-        byteas([row.body for _, _, row in rows]),
+        (at == 0, half.group, row.qid, row.chunk, row.count, half.evidence, half.immunity, row.body, *_times(half.due))
+        for half in halves
+        for at, row in enumerate(half.rows)
     ]
 
 
-def _times(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
-    due = [half.due or Due() for _, half, _ in rows]
-    return [
-        float8s_or_null([None if each.delay is None else each.delay.total_seconds() for each in due]),
-        float8s_or_null([None if each.at is None else each.at.timestamp() for each in due]),
-    ]
-
-
-def _end_values(ends: Sequence[End]) -> list[Value]:
-    decisions = int4s([end.decision for end in ends])
-    return [*_named(ends), decisions, bools([end.from_check for end in ends]), int4(MIN_AGE)]
-
-
-def _own_call(form: StatementForm, ends: Sequence[End], here: Sequence[Value]) -> Call:
-    if len(ends) == 1:
-        ((number, _, _, decision, *_),) = ends
-        return Call(form.one, [int8(number), int4(decision), *here])
-    numbers, decisions = int8_array([end.txid for end in ends]), int4_array([end.decision for end in ends])
-    return Call(form.many, [numbers, decisions, *here])
-
-
-def _named(ends: Sequence[End]) -> list[Value]:
-    return [
-        int8s([end.txid for end in ends]),
-        int4s([end.group for end in ends]),
-        byteas([end.token for end in ends]),
-    ]
+def _times(due: Due | None) -> tuple[float | None, ...]:
+    if due is None:
+        return ()
+    delay, at = due.delay, due.at
+    return (None if delay is None else delay.total_seconds(), None if at is None else at.timestamp())
 
 
 _half = schema.half.c

@@ -9,7 +9,7 @@ answer, and a half stays invisible until the check decides it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from txsaga.core import facts
@@ -29,8 +29,9 @@ Answer = Receipt | DecisionOutcome
 class HalvesWriter:
     """Writes batches of halves and ends."""
 
-    def __init__(self, halves: HalfStore, announce: Announcer) -> None:
+    def __init__(self, halves: HalfStore, announce: Announcer, wake: Callable[[], object]) -> None:
         self._halves, self._announce = halves, announce
+        self._wake = wake  # called once something is decided
 
     def __call__(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         """Write a batch; return the answers in the order of the items."""
@@ -41,11 +42,9 @@ class HalvesWriter:
             else:
                 ends.append(item)
         receipts, standings = self._write(halves, ends)
-        if not ends:
-            return receipts
-        if not halves:
-            return [_acknowledged(answer) for answer in standings]
-        stored, decided = iter(receipts), (_acknowledged(answer) for answer in standings)
+        if ends or any(half.plain for half in halves):
+            self._wake()
+        stored, decided = iter(receipts), map(_acknowledged, standings)
         return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
 
     def decide(self, end: End) -> DecisionOutcome:

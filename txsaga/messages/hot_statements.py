@@ -10,52 +10,15 @@ Logins that do not own the namespace call the writing ones, and `fetch`, as func
 see `functions.py`. All logins call the tick function, see `log_store.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from txsaga.store import schema as tables
 from txsaga.store import sql_files
+from txsaga.store.statement import BatchStatement, Statement
 
 SQL = sql_files.read("messages/sql/half.sql")
-
-
-class RowSource(NamedTuple):
-    """The source of a batch's rows: numbered parameters of these types, starting at `first`."""
-
-    first: int
-    types: tuple[str, ...]
-
-    @property
-    def many(self) -> str:
-        """The rows as one array per column."""
-        return f"unnest({', '.join(f'${number}' for number, _ in self._numbered)})"
-
-    @property
-    def one(self) -> str:
-        """One row of plain values: a single row needs no arrays."""
-        return f"(VALUES ({', '.join(f'${number}::{type}' for number, type in self._numbered)}))"
-
-    @property
-    def form(self) -> "StatementForm":
-        """Both forms."""
-        return StatementForm(self.one, self.many)
-
-    @property
-    def _numbered(self) -> list[tuple[int, str]]:
-        return list(enumerate(self.types, self.first))
-
-
-class StatementForm(NamedTuple):
-    """A statement for one row and for many."""
-
-    one: str
-    many: str
-
-    def of(self, count: int) -> str:
-        """Return the statement for `count` rows."""
-        return self.one if count == 1 else self.many
-
 
 TOKEN = """sha256((SELECT token_outer FROM {s}.store)
     || sha256((SELECT token_inner FROM {s}.store) || int4send({group}) || int8send({txid})))"""
@@ -64,60 +27,48 @@ TOKEN_OF_ONE = (
     """(SELECT sha256(token_outer || sha256(token_inner || int4send({group}) || int8send({txid}))) FROM {s}.store)"""
 )
 
-ROWS = RowSource(2, ("bool", "int4", "int4", "int4", "int4", "int4", "int4", "bytea"))
-# Most batches: one message per half, all with the same group, evidence and immunity.
-ALIKE = RowSource(5, ("int4", "bytea"))
-_ALIKE = "(SELECT true, $2::int4, u.qid, 0, 1, $3::int4, $4::int4, u.body FROM {rows} AS u(qid, body))"
-TIMED_ROWS = RowSource(2, (*ROWS.types, "float8", "float8"))
-ENDS = RowSource(1, ("int8", "int4", "bytea", "int4", "bool"))
-OWN_ENDS = RowSource(1, ("int8", "int4"))
-NAMES = RowSource(1, ("int8", "int4", "bytea"))
-
-
-class Lone(NamedTuple):
-    """The statements that store a lone half without its token, and read the pads for making it."""
-
-    store: str
-    pads: str
+HALF = ("bool", "int4", "int4", "int4", "int4", "int4", "int4", "bytea")
+END = ("int8", "int4", "bytea", "int4", "bool")
 
 
 class StatementWriter(NamedTuple):
-    """A statement that writes, and what its SQL function needs to know of it."""
+    """A statement that writes a batch, and what its SQL function needs to know of it."""
 
     sql: str
-    source: RowSource
+    row: tuple[str, ...]  # the types of its columns
     answers: str
     group: str
     txid: str
     owner: int  # the parameter with the producer group of each row
-    row: tuple[int, int, int, int | None] | None = None  # the parameters of queue, count, body and evidence
+    checked: tuple[int, int, int, int | None] | None = None  # the parameters of queue, count, body and evidence
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
-    def form(self, schema: str, rows: StatementForm | None = None, others: str = "false") -> StatementForm:
+    def form(self, schema: str, others: str = "false") -> BatchStatement:
         """Return the statement for one row and for many; `others` is the condition that needs no token."""
-        one, many = rows or self.source.form
-        one = written(self.sql, schema, self.group, self.txid, one, TOKEN_OF_ONE, others)
-        return StatementForm(one, written(self.sql, schema, self.group, self.txid, many, others=others))
 
-    def alike(self, schema: str) -> StatementForm:
-        """Return the statement for halves that are alike."""
-        return self.form(schema, StatementForm(*(_ALIKE.format(rows=rows) for rows in ALIKE.form)))
+        def write(rows: str, token: str = TOKEN) -> str:
+            return written(self.sql, schema, self.group, self.txid, rows, token, others)
 
-    def types(self, *, many: bool) -> tuple[str, ...]:
+        def write_one(row: str) -> str:
+            return write(row, TOKEN_OF_ONE)
+
+        return BatchStatement.of(write, self.row, before=self.before, after=self.after, write_one=write_one)
+
+    def types(self, many: bool) -> tuple[str, ...]:
         """Return the types of all parameters."""
-        return (*self.before, *(f"{type}[]" if many else type for type in self.source.types), *self.after)
+        return (*self.before, *(f"{type}[]" if many else type for type in self.row), *self.after)
 
 
 _STORED, _BATCH = "txid int8, token bytea", ("int8",)
 WRITERS = {
-    "prepare": StatementWriter(SQL["prepare"], ROWS, _STORED, "pgroup", "txid", 3, (4, 6, 9, 7), before=_BATCH),
-    "publish": StatementWriter(SQL["publish"], ROWS, _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH),
+    "prepare": StatementWriter(SQL["prepare"], HALF, _STORED, "pgroup", "txid", 3, (4, 6, 9, 7), before=_BATCH),
+    "publish": StatementWriter(SQL["publish"], HALF, _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH),
     "schedule": StatementWriter(
-        SQL["schedule"], TIMED_ROWS, _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH
+        SQL["schedule"], (*HALF, "float8", "float8"), _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH
     ),
-    "decide": StatementWriter(SQL["decide"], ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
-    "recall": StatementWriter(SQL["recall"], ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
+    "decide": StatementWriter(SQL["decide"], END, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
+    "recall": StatementWriter(SQL["recall"], END, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
 }
 FETCHED = "base int8, n int4, txid int8, part int4, attempt int4, chunk int4, born timestamptz, body bytea"
 FETCHES = ("int4", "int8", "int4", "int8")  # queue, offset, how many, end
@@ -143,24 +94,16 @@ def written(
 class Hot:
     """The hot statements of one namespace."""
 
-    prepare: StatementForm
-    publish: StatementForm
-    schedule: StatementForm
-    prepare_alike: StatementForm | None  # if the halves of a batch are alike; owner only
-    publish_alike: StatementForm | None
-    lone: Lone | None
-    decide_own: StatementForm | None
-    batch: str
-    newest: str
-    decide: StatementForm
-    recall: StatementForm
-    standing: StatementForm
+    writers: Mapping[str, BatchStatement]  # by the names of `WRITERS`
+    batch: Statement
+    newest: Statement
+    standing: BatchStatement
     tick: str
-    fetch: str
+    fetch: Statement
     contents: str
     sweep: str
     ghosts: str
-    doubts: str
+    doubts: Statement
     doubt: str
 
     @classmethod
@@ -168,36 +111,30 @@ class Hot:
         """Return the statements for a (quoted) namespace: for its owner, or as function calls for granted logins."""
         token = TOKEN if owner else TOKEN_ASKED
 
-        def write(sql: str, group: str = "pgroup", txid: str = "txid") -> str:
-            return written(sql, schema, group, txid, token=token)
+        def write(name: str, group: str = "pgroup", txid: str = "txid", rows: str = "", token: str = token) -> str:
+            return written(SQL[name], schema, group, txid, rows, token)
 
-        def write_form(name: str) -> StatementForm:
+        def write_form(name: str) -> BatchStatement:
             writer = WRITERS[name]
             if owner:
                 return writer.form(schema)
-            one, many = (called(schema, name, writer.types(many=many)) for many in (False, True))
-            return StatementForm(one, many)
+            one, many = (Statement.of(called(schema, name, types), types) for types in map(writer.types, (False, True)))
+            return BatchStatement(one, many)
 
-        one = written(SQL["standing"], schema, "x.pgroup", "x.txid", NAMES.one, TOKEN_OF_ONE if owner else token)
-        many = written(SQL["standing"], schema, "x.pgroup", "x.txid", NAMES.many, token)
         return cls(
-            **{name: write_form(name) for name in WRITERS},
-            prepare_alike=WRITERS["prepare"].alike(schema) if owner else None,
-            publish_alike=WRITERS["publish"].alike(schema) if owner else None,
-            lone=Lone(written(SQL["lone"], schema, "", "", _ALIKE.format(rows=ALIKE.one)), write(SQL["pads"]))
-            if owner
-            else None,
-            decide_own=StatementForm(*(written(SQL["decide_own"], schema, "", "", rows) for rows in OWN_ENDS.form))
-            if owner
-            else None,
-            batch=write(SQL["batch"]),
-            newest=write(SQL["newest"]),
-            standing=StatementForm(one, many),
+            writers={name: write_form(name) for name in WRITERS},
+            batch=Statement.of(write("batch"), ("int8", "int8")),
+            newest=Statement.of(write("newest"), ()),
+            standing=BatchStatement.of(
+                lambda rows: write("standing", "x.pgroup", "x.txid", rows),
+                END[:3],
+                write_one=lambda row: write("standing", "x.pgroup", "x.txid", row, TOKEN_OF_ONE if owner else token),
+            ),
             tick=SQL["tick"].format(s=schema),
-            fetch=write(SQL["fetch"]) if owner else called(schema, "fetch", FETCHES),
-            contents=write(SQL["contents"]) if owner else SQL["call_contents"].format(s=schema),
-            sweep=write(SQL["sweep"]),
-            ghosts=write(SQL["ghosts"]),
-            doubts=write(SQL["doubts"], "d.pgroup", "d.txid"),
-            doubt=write(SQL["doubt"], "x.pgroup", "x.txid"),
+            fetch=Statement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES),
+            contents=write("contents") if owner else SQL["call_contents"].format(s=schema),
+            sweep=write("sweep"),
+            ghosts=write("ghosts"),
+            doubts=Statement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",)),
+            doubt=write("doubt", "x.pgroup", "x.txid"),
         )

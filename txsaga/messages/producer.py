@@ -150,7 +150,8 @@ class Producer(OfBroker):
         validate_life(key, run)
         if key is not None and immunity is not None:
             raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
-        return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
+        own = None if immunity is None else admit(self.group, checked(immunity))
+        return Transaction(self._kernel, self.group, key=key, immunity=own, run=run)
 
     def coordinated(
         self,

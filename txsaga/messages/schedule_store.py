@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from txsaga.errors import StoreUnavailable
 from txsaga.store import sql_files
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
+from txsaga.store.statement import Statement
 
 SQL = sql_files.read("messages/sql/schedule.sql")
 
@@ -22,7 +23,7 @@ class Schedule:
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._line = PipelineConnection(engine)
-        self._commit_due = SQL["commit_due"].format(s=f'"{namespace}"').strip()
+        self._commit_due = Statement.of(SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
 
     def commit_due(self, limit: int) -> int:
         """Commit up to `limit` due messages; return how many left the schedule.
@@ -33,7 +34,7 @@ class Schedule:
         """
         with self._line.lock:
             try:
-                ((count,),) = self._line.execute(self._commit_due, {"limit": limit})
+                (((count,),),) = self._line.exchange([self._commit_due.call(limit)])
             except ConnectionLost as lost:
                 raise StoreUnavailable(f"the home database went away in a round of the schedule: {lost}") from lost
         return int(count)

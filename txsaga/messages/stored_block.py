@@ -50,11 +50,8 @@ class StoredBlock:
     @property
     def txid(self) -> int | None:
         """The transaction's number, once it has one."""
-        return None if self._stored is None else self._stored.txid
-
-    @property
-    def _stored(self) -> TxRecord | Receipt | None:
-        return self.life or self.receipt
+        stored = self.life or self.receipt
+        return None if stored is None else stored.txid
 
     @property
     def may_roll_back(self) -> bool:
@@ -106,12 +103,13 @@ class StoredBlock:
 
     def doubt(self) -> Doubt:
         """Return the doubt that check-back would have about it."""
-        assert self._stored is not None
-        return Doubt.of(self._stored, self._evidence)
+        stored = self.life or self.receipt
+        assert stored is not None
+        return Doubt.of(stored, self._evidence)
 
     def decide(self, decision: Decision, why: str) -> DecisionOutcome:
         """Decide as the owner; return the final decision."""
-        stored = self._stored
+        stored = self.life or self.receipt
         assert stored is not None
         self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
@@ -147,7 +145,6 @@ class BlockStage(Enum):
     NEW = auto()  # not entered yet
     ENTERING = auto()  # entering is under way: a second attempt is refused
     OPEN = auto()  # takes messages
-    CLOSING = auto()  # closing is under way: other calls are refused
     BROKEN = auto()  # not all messages are stored: it can only roll back
     CLOSED = auto()  # closed, no local work was begun
     WORKING = auto()  # local work was begun: only its evidence shows whether it committed
@@ -168,7 +165,7 @@ class BlockStage(Enum):
                 raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
             case BlockStage.BROKEN:
                 raise TransactionError(
-                    "messages of this transaction could not be stored; leave the block, it rolls back"
+                    "not all messages of this transaction are stored; leave the block, it rolls back"
                 )
             case _:
                 whose = "this transaction" if txid is None else f"transaction {txid}"

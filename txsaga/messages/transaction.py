@@ -23,7 +23,7 @@ nothing: the block is its parent's. If the process dies anywhere in between, che
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -33,13 +33,13 @@ from txsaga.aio.block import AsyncBlock, AsyncContext
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure, report_failure
+from txsaga.core.failure import on_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message
-from txsaga.core.records import Group, Row, TxRecord
+from txsaga.core.records import Group, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_late
 from txsaga.errors import (
@@ -257,17 +257,18 @@ class Transaction(MessageBuffer):
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
-        self._break_if_overflowed()
-        if self._stage is not BlockStage.OPEN:
+        if self._reached is not BlockStage.OPEN:
             self._stage.require_open(what, self.txid)
 
-    def _break_if_overflowed(self) -> None:
+    @property
+    def _reached(self) -> BlockStage:
+        """The stage; a block that refused a message for lack of room is broken even if that error was swallowed."""
         if self._outbox.overflowed and self._stage is BlockStage.OPEN:
-            self._stage = BlockStage.BROKEN  # swallowing that error loses a message
+            self._stage = BlockStage.BROKEN
+        return self._stage
 
     def _leave(self, error: BaseException | None) -> None:
-        self._break_if_overflowed()
-        match self._stage:
+        match self._reached:
             case BlockStage.NEW:
                 raise TransactionError(f"this block was not entered; {ENTER}")
             case BlockStage.OPEN if error is None:
@@ -286,18 +287,18 @@ class Transaction(MessageBuffer):
         if self.txid is None and not self._outbox.count:
             self._stage = BlockStage.LEFT  # nothing was sent: nothing is decided
             return
-        with report_failure(self._try_to_give_up):
+        try:
             self._close(None)
+        except Exception as error:
+            with suppress(TxSagaError):  # if this fails, others find it open and roll it back
+                self._give_up(error)
+            raise
         try:
             self._decide(Decision.COMMIT, "the block ended")
         except EffectConflict as conflict:  # nothing was done outside: both decisions are possible
             with suppress(TxSagaError):
                 self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
             raise
-
-    def _try_to_give_up(self, error: BaseException) -> None:
-        with suppress(TxSagaError):  # if this fails, others find it open and roll it back
-            self._give_up(error)
 
     def _give_up(self, error: BaseException | None) -> None:
         unstored = self._stage is BlockStage.OPEN and self.txid is None
@@ -336,22 +337,16 @@ class Transaction(MessageBuffer):
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, BlockStage.LEFT
         self._tell(decision)
-        self._kernel.tell_decided()
 
     def _close(self, evidence: int | None) -> None:
-        self._stage = BlockStage.CLOSING
-        self._whole(lambda rows: self._contribution.close(rows, evidence))
+        self._stage = BlockStage.BROKEN  # until everything is stored
+        self._contribution.close(self._outbox.take_whole(), evidence)
         self._stage = BlockStage.CLOSED
 
     def _flush(self) -> None:
         life = self._contribution.life
         if life is not None and self._outbox.bytes > FLUSH:
-            self._whole(lambda rows: run_blocking(lambda: self._contribution.add(life, rows)))
-
-    def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
-        """Store everything sent; on failure the block is broken."""
-        with on_failure(self._break):
-            store(self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._stage = BlockStage.BROKEN
+            self._stage = BlockStage.BROKEN  # until everything is stored
+            rows = self._outbox.take_whole()
+            run_blocking(lambda: self._contribution.add(life, rows))
+            self._stage = BlockStage.OPEN

@@ -114,9 +114,11 @@ def _has(s: str, right: str) -> str:
 def _writers(s: str) -> Iterator[Function]:
     for name, writer in hot.WRITERS.items():
         others = f"{s}.everywhere()" if name == "decide" else "false"
-        for many, sql in zip((False, True), writer.form(s, others=others), strict=True):
-            body = f"BEGIN {_guard(s, writer.owner, writer.row, many=many, others=others)} RETURN QUERY\n{sql};\nEND"
-            types = ", ".join(writer.types(many=many))
+        for many, (sql, _) in zip((False, True), writer.form(s, others), strict=True):
+            body = (
+                f"BEGIN {_guard(s, writer.owner, writer.checked, many=many, others=others)} RETURN QUERY\n{sql};\nEND"
+            )
+            types = ", ".join(writer.types(many))
             yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
 
 

@@ -1,6 +1,10 @@
 """
 A dedicated connection of the hot path: autocommit, all statements prepared, generic plans.
 
+Statements go straight to libpq: the driver's cursors cost as much per call as the server's insert. All calls of an
+exchange are sent in one round trip; outside a transaction they are ONE implicit transaction. Within an event loop it
+waits as a task does, and a cancellation takes effect after the answer.
+
 If a lost connection were taken for a "no", an acknowledged message could be stored twice or a decision
 reported wrongly.
 """
@@ -8,23 +12,129 @@ reported wrongly.
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 import weakref
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 from sqlalchemy import Engine
 
+from txsaga.aio.readable import is_readable
 from txsaga.core.failure import on_failure
 from txsaga.core.fibers import current_fiber, run_blocking
 from txsaga.core.forking import at_fork
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import ConfigError, StoreUnavailable
+from txsaga.evidence.libpq import flush
 from txsaga.store.connection import is_lost, translated, translating
-from txsaga.store.wire import Call, LibpqSession, Rows
+from txsaga.store.statement import Call
+
+Rows = Sequence[tuple[Any, ...]]
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class LibpqSession:
+    """One session and the statements prepared in it."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._pgconn: PGconn = connection.pgconn
+        self._reader = Transformer(connection)
+        self._prepared: dict[str, bytes] = {}
+        self._readable = select.poll()
+        self._readable.register(self._pgconn.socket, select.POLLIN)
+
+    def hung_up(self) -> bool:
+        """Return whether the server closed the session while idle: nothing unsent is in doubt."""
+        try:
+            while self._readable.poll(0):
+                self._pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return False
+
+    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+        """Run statements, each once the one before it succeeded; return the rows of each.
+
+        A statement without a result gets a row with its count of affected rows.
+        """
+        if not calls:
+            return []
+        names = [self._prepared.get(call.sql) or self.prepare(call) for call in calls]
+        if len(calls) > 1:
+            self._pgconn.enter_pipeline_mode()
+        for name, call in zip(names, calls, strict=True):
+            self._pgconn.send_query_prepared(name, call.values, [1] * len(call.values), 1)
+        if len(calls) > 1:
+            self._pgconn.pipeline_sync()
+        return [self._rows(result) for result in self._results(len(calls))]
+
+    def prepare(self, call: Call) -> bytes:
+        """Prepare a call's statement in this session; return its name there."""
+        name = b"txsaga_%d" % len(self._prepared)
+        types = [0 if value is None else value.oid for value in call.values]
+        self._pgconn.send_prepare(name, call.sql.encode(), types)
+        self._results(1)
+        self._prepared[call.sql] = name
+        return name
+
+    def _rows(self, result: PGresult) -> Rows:
+        """Read all rows of an answer with the driver's loaders."""
+        if result.status == ExecStatus.COMMAND_OK:
+            return [(result.command_tuples,)]
+        self._reader.set_pgresult(result)
+        return self._reader.load_rows(0, result.ntuples, tuple)
+
+    def _results(self, statements: int) -> list[PGresult]:
+        """Wait for the results of statements; raise if one is an error. A lone one has a second if its COMMIT fails."""
+        pgconn, results = self._pgconn, list[PGresult]()
+        if pgconn.flush():
+            flush(pgconn)
+        while True:
+            if pgconn.is_busy():
+                self._wait()
+            result = pgconn.get_result()
+            if result is not None and result.status != ExecStatus.PIPELINE_SYNC:
+                results.append(result)
+            elif result is not None or statements == 1 or pgconn.status == ConnStatus.BAD:
+                break
+        if statements > 1:
+            pgconn.exit_pipeline_mode()
+        for result in results:
+            if result.status not in _DONE:
+                raise _refusal(result)
+        if len(results) < statements:
+            raise psycopg.OperationalError("the session ended without an answer")
+        return results
+
+    def _wait(self) -> None:
+        """Wait for the next result."""
+        fiber = current_fiber()
+        while self._pgconn.is_busy():
+            if fiber is None:
+                self._readable.poll()
+            else:
+                fiber.moment(is_readable(self._pgconn.socket))
+            self._pgconn.consume_input()
+
+
+def _refusal(result: PGresult) -> psycopg.Error:
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    message = result.error_message.decode(errors="replace").strip()
+    if not state:
+        return psycopg.OperationalError(message)
+    try:
+        kind = psycopg.errors.lookup(state)
+    except KeyError:  # a custom SQLSTATE, as a trigger may raise
+        kind = psycopg.DatabaseError
+    return kind(message)
+
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path; well below the minimum age of a check
 NO_HURRY = "10min"  # for a statement that can't be split: cut off halfway, it would start again for ever
@@ -72,20 +182,15 @@ class PipelineConnection:
         self.lock = threading.Lock()
         self._engine.dispose(close=False)
 
-    def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
-        """Run one statement in its own transaction; raise `ConnectionLost` if its outcome is unknown."""
-        connection = self.connection()
-        return self._guarded(lambda: connection.cursor(binary=True).execute(sql, parameters, prepare=True).fetchall())
+    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+        """Run prepared statements in one transaction; return the rows of each.
 
-    def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
-        """Run prepared statements in one transaction; return the rows of each. `alone`: no other caller waits."""
+        `ConnectionLost` if it broke: then their outcome is unknown.
+        """
         if self._connection is None:
             self.connection()
-        return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
-
-    def _guarded(self, exchanged: Callable[[], Answer]) -> Answer:
         try:
-            return exchanged()
+            return self.wire.exchange(calls)
         except psycopg.Error as error:
             raise self._understood(error) from error
         except BaseException:
@@ -101,17 +206,16 @@ class PipelineConnection:
             self._connection = opened
         return self._connection
 
-    def session(self) -> object:
-        """Return an object that identifies the session, a new one if the server closed it while idle.
+    def reopen(self) -> None:
+        """Open it if it is closed, also by the server while idle.
 
-        Nothing is sent then: an error raised here is a clear "no".
+        Nothing is sent before that: an error raised here is a clear "no".
         """
         if self._connection is None:
             self.connection()
         elif self.wire.hung_up():
             self.close()
             patiently(self.connection, min(self.patience, PATIENCE))
-        return self.wire
 
     def close(self) -> None:
         """Drop the connection."""

@@ -19,7 +19,6 @@ from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.recovery import Orphans, Recovery
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.wire import Call
 
 pytestmark = pytest.mark.postgres
 
@@ -141,7 +140,7 @@ def test_words_that_are_under_way_keep_nobody_else_waiting(bank: Bank, held: int
     words = [DecisionRequest(life, Decision.COMMIT, "its owner", "late", resources=[1]) for life in lives[:held]]
     under_way = PipelineConnection(branches._engine)
     under_way.connection().execute("BEGIN")
-    under_way.exchange([Call(branches._conclude, conclusions(words))])
+    under_way.exchange([branches._conclude.call(*conclusions(words))])
     recovery = Recovery(bank.broker.kernel, lone=timedelta(0), fresh=timedelta(0))
     until(lambda: recovery.run_once() >= 0 and len(bank.prepared()) == 2 * held)
     assert branches.written([life.txid for life in lives]).keys() == {life.txid for life in lives[held:]}
@@ -165,7 +164,7 @@ def test_branches_that_an_earlier_version_shared_are_finished(bank: Bank) -> Non
         DecisionRequest(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
     ]
     with branches._lines.taken() as line:  # one commit of both, as that version wrote it
-        line.exchange([Call(branches._conclude, conclusions(words))])
+        line.exchange([branches._conclude.call(*conclusions(words))])
     assert Recovery(kernel, fresh=timedelta(0)).run_once() == 2
     assert (bank.balances(), bank.prepared()) == (PAID, [])
     known = branches.written([first.txid, other.txid])

@@ -6,18 +6,6 @@ SELECT CASE WHEN x.first THEN nextval('txsaga.tx_seq') ELSE currval('txsaga.tx_s
  CROSS JOIN txsaga.store WHERE NOT store.rejecting
 RETURNING txid, {token};
 
--- name: lone
--- A lone half: the session makes its token, from the pads of this store.
-INSERT INTO txsaga.half (txid, batch, pgroup, qid, chunk, n, evidence, immunity, body)
-SELECT CASE WHEN x.first THEN nextval('txsaga.tx_seq') ELSE currval('txsaga.tx_seq') END,
-       $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
-  FROM {rows} AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)
- CROSS JOIN txsaga.store WHERE NOT store.rejecting AND store.uuid = $7 AND store.incarnation = $8
-RETURNING txid;
-
--- name: pads
-SELECT token_outer, token_inner FROM txsaga.store WHERE uuid = $1 AND incarnation = $2;
-
 -- name: publish
 WITH h AS (
 INSERT INTO txsaga.half (txid, batch, pgroup, qid, chunk, n, evidence, immunity, body)
@@ -57,16 +45,6 @@ SELECT x.txid, x.decision, x.from_check
         OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid;
-
--- name: decide_own
--- Halves that this session stored itself, without an immunity, are plain and of its group: no half is read. The primary
--- key refuses one that is already decided, as long as its partition is the youngest: in an older one rows of decided
--- transactions may be gone. There, and in another store, the decision is NULL. Refused ends then take the long way.
-INSERT INTO txsaga.op (txid, decision)
-SELECT x.txid, CASE WHEN x.txid >= (
-           SELECT q.last_value - q.last_value % {span} FROM txsaga.store t CROSS JOIN txsaga.tx_seq q
-            WHERE t.uuid = $3 AND t.incarnation = $4) THEN x.decision END
-  FROM {rows} AS x(txid, decision);
 
 -- name: recall
 WITH o AS (

@@ -6,7 +6,7 @@ WITH due AS MATERIALIZED (
       FROM (SELECT txid, at FROM txsaga.scheduled
              WHERE at <= (SELECT clock_timestamp())
                AND (SELECT pg_try_advisory_xact_lock(hashtextextended('txsaga.schedule', 0)))
-             ORDER BY at, txid LIMIT %(limit)s) w
+             ORDER BY at, txid LIMIT $1) w
       JOIN LATERAL (SELECT qid FROM txsaga.half WHERE half.txid = w.txid LIMIT 1) h ON true),
  f AS (
     SELECT txid, qid, at, txid < max(txid) OVER (

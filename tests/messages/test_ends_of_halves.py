@@ -1,4 +1,4 @@
-"""What a session stored itself it decides without a look at the half; nothing else may come of that."""
+"""Ends of halves: the first decision is final, and a half decides only for its own group, token, store and time."""
 
 from __future__ import annotations
 
@@ -17,44 +17,22 @@ from tests.store.past import SPAN
 from tests.store.past import Scene as Past
 from txsaga.core.decision import Decision
 from txsaga.core.records import End, Half, Receipt
-from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
-from txsaga.messages import halves_store
-from txsaga.messages.hot_statements import StatementForm
+from txsaga.errors import EndRefused, StoreError, TxSagaError, UnknownTransaction
 from txsaga.store import schema
 from txsaga.store.connection import transaction
-from txsaga.store.values import Value
-from txsaga.store.wire import Call, LibpqSession
+from txsaga.store.pipeline import LibpqSession
+from txsaga.store.statement import Call
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
 
 class Scene:
-    """A store, another one on the same home, and which ends went the short way."""
+    """A store, and another one on the same home."""
 
-    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url: str) -> None:
         self.store, self.other = open_store(url), open_store(url)
         self.group, (self.queue,) = new_group(self.store), new_queues(self.store)
-        self.short: list[int] = []
-        self.stored: list[str] = []
-        hot = self.store.halves._hot
-        assert hot.lone is not None and hot.prepare_alike is not None
-        self.lone, self.general = hot.lone.store, hot.prepare_alike.one
-        exchanged, laid_out = LibpqSession.exchange, halves_store._own_call
-        sent: list[tuple[Call, list[int]]] = []
-
-        def own_call(form: StatementForm, ends: Sequence[End], here: Sequence[Value]) -> Call:
-            sent.append((laid_out(form, ends, here), [end.txid for end in ends]))
-            return sent[-1][0]
-
-        def exchange(wire: LibpqSession, calls: list[Call], **how: Any) -> Any:  # as the real one answers
-            self.stored += [call.sql for call in calls if call.sql in (self.lone, self.general)]
-            rows = exchanged(wire, calls, **how)
-            self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
-            return rows
-
-        monkeypatch.setattr(halves_store, "_own_call", own_call)
-        monkeypatch.setattr(LibpqSession, "exchange", exchange)
 
     def prepared(self, **how: Any) -> Receipt:  # as a half takes it
         return answered(self.store.halves.write([Half(self.group, [row(self.queue, "a")], **how)], ()).receipts[0])
@@ -69,8 +47,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    made = Scene(home_url, monkeypatch)
+def scene(home_url: str) -> Iterator[Scene]:
+    made = Scene(home_url)
     yield made
     made.store.close()
     made.other.close()
@@ -78,18 +56,16 @@ def scene(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("count", [1, 3])
-def test_own_halves_are_decided_the_short_way(scene: Scene, decision: Decision, count: int) -> None:
+def test_halves_are_decided_one_by_one_and_together(scene: Scene, decision: Decision, count: int) -> None:
     receipts = [scene.prepared() for _ in range(count)]
     answers = scene.store.halves.write((), [end_of(each, decision) for each in receipts]).standings
     assert [answered(each).won for each in answers] == [True] * count
-    assert scene.short == [each.txid for each in receipts]
     assert scene.decisions() == {each.txid: decision for each in receipts}
 
 
-def test_halves_of_others_are_looked_at(scene: Scene) -> None:
+def test_a_half_is_decided_by_another_process_of_its_group(scene: Scene) -> None:
     receipt = prepared(scene.other, scene.group, row(scene.queue, "a"))
     assert decided(scene.store, end_of(receipt, COMMIT)).won
-    assert scene.short == []
 
 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
@@ -131,20 +107,19 @@ def test_a_receipt_is_good_for_its_own_group_and_token_alone(scene: Scene) -> No
     assert decided(scene.store, end_of(receipt, COMMIT)).won
 
 
-def test_among_others_they_go_their_way_in_the_order_of_their_numbers(scene: Scene) -> None:
+def test_halves_of_two_sessions_are_decided_together(scene: Scene) -> None:
     mine = scene.prepared()
     others = [prepared(scene.other, scene.group, row(scene.queue, "a")), mine]
     answers = scene.store.halves.write((), [end_of(each, COMMIT) for each in others]).standings
     assert [answered(each).won for each in answers] == [True, True]
-    assert scene.short == []
 
 
-def test_a_half_that_is_due_for_its_own_check_is_looked_at(scene: Scene) -> None:
+def test_a_half_whose_immunity_is_over_is_left_to_its_check(scene: Scene) -> None:
     receipt = scene.prepared(immunity=0)
     scene.sql("UPDATE {s}.half SET born = born - interval '1 hour'")
     (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, EndRefused)
-    assert (scene.short, scene.decisions()) == ([], {})
+    assert scene.decisions() == {}
 
 
 def test_another_session_knows_nothing_of_what_was_stored_before(scene: Scene) -> None:
@@ -154,7 +129,7 @@ def test_another_session_knows_nothing_of_what_was_stored_before(scene: Scene) -
     scene.sql("DELETE FROM {s}.half")  # as a store that was put back to an earlier state
     (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, EndRefused)
-    assert (scene.short, scene.decisions()) == ([], {})
+    assert scene.decisions() == {}
 
 
 def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Scene) -> None:
@@ -163,7 +138,7 @@ def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Sce
     scene.sql("UPDATE {s}.store SET uuid = gen_random_uuid()")
     (answer,) = scene.store.halves.write((), [end_of(receipt, COMMIT)]).standings
     assert isinstance(answer, TxSagaError)
-    assert (scene.short, scene.decisions()) == ([], {})
+    assert scene.decisions() == {}
 
 
 @pytest.mark.rule("R13")
@@ -200,13 +175,6 @@ def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Sc
         assert [each.txid for each in receipts] == [each.txid for each in lying]
 
 
-def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(halves_store, "ISSUED", 2)
-    receipts = [scene.prepared() for _ in range(4)]
-    assert [decided(scene.store, end_of(each, COMMIT)).won for each in receipts] == [True] * 4
-    assert scene.short == [each.txid for each in receipts[2:]]
-
-
 DEFERRED = """CREATE FUNCTION {s}.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at commit'; END $$;
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {s}.op DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
 EXECUTE FUNCTION {s}.late()"""
@@ -234,54 +202,19 @@ def test_what_was_left_out_is_no_decision(scene: Scene, count: int) -> None:
     assert scene.decisions() == {}
 
 
-class TestLone:
-    """A half that comes alone: this session makes its token."""
+@pytest.mark.parametrize("arrived", [True, False])
+def test_one_whose_answer_was_lost_is_stored_once(scene: Scene, monkeypatch: pytest.MonkeyPatch, arrived: bool) -> None:
+    scene.prepared()
+    exchange, lost = LibpqSession.exchange, list[str]()
 
-    def test_it_has_the_token_that_the_store_gives(self, scene: Scene) -> None:
-        for _ in range(2):
-            receipt = scene.prepared()
-            doubt = scene.other.doubts.of(receipt.txid)
-            assert doubt is not None and doubt.token == receipt.token
-            assert decided(scene.other, end_of(receipt, COMMIT)).won
-        assert scene.stored == [scene.lone, scene.lone]
+    def losing(wire: LibpqSession, calls: list[Call]) -> Any:  # as the real one answers
+        rows = exchange(wire, calls) if arrived or lost else []
+        if not lost:
+            lost.append(calls[0].sql)
+            raise psycopg.OperationalError("gone")
+        return rows
 
-    @pytest.mark.parametrize("arrived", [True, False])
-    def test_one_whose_answer_was_lost_lies_there_once(
-        self, scene: Scene, monkeypatch: pytest.MonkeyPatch, arrived: bool
-    ) -> None:
-        scene.prepared()
-        exchange, lost = LibpqSession.exchange, list[str]()
-
-        def losing(wire: LibpqSession, calls: list[Call], **how: Any) -> Any:  # as the real one answers
-            rows = exchange(wire, calls, **how) if arrived or lost else []
-            if calls[0].sql == scene.lone and not lost:
-                lost.append(scene.lone)
-                raise psycopg.OperationalError("gone")
-            return rows
-
-        monkeypatch.setattr(LibpqSession, "exchange", losing)
-        receipt = scene.prepared()
-        assert (lost, len(scene.sql("SELECT FROM {s}.half"))) == ([scene.lone], 2)
-        assert decided(scene.other, end_of(receipt, COMMIT)).won
-
-    def test_whoever_sees_the_pads_sees_nothing(self, scene: Scene) -> None:
-        scene.prepared()
-        with scene.store.halves._sessions.taken() as session:
-            assert repr(session._pads) == "Pads()"
-
-    def test_it_is_refused_while_the_store_rejects(self, scene: Scene) -> None:
-        scene.prepared()
-        scene.sql("UPDATE {s}.store SET rejecting = true")
-        (answer,) = scene.store.halves.write([Half(scene.group, [row(scene.queue, "a")])], ()).receipts
-        assert isinstance(answer, TransactionsRejected)
-        assert len(scene.sql("SELECT FROM {s}.half")) == 1
-
-    def test_a_store_that_became_another_under_its_session_makes_the_token_itself(self, scene: Scene) -> None:
-        scene.prepared()
-        scene.sql("UPDATE {s}.store SET incarnation = incarnation + 1, token_inner = token_inner || 'more'")
-        receipt = scene.prepared()
-        doubt = scene.store.doubts.of(receipt.txid)
-        assert doubt is not None and doubt.token == receipt.token
-        assert decided(scene.store, end_of(receipt, COMMIT)).won
-        assert (scene.short, len(scene.sql("SELECT FROM {s}.half"))) == ([], 2)
-        assert scene.stored == [scene.lone, scene.lone, scene.general]
+    monkeypatch.setattr(LibpqSession, "exchange", losing)
+    receipt = scene.prepared()
+    assert len(scene.sql("SELECT FROM {s}.half")) == 2
+    assert decided(scene.other, end_of(receipt, COMMIT)).won
