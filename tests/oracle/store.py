@@ -31,7 +31,7 @@ from txsaga.store.store import Store
 class MemoryStore(Store):
     """A store that is gone with its process; any number of threads may share it."""
 
-    rights, waits_in_loops = EVERY_RIGHT, False
+    rights = EVERY_RIGHT
 
     def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
         self._home = home = Home(clock, rejecting=rejecting)

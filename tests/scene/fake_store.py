@@ -114,7 +114,7 @@ class FakeStore(Store):
     """A store whose hot path and whose questions have moods."""
 
     def __init__(self, real: Store) -> None:
-        self.halves, self.waits_in_loops = FakeHalves(real.halves), real.waits_in_loops
+        self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights

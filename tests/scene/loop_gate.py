@@ -36,7 +36,7 @@ Run = Callable[[Sequence[int]], Sequence[int | TxSagaError]]
 
 
 def batcher_of(run: Run, **given: int | float | Callable[[int], int]) -> Batcher[int, int]:
-    return Batcher("test", run, in_loops=True, **given)  # type: ignore[arg-type]  # each by its name
+    return Batcher("test", run, **given)  # type: ignore[arg-type]  # each by its name
 
 
 def call(batcher: Batcher[int, int], item: int) -> Awaitable[int]:

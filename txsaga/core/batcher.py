@@ -4,8 +4,7 @@ Group commit: many callers, one durable statement.
 While one batch is in flight the next one gathers; there is no timer. A lone caller runs its own batch in its own thread
 (`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
 
-* One batch is in flight at a time, so calls are stored in order of arrival. An event loop whose store waits as a task
-  does has its own batches: calls of two loops, or of a loop and of threads, are stored in any order.
+* One batch is in flight at a time, so calls are stored in order of arrival.
 * A batch that fails as a whole is run again item by item: one bad item never fails the others. `run` reads back before
   it raises; where even that finds no answer, `OutcomeUnknown` prevents the second try.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
@@ -18,155 +17,23 @@ If a batch never runs (the process dies), its callers were never answered and no
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 import weakref
-from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Generator, Sequence, Sized
-from contextlib import suppress
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from txsaga.core.batch_future import BatchFuture, wake
 from txsaga.core.failure import on_failure
-from txsaga.core.fibers import Fiber, current_fiber, loops, pause, raise_if_cancelled
+from txsaga.core.fibers import current_fiber, pause, raise_if_cancelled
 from txsaga.core.forking import at_fork
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
 
-_NONE: Any = object()
-
-
-class BatchSlot:
-    """The place of a call in its loop's line: it waits for its answer, or for its turn to run the next batch."""
-
-    __slots__ = ("_waiter", "answer", "aside", "task", "told")
-
-    def __init__(self, aside: Fiber) -> None:
-        self.aside, self.task = aside, asyncio.current_task()
-        self.answer, self.told = _NONE, False
-        self._waiter: asyncio.Future[None] | None = None
-
-    def __await__(self) -> Generator[object, None, None]:
-        """Wait until it is notified."""
-        if not self.told:
-            self._waiter = asyncio.get_running_loop().create_future()
-            yield from self._waiter
-
-    def cancelled(self) -> bool:
-        """Return False: the call can't be withdrawn, it may be in a batch already."""
-        return False
-
-    def tell(self) -> None:
-        """Notify it."""
-        self.told = True
-        if self._waiter is not None and not self._waiter.done():
-            with suppress(RuntimeError):  # in a closed loop no task waits any more
-                self._waiter.set_result(None)
-
-
-class LoopBatches(Generic[Item]):
-    """The batches of one event loop, one at a time, in order of arrival."""
-
-    def __init__(
-        self,
-        fitting: Callable[[deque[tuple[Item, BatchSlot]]], int],
-        answers: Callable[[list[Item]], Sequence[object]],
-    ) -> None:
-        self._fitting, self._answers = fitting, answers
-        self.waiting = deque[tuple[Item, BatchSlot]]()
-        self.leader: BatchSlot | None = None  # it runs a batch, or is about to
-        self._batch: list[tuple[Item, BatchSlot]] = []
-
-    def call(self, aside: Fiber, item: Item) -> Any:  # the answer that belongs to the item
-        """Run a call to its end: in the batch of another task, or in its own."""
-        place = BatchSlot(aside)
-        try:
-            if self._is_led_by(aside):  # a call from within its batch: no other task would run it
-                (place.answer,) = self._answers([item])
-            else:
-                self._run(place, item)
-            if isinstance(place.answer, BaseException):
-                raise place.answer
-            return place.answer
-        finally:
-            if place.answer is _NONE or self.leader is place:
-                self._let_go(place)
-            place.answer = None  # a cycle: an error's traceback holds this frame
-
-    def _is_led_by(self, aside: Fiber) -> bool:
-        return self.leader is not None and self.leader.aside is aside
-
-    def _run(self, place: BatchSlot, item: Item) -> None:
-        self.waiting.append((item, place))
-        if self.leader is None:
-            self._appoint(place)
-        else:
-            place.aside.wait_for(place)
-        if place.answer is _NONE:
-            self._lead(place)
-
-    def _appoint(self, place: BatchSlot) -> None:
-        if place.task is not None:
-            place.task.add_done_callback(self._is_gone)
-        self.leader = place
-
-    def _lead(self, own: BatchSlot) -> None:
-        """Run the next batch and hand over; `_let_go` cleans up an interruption."""
-        self._batch = batch = [self.waiting[at] for at in range(self._fitting(self.waiting))]
-        for _ in batch:
-            self.waiting.popleft()
-        answers = self._answers([item for item, _ in batch])
-        for (_, place), answer in zip(batch, answers, strict=True):
-            place.answer = answer if place is own else _for_others(answer)
-        self._hand_on(own)
-
-    def _hand_on(self, leader: BatchSlot) -> None:
-        for _, place in self._batch:
-            place.tell()
-        self._batch = []
-        if self.waiting:
-            self._appoint(self.waiting[0][1])
-            self.waiting[0][1].tell()
-        else:
-            self.leader = None
-        if leader.task is not None:
-            leader.task.remove_done_callback(self._is_gone)
-
-    def _is_gone(self, task: asyncio.Task[Any]) -> None:
-        if self.leader is not None and self.leader.task is task:
-            self._let_go(self.leader)
-        elif self.leader is not None:
-            self.leader.tell()  # the previous leader was interrupted before this
-
-    def _let_go(self, left: BatchSlot) -> None:
-        """Remove a place from the line, and answer the batch that it led."""
-        if self.leader is left:
-            for _, place in self._batch:
-                if place.answer is _NONE:
-                    place.answer = OutcomeUnknown("whoever ran the batch was interrupted")
-        staying = [each for each in self.waiting if each[1] is not left and each[1].answer is _NONE]
-        self.waiting.clear()  # keep the deque: callers that wait for room poll it
-        self.waiting.extend(staying)
-        if self.leader is left:
-            self._hand_on(left)
-        elif self.leader is not None:
-            self.leader.tell()
-
-
-def _for_others(answer: object) -> object:
-    """Turn an interruption of the task that ran the batch into `OutcomeUnknown` for others."""
-    if isinstance(answer, BaseException) and not isinstance(answer, Exception):
-        return OutcomeUnknown("whoever ran the batch was interrupted")
-    return answer
-
-
 Answer = TypeVar("Answer")
-Caller = TypeVar("Caller")
 
 FEW = 32
 """Up to this many calls form one batch. Of more, half do: their callers go on while the other half is at the server."""
@@ -189,13 +56,12 @@ class Batcher(Generic[Item, Answer]):
         weight: int = 16 * 1024 * 1024,
         capacity: int = 20_000,
         patience: float = 30.0,
-        in_loops: bool = False,
     ) -> None:
         self.name = name
         self._run = run
         self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
-        self._patience, self._has_loops = patience, in_loops
+        self._patience = patience
         self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
@@ -212,7 +78,7 @@ class Batcher(Generic[Item, Answer]):
         """Run a call to its end: in this thread when no other call is running."""
         aside = current_fiber()
         if aside is not None:
-            return aside.wait_for(self.submit(item)) if self._loops is None else self._in_loop().call(aside, item)
+            return aside.wait_for(self.submit(item))
         if threading.current_thread() is self._worker:
             with self._turn:  # a callback of a finished call: no other thread would ever run this one
                 return self._alone(item)
@@ -236,9 +102,8 @@ class Batcher(Generic[Item, Answer]):
         if worker is not None:
             self._signal()
             worker.join()
-        self._wait_for_loops()
         with self._turn:  # also waits for a lone caller
-            while batch := self._gathered(self._waiting):
+            while batch := self._gathered():
                 self._finish(batch, self._answers([item for item, _ in batch]))
 
     def reset(self) -> None:
@@ -249,9 +114,6 @@ class Batcher(Generic[Item, Answer]):
         self._asleep.acquire()
         self._worker: threading.Thread | None = None
         self._worker_awake = self._closed = False
-        self._loops: WeakKeyDictionary[AbstractEventLoop, LoopBatches[Item]] | None = (
-            WeakKeyDictionary() if self._has_loops else None
-        )
 
     def _alone(self, item: Item) -> Answer:
         if self._closed:
@@ -265,7 +127,7 @@ class Batcher(Generic[Item, Answer]):
 
     def _enqueue(self, item: Item) -> BatchFuture[Answer]:
         if len(self._waiting) >= self._capacity:
-            self._wait_for_room(self._waiting, self._wake_worker)
+            self._wait_for_room()
         call: BatchFuture[Answer] = BatchFuture()
         with self._lock:
             if self._closed:
@@ -273,50 +135,19 @@ class Batcher(Generic[Item, Answer]):
             self._waiting.append((item, call))
         return call
 
-    def _wait_for_room(self, waiting: Sized, nudge: Callable[[], None] = lambda: None) -> None:
+    def _wait_for_room(self) -> None:
         end, aside = time.monotonic() + self._patience, current_fiber()
         cancelled = aside and aside.cancelled
-        while len(waiting) >= self._capacity:
+        while len(self._waiting) >= self._capacity:
             if time.monotonic() > end:
                 raise StoreBusy(
                     f"{self.name}: {self._capacity} calls wait already and none left within "
                     f"{self._patience:g} s; send less or retry later"
                 )
-            nudge()
+            self._wake_worker()
             pause(0.002)
             if aside is not None and aside.cancelled is not cancelled:
                 raise_if_cancelled()  # nothing was handed over yet
-
-    def _in_loop(self) -> LoopBatches[Item]:
-        """Return the batches of the running loop."""
-        assert self._loops is not None
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            found = LoopBatches(self._fitting, self._answers)
-            with self._lock:
-                for closed in [each for each in self._loops if each.is_closed()]:
-                    del self._loops[closed]  # calls that wait there keep their own reference to it
-                self._loops[loop] = found
-        if len(found.waiting) >= self._capacity:
-            self._wait_for_room(found.waiting)
-        if self._closed:
-            raise BrokerClosed
-        return found
-
-    def _wait_for_loops(self) -> None:
-        """Wait for the calls that loops of other threads have queued; late ones go on when their loop does.
-
-        Within a loop this does not wait: another loop may wait for this very one.
-        """
-        if self._loops is None or loops():
-            return
-        with self._lock:
-            all = list(self._loops.items())
-        end = time.monotonic() + self._patience
-        for loop, batches in all:
-            while batches.leader is not None and loop.is_running() and time.monotonic() < end:
-                time.sleep(0.002)
 
     def _start_worker(self) -> None:
         with self._lock:
@@ -352,7 +183,7 @@ class Batcher(Generic[Item, Answer]):
                 self._worker_awake = True
                 while self._waiting:
                     with self._turn:
-                        batch = self._gathered(self._waiting)
+                        batch = self._gathered()
                         answers = self._answers([item for item, _ in batch])
                     self._finish(batch, answers)
                 self._worker_awake = False
@@ -361,11 +192,12 @@ class Batcher(Generic[Item, Answer]):
             if self._closed:
                 return
 
-    def _gathered(self, waiting: deque[tuple[Item, Caller]]) -> list[tuple[Item, Caller]]:
-        return [waiting.popleft() for _ in range(self._fitting(waiting))]
+    def _gathered(self) -> list[tuple[Item, BatchFuture[Answer]]]:
+        return [self._waiting.popleft() for _ in range(self._fitting())]
 
-    def _fitting(self, waiting: deque[tuple[Item, Caller]]) -> int:
+    def _fitting(self) -> int:
         """Return how many calls form the next batch: at most `limit`, and at most `weight` unless one alone is more."""
+        waiting = self._waiting
         weight, most = 0, min(len(waiting), self._limit, max(FEW, len(waiting) // 2))
         for at in range(most):
             weight += self._weigh(waiting[at][0])

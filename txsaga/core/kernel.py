@@ -104,12 +104,12 @@ class Kernel:
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
         # Calls of every kind share their batches: one commit carries them all.
-        self._writes: Batcher[Any, Any] = Batcher("store", self._writing, weigh=_weight, in_loops=store.waits_in_loops)
+        self._writes: Batcher[Any, Any] = Batcher("store", self._writing, weigh=_weight)
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, DecisionOutcome] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         write = AnnouncedBatches(store.branches.write, of_branches, announce)
-        self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write, in_loops=store.waits_in_loops)
+        self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write)
         self.notes = OutcomeWriter(write)
         self.numbers = TxidPool(store.branches.numbers)
         steps = AnnouncedBatches(store.steps.write, of_sagas, announce)

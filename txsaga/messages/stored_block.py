@@ -145,6 +145,7 @@ class BlockStage(Enum):
     NEW = auto()  # not entered yet
     ENTERING = auto()  # entering is under way: a second attempt is refused
     OPEN = auto()  # takes messages
+    CLOSING = auto()  # closing is under way, or was interrupted: other calls are refused, and check-back decides
     BROKEN = auto()  # not all messages are stored: it can only roll back
     CLOSED = auto()  # closed, no local work was begun
     WORKING = auto()  # local work was begun: only its evidence shows whether it committed
@@ -165,7 +166,7 @@ class BlockStage(Enum):
                 raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
             case BlockStage.BROKEN:
                 raise TransactionError(
-                    "not all messages of this transaction are stored; leave the block, it rolls back"
+                    "messages of this transaction could not be stored; leave the block, it rolls back"
                 )
             case _:
                 whose = "this transaction" if txid is None else f"transaction {txid}"

@@ -23,7 +23,7 @@ nothing: the block is its parent's. If the process dies anywhere in between, che
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -39,7 +39,7 @@ from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message
-from txsaga.core.records import Group, TxRecord
+from txsaga.core.records import Group, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_late
 from txsaga.errors import (
@@ -339,14 +339,19 @@ class Transaction(MessageBuffer):
         self._tell(decision)
 
     def _close(self, evidence: int | None) -> None:
-        self._stage = BlockStage.BROKEN  # until everything is stored
-        self._contribution.close(self._outbox.take_whole(), evidence)
+        self._stage = BlockStage.CLOSING
+        self._whole(lambda rows: self._contribution.close(rows, evidence))
         self._stage = BlockStage.CLOSED
 
     def _flush(self) -> None:
         life = self._contribution.life
         if life is not None and self._outbox.bytes > FLUSH:
-            self._stage = BlockStage.BROKEN  # until everything is stored
-            rows = self._outbox.take_whole()
-            run_blocking(lambda: self._contribution.add(life, rows))
-            self._stage = BlockStage.OPEN
+            self._whole(lambda rows: run_blocking(lambda: self._contribution.add(life, rows)))
+
+    def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
+        """Store everything sent; on failure the block is broken."""
+        try:
+            store(self._outbox.take_whole())
+        except Exception:
+            self._stage = BlockStage.BROKEN
+            raise

@@ -1,39 +1,17 @@
-"""Group commit within an event loop: who runs a batch, who is answered, and what becomes of those who leave."""
+"""Group commit from tasks of an event loop: who is answered, and what becomes of a task that is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Sequence
 
 import pytest
 
-from tests.contracts.samples import start
-from tests.scene.loop_gate import Gate, batcher_of, begun, behind, call
+from tests.scene.loop_gate import Gate, batcher_of, behind, call
 from tests.scene.looped_shop import while_it_runs
 from txsaga.aio.in_loop import in_loop
-from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
-
-
-def test_a_lone_task_runs_its_own_batch_in_the_thread_of_its_loop() -> None:
-    gate = Gate().opened()
-    assert asyncio.run(in_loop(lambda: batcher_of(gate).call(4))) == 40
-    assert gate.threads == {threading.current_thread()}
-
-
-def test_calls_that_come_while_a_batch_runs_make_the_next_batch_in_their_order() -> None:
-    gate = Gate()
-    batcher = batcher_of(gate)
-
-    async def work() -> list[int]:
-        tasks = await behind(batcher, gate, 1, 2, 3)
-        gate.open.set()
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(work()) == [0, 10, 20, 30]
-    assert gate.batches == [[0], [1, 2, 3]]
-    assert gate.threads == {threading.current_thread()}
+from txsaga.errors import InvalidMessage, StoreBusy, TxSagaError
 
 
 def test_the_loop_goes_on_while_a_batch_waits() -> None:
@@ -103,30 +81,6 @@ def test_a_task_that_is_cancelled_hears_its_answer_first_and_harms_nobody(at: in
     assert gate.batches == [[0], [1, 2, 3], [4]]
 
 
-def test_a_loop_that_stands_still_holds_up_neither_threads_nor_other_loops() -> None:
-    gate, still = Gate(), threading.Event()
-
-    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
-        return gate(items) if 0 in items else list(items)
-
-    batcher = batcher_of(run)
-
-    async def stand_still() -> int:
-        (task,) = await begun(batcher, 0)
-        await asyncio.to_thread(gate.entered.wait, 10)
-        still.wait(10)  # the whole loop, in the middle of its batch
-        return await task
-
-    standing = start(lambda: asyncio.run(stand_still()))
-    assert gate.entered.wait(10)
-    assert batcher.call(1) == 1
-    assert batcher.submit(2).result(10) == 2
-    assert asyncio.run(in_loop(lambda: batcher.call(3))) == 3
-    gate.open.set()
-    still.set()
-    assert standing.result(10) == 0
-
-
 def test_batches_respect_their_limit_and_their_weight() -> None:
     gate = Gate()
     batcher = batcher_of(gate, limit=3, weigh=lambda item: item, weight=10)
@@ -158,51 +112,6 @@ def test_a_full_line_waits_and_then_says_what_to_do_while_the_loop_goes_on() -> 
     turns, answers = asyncio.run(work())
     assert answers == [0, 10, 20]
     assert turns > 5
-
-
-def test_who_is_interrupted_in_a_batch_leaves_its_neighbours_in_doubt_and_the_line_goes_on() -> None:
-    gate = Gate()
-
-    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
-        answers = gate(items)
-        if 1 in items:
-            raise Interrupted
-        return answers
-
-    class Interrupted(BaseException):
-        pass
-
-    batcher = batcher_of(run)
-
-    async def work() -> tuple[list[int | BaseException], int]:
-        tasks = await behind(batcher, gate, 1, 2)
-        gate.open.set()
-        return await asyncio.gather(*tasks, return_exceptions=True), await call(batcher, 4)
-
-    (first, interrupted, neighbour), after = asyncio.run(work())
-    assert (first, after) == (0, 40)
-    assert isinstance(interrupted, Interrupted)
-    assert isinstance(neighbour, OutcomeUnknown)
-
-
-def test_the_place_of_a_task_that_is_gone_is_passed_on_to_the_one_behind() -> None:
-    gate = Gate()
-    batcher = batcher_of(gate)
-
-    async def work() -> list[int]:
-        tasks = await behind(batcher, gate, 1, 2)
-        assert batcher._loops is not None
-        (batches,) = batcher._loops.values()
-        leaving = batches.waiting[0][1]
-        batches._let_go(leaving)  # as a task that is destroyed does
-        gate.open.set()
-        first, behind_it = await asyncio.gather(tasks[0], tasks[2])
-        leaving.answer = 0  # let it end, too
-        leaving.tell()
-        return [first, behind_it, await tasks[1]]
-
-    assert asyncio.run(work()) == [0, 20, 0]
-    assert gate.batches == [[0], [2]]
 
 
 def test_a_call_from_within_a_batch_is_run_at_once() -> None:
