@@ -17,7 +17,7 @@ from txsaga.core.failure import on_failure
 from txsaga.core.records import EvidenceOutcome
 from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing
 from txsaga.evidence import begin_with_evidence, statements
-from txsaga.evidence.driver_errors import edge, is_absent, is_blocked, reached
+from txsaga.evidence.driver_errors import edge, is_absent, reached
 from txsaga.evidence.local_transaction import Announce, committing, in_its_process, mark_work
 from txsaga.evidence.location import Whereabouts, resource_name
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table, ddl
@@ -146,18 +146,8 @@ class SqlEvidence:
         """Write the rollback barrier unless evidence exists, and return the recorded outcome; None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
         with self._connected() as connection, short_waits(connection, locks=1):
-            try:
-                begin_now(connection)
-                statements.write_now(connection, place.table, key, Decision.ROLLBACK)
-                self._where.require_same(connection, place)
-                connection.commit()
+            if self._where.write_barrier(connection, place, key):
                 return EvidenceOutcome(committed=False, bodies={})
-            except IntegrityError:
-                connection.rollback()  # a row exists: its outcome is final
-            except DBAPIError as error:
-                if not is_blocked(error):
-                    raise
-                connection.rollback()
             limit(connection)
             self._where.require_same(connection, place)
             return outcomes(connection.execute(statements.look(place.table, [key]))).get(key)

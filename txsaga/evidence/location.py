@@ -11,12 +11,23 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Table, inspect, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, EvidenceMissing
-from txsaga.evidence.driver_errors import is_absent, is_forbidden, reached
-from txsaga.evidence.schema import DATABASE, EVIDENCE, INBOX, database_table, evidence_table, statements
+from txsaga.evidence.driver_errors import is_absent, is_blocked, is_forbidden, reached
+from txsaga.evidence.schema import (
+    DATABASE,
+    EVIDENCE,
+    INBOX,
+    MAIN,
+    EvidenceKey,
+    database_table,
+    evidence_table,
+    statements,
+)
 from txsaga.evidence.sessions import begin_now, settle_level
+from txsaga.evidence.statements import write_now
 
 _SCHEMAS = {"mysql": "select database()", "mariadb": "select database()"}
 _IN_POSTGRESQL = f"""select to_regclass('{DATABASE}') is not null as known, (
@@ -161,6 +172,25 @@ class Whereabouts:
     def require_same(self, connection: Connection, place: EvidenceTables) -> None:
         """Raise if the connection leads to another database than `place`."""
         self.refuse_other(connection.scalar(select(database_table(place.table.schema).c.uuid)), place)
+
+    def write_barrier(
+        self, connection: Connection, place: EvidenceTables, key: EvidenceKey, row: str = MAIN
+    ) -> bool | None:
+        """Commit the rollback barrier in place of a row; False if the row exists, None while it is being written."""
+        try:
+            begin_now(connection)
+            write_now(connection, place.table, key, Decision.ROLLBACK, row)
+            self.require_same(connection, place)
+            connection.commit()
+            return True
+        except IntegrityError:
+            connection.rollback()  # its outcome is final
+            return False
+        except DBAPIError as error:
+            connection.rollback()
+            if not is_blocked(error):
+                raise
+            return None
 
     def refuse_other(self, uuid: str | None, place: EvidenceTables) -> None:
         """Raise unless the uuid that came with an answer is that of `place`."""

@@ -28,7 +28,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.stored_json import as_json
 from txsaga.errors import OutcomeUnknown, StepRefused, TransactionClosed
 from txsaga.evidence import statements
-from txsaga.evidence.driver_errors import edge, is_blocked, reached, refuses_commit
+from txsaga.evidence.driver_errors import edge, reached, refuses_commit
 from txsaga.evidence.local_transaction import committing, in_its_process, mark_work
 from txsaga.evidence.location import Whereabouts
 from txsaga.evidence.ports import Announce, Ran, Work
@@ -140,18 +140,8 @@ class SqlSteps:
         with reached(self._name, self._engine) as connection:
             settle_level(connection)
             with short_waits(connection, locks=1):
-                try:
-                    begin_now(connection)
-                    statements.write_now(connection, place.table, key, Decision.ROLLBACK, row)
-                    self._where.require_same(connection, place)
-                    connection.commit()
+                if self._where.write_barrier(connection, place, key, row):
                     return False
-                except IntegrityError:
-                    connection.rollback()  # a row exists: its outcome is final
-                except DBAPIError as error:
-                    if not is_blocked(error):
-                        raise
-                    connection.rollback()
                 limit(connection)
                 self._where.require_same(connection, place)
                 standing = connection.scalar(outcome_of(place.table, key, row))

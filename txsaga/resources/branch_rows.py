@@ -32,10 +32,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
 from txsaga.evidence import statements
-from txsaga.evidence.driver_errors import is_blocked, is_forbidden
+from txsaga.evidence.driver_errors import is_forbidden
 from txsaga.evidence.location import EvidenceTables, Whereabouts
 from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
-from txsaga.evidence.sessions import begin_now, short_waits
+from txsaga.evidence.sessions import short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources.participant import Ages, Over
 
@@ -92,20 +92,10 @@ class BranchRows:
         """Write the barrier in place of a branch's row, unless that exists."""
         key, place = EvidenceKey.parse(branch.transaction), self.place
         with short_waits(connection, locks=1):
-            try:
-                begin_now(connection)
-                statements.write_now(connection, place.table, key, Decision.ROLLBACK, branch.evidence)
-                self.where.require_same(connection, place)
-                connection.commit()
-                return Finish.DONE
-            except IntegrityError:
-                connection.rollback()  # a row exists: its outcome is final
-            except DBAPIError as error:
-                connection.rollback()
-                if not is_blocked(error):
-                    raise
-                raise RetryLater(f"branch {branch.gid} is being committed at this moment") from error
-            return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
+            written = self.where.write_barrier(connection, place, key, branch.evidence)
+            if written is None:
+                raise RetryLater(f"branch {branch.gid} is being committed at this moment")
+            return Finish.COMMITTED if not written and self.is_committed(connection, branch) else Finish.DONE
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
         """Return whether a branch was committed; the same query checks which database this is."""
