@@ -1,5 +1,5 @@
 """
-The row that a branch writes in its own database, in its own commit (R9).
+The row that a branch writes in its own database, in its own commit (R9), and what participants do with it.
 
 It is in the evidence table, next to the rows of local work, under the branch's name. If a branch is no longer prepared
 and has a row, some session committed it; without a row, one rolled it back. If the row were written anywhere but in the
@@ -8,13 +8,16 @@ branch itself, it could vouch for work that was never committed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Engine,
     Select,
     Table,
     and_,
@@ -30,18 +33,23 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.errors import DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
+from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
 from txsaga.evidence import statements
-from txsaga.evidence.driver_errors import is_forbidden
-from txsaga.evidence.location import EvidenceTables, Whereabouts
+from txsaga.evidence.driver_errors import is_forbidden, reached
+from txsaga.evidence.location import EvidenceTables, Whereabouts, missing
 from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
-from txsaga.evidence.sessions import short_waits
+from txsaga.evidence.sessions import settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources.participant import Ages, Over
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 BRANCHES = "xa:"
 KEY = ("store", "incarnation", "txid", "branch")
 PAGE = 1_000
+PATIENCE = 60.0
+"""Seconds that a vote or its second phase may take: deferred constraints are checked during them."""
 _PAST = {
     "postgresql": "now() - {} * interval '1 second'",
     "mysql": "now(6) - interval {} second",
@@ -155,6 +163,83 @@ class BranchRows:
                     f"resource {self._name!r} must grant us delete on {EVIDENCE} for rows of old branches to be deleted"
                 ) from error
             raise
+
+
+class DatabaseParticipant:
+    """What the participants in databases have in common: the user's engine, and the rows of branches."""
+
+    driver: tuple[str, str] | None = None
+    """The only driver through which a branch can vote, and how its URL begins."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        if self.driver is not None and engine.dialect.driver != self.driver[0]:
+            raise ConfigError(
+                f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with {self.driver[1]}://…"
+            )
+        self.name, self.loops, self._engine, self._may_create = name, loops, engine, create
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
+        self._patience = patience
+
+    @property
+    def database(self) -> UUID:
+        """The uuid of this database."""
+        return self._rows.place.database
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of a branch is under way, or comes late."""
+        with self._reached() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with self._reached() as connection, connection.begin():
+            self._rows.drop(connection, branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of finished branches."""
+        with self._reached() as connection:
+            return self._rows.sweep(connection, store, ages, over)
+
+    def close(self) -> None:
+        """Do nothing: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, after the evidence tables were located: the pool may have no second session for that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
+
+    def _require_tables(self, *, may_create: bool = True) -> None:
+        if not self._rows.where.look() and not (self._may_create and may_create):
+            raise missing(self._engine, self.name)
+
+    def _finished(
+        self, connection: Connection, branch: BranchId, decision: Decision, end: Callable[[Decision], bool]
+    ) -> Finish:
+        """Carry out the decision, or find out how the branch was finished; `end` returns whether it was there."""
+        if self._rows.is_committed(connection, branch):
+            end(Decision.ROLLBACK)  # something that took the branch's name
+            return finish_of(decision, committed=True)
+        if end(decision):
+            return Finish.DONE
+        return finish_of(decision, committed=self._rows.is_committed(connection, branch))
+
+
+def finish_of(decision: Decision, *, committed: bool) -> Finish:
+    """Return what a decision found that came to a finished branch."""
+    if committed == (decision is Decision.COMMIT):
+        return Finish.DONE
+    return Finish.COMMITTED if committed else Finish.ROLLED_BACK
 
 
 def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tuple[object, ...]) -> Select[Any]:

@@ -10,9 +10,7 @@ listed has been finished, and its row shows how; the row is read after the list,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -20,67 +18,38 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherReason, RetryLater, UnknownTransaction
 from txsaga.evidence.driver_errors import code_of, edge, reached
-from txsaga.evidence.location import Whereabouts, missing
-from txsaga.evidence.sessions import commit_each, settle_level, short_waits
+from txsaga.evidence.sessions import commit_each, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
-from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.branch_rows import DatabaseParticipant
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.in_loop import loops_of
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy import Connection
 
     from txsaga.flows.step_records import Journalled
-    from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
+    from txsaga.resources.participant import EnlistedBranch, LockPatience, Opens
 
 FORMAT = 0x54585347  # "TXSG"
-PATIENCE = 60.0
-"""Seconds that a vote or its second phase may take."""
 
 _ABLE = "select @@global.read_only, @@global.innodb_flush_log_at_trx_commit"
 _FORGETFUL = (0, 2)  # the log reaches the disk some time after the answer
 
 
-class MysqlParticipant:
+class MysqlParticipant(DatabaseParticipant):
     """One registered database."""
 
+    driver = ("pymysql", "mysql+pymysql")
     is_cancelled = staticmethod(is_cancelled)
-
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        name: str,
-        create: bool = True,
-        database: UUID | None = None,
-        where: Whereabouts | None = None,
-        loops: AsyncEngine | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        if engine.dialect.driver != "pymysql":
-            raise ConfigError(
-                f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with mysql+pymysql://…"
-            )
-        self.name, self.loops = name, loops
-        self._engine = engine
-        self._may_create = create
-        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
-        self._patience = patience
 
     @property
     def capabilities(self) -> Capabilities:
         """What its kind can do; the first connection shows which of the two it is."""
         maria = self._engine.dialect.name == "mariadb" or getattr(self._engine.dialect, "is_mariadb", False)
         return capabilities_of(ResourceKind.MARIADB if maria else ResourceKind.MYSQL)
-
-    @property
-    def database(self) -> UUID:
-        """The uuid of this database."""
-        return self._rows.place.database
 
     def probe(self) -> None:
         """Raise `ConfigError` unless branches can be listed and written; write nothing."""
@@ -100,8 +69,7 @@ class MysqlParticipant:
                 f"resource {self.name!r} can't vote: a crash of its server would lose a yes; "
                 "set innodb_flush_log_at_trx_commit = 1 there"
             )
-        if not self._rows.where.look() and not self._may_create:
-            raise missing(self._engine, self.name)
+        self._require_tables()
 
     def enlist(self, branch: BranchId) -> MysqlBranch:
         """Open a branch; a stale pooled session is replaced before it begins."""
@@ -151,20 +119,7 @@ class MysqlParticipant:
         with self._reached() as connection:
             commit_each(connection)
             with short_waits(connection):
-                if self._rows.is_committed(connection, branch):
-                    self._end(connection, branch, Decision.ROLLBACK)  # something that took the branch's name
-                    return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
-                if self._end(connection, branch, decision):
-                    return Finish.DONE
-                if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
-                    return Finish.DONE
-        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
-
-    def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of a branch is under way, or comes late."""
-        with self._reached() as connection:
-            settle_level(connection)
-            return self._rows.fence(connection, branch)
+                return self._finished(connection, branch, decision, lambda due: self._end(connection, branch, due))
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this database holds for a store."""
@@ -172,11 +127,6 @@ class MysqlParticipant:
         with self._reached() as connection:
             self._rows.where.require_same(connection, place)
             return [branch for branch in self._listed(connection) if branch.store == store]
-
-    def forget(self, branch: BranchId) -> None:
-        """Delete the row of a finished branch."""
-        with self._reached() as connection, connection.begin():
-            self._rows.drop(connection, branch)
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
@@ -210,19 +160,6 @@ class MysqlParticipant:
     def look(self) -> MysqlLockView:
         """Open a view of which session waits for which."""
         return MysqlLockView(self._engine, self.name)
-
-    def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of finished branches."""
-        with self._reached() as connection:
-            return self._rows.sweep(connection, store, ages, over)
-
-    def close(self) -> None:
-        """Do nothing: the engine is the user's."""
-
-    def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, after the evidence tables were located: the pool may have no second session for that."""
-        assert self._rows.place
-        return reached(self.name, self._engine)
 
     def _begun(self, xid: str, *, last: bool = False) -> MysqlSession | None:
         """Begin a branch; None if the pooled session was dead, which the pool now knows."""

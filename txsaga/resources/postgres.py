@@ -10,9 +10,7 @@ took its name: it is rolled back, whatever was decided (R9).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -33,11 +31,11 @@ from txsaga.errors import (
 )
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
-from txsaga.evidence.location import EvidenceTables, Whereabouts, missing
-from txsaga.evidence.sessions import commit_each, settle_level
+from txsaga.evidence.location import EvidenceTables
+from txsaga.evidence.sessions import commit_each
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
-from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.branch_rows import DatabaseParticipant, finish_of
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.in_loop import PostgresInLoop, loops_of
 from txsaga.resources.postgres_branch import PostgresBranch
@@ -47,15 +45,11 @@ from txsaga.resources.postgres_texts import Texts
 from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_of, is_cancelled
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
     from txsaga.flows.step_records import Journalled
-    from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Over
+    from txsaga.resources.participant import EnlistedBranch, LockPatience
 
 S = TypeVar("S", bound=PostgresSession)
 
-PATIENCE = 60.0
-"""Seconds that a vote or its second phase may take: deferred constraints are checked during them."""
 AT_ONCE = 100
 """Branches that are sent their decision before the first of them has answered."""
 
@@ -65,42 +59,16 @@ _ABLE = """select current_setting('max_prepared_transactions')::int > 0 as prepa
 _LISTED = text("select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, :prefix)")
 
 
-class PostgresParticipant:
+class PostgresParticipant(DatabaseParticipant):
     """One registered database."""
 
+    driver = ("psycopg", "postgresql+psycopg")
     capabilities = capabilities_of(ResourceKind.POSTGRESQL)
     is_cancelled = staticmethod(is_cancelled)
     waits_briefly = True  # a journal for a lock, while other resources are asked at the same time
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        name: str,
-        create: bool = True,
-        database: UUID | None = None,
-        where: Whereabouts | None = None,
-        loops: AsyncEngine | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        if engine.dialect.driver != "psycopg":
-            raise ConfigError(
-                f"resource {name!r} can't vote through {engine.dialect.driver}; "
-                "open its engine with postgresql+psycopg://…"
-            )
-        self.name = name
-        self._engine = engine
-        self._may_create = create
-        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
-        self._patience = patience
-        self.loops = loops
-        self._looping: PostgresInLoop | None = None
-        self._written_for: tuple[EvidenceTables, Texts] | None = None
-
-    @property
-    def database(self) -> UUID:
-        """The uuid of this database."""
-        return self._rows.place.database
+    _looping: PostgresInLoop | None = None
+    _written_for: tuple[EvidenceTables, Texts] | None = None
 
     def probe(self) -> None:
         """Raise `ConfigError` unless the server supports prepared transactions; write nothing."""
@@ -113,8 +81,7 @@ class PostgresParticipant:
             )
         if able.reads_only:
             raise ConfigError(f"resource {self.name!r} is read only or a standby; connect to the writable primary")
-        if not self._rows.where.look() and not (self._may_create and able.may_create):
-            raise missing(self._engine, self.name)
+        self._require_tables(may_create=able.may_create)
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; a stale pooled session is replaced before it begins."""
@@ -174,14 +141,7 @@ class PostgresParticipant:
         """Carry out the decision, or find out how the branch was finished."""
         with self._reached() as connection:
             commit_each(connection)
-            if self._rows.is_committed(connection, branch):
-                _end(connection, self.name, branch, Decision.ROLLBACK)  # something that took the branch's name
-                return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
-            if _end(connection, self.name, branch, decision):
-                return Finish.DONE
-            if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
-                return Finish.DONE
-            return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+            return self._finished(connection, branch, decision, lambda due: _end(connection, self.name, branch, due))
 
     def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
         """Do the same for many: read all rows at once, and send each decision before the previous one is answered."""
@@ -219,28 +179,15 @@ class PostgresParticipant:
             return _refusal(answer.state, self.name, branch) or StoreError(f"branch {branch.gid}: {answer.why}")
         if not committed and not answer.state:
             return Finish.DONE
-        if committed == (decision is Decision.COMMIT):
-            return Finish.DONE
-        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
-
-    def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of a branch is under way, or comes late."""
-        with self._reached() as connection:
-            settle_level(connection)
-            return self._rows.fence(connection, branch)
+        return finish_of(decision, committed=committed)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this database holds for a store."""
         place = self._rows.place
         with self._reached() as connection:
             self._rows.where.require_same(connection, place)
-            found = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
-        return [branch for gid in found for branch in _ours(gid)]
-
-    def forget(self, branch: BranchId) -> None:
-        """Delete the row of a finished branch."""
-        with self._reached() as connection, connection.begin():
-            self._rows.drop(connection, branch)
+            listed = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
+        return [branch for gid in listed for branch in _ours(gid)]
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
@@ -262,19 +209,6 @@ class PostgresParticipant:
     def look(self) -> PostgresLockView:
         """Open a view of which session waits for which."""
         return PostgresLockView(self._engine, self.name)
-
-    def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of finished branches."""
-        with self._reached() as connection:
-            return self._rows.sweep(connection, store, ages, over)
-
-    def close(self) -> None:
-        """Do nothing: the engine is the user's."""
-
-    def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, after the evidence tables were located: the pool may have no second session for that."""
-        assert self._rows.place
-        return reached(self.name, self._engine)
 
     @property
     def _texts(self) -> Texts:

@@ -11,9 +11,7 @@ detects that. Without it half of the work would be committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -22,50 +20,26 @@ from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError, OutcomeUnknown, ProtocolError, RolledBack
 from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.evidence.local_transaction import allow_commits, refuse_commits
-from txsaga.evidence.location import Whereabouts, missing
-from txsaga.evidence.sessions import begin_now, settle_level, short_waits
+from txsaga.evidence.sessions import begin_now, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import journal
-from txsaga.resources.branch_rows import BranchRows
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.branch_rows import BranchRows, DatabaseParticipant, finish_of
+from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.in_loop import Shown, SqliteInLoop, loops_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, RootTransaction
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from txsaga.flows.step_records import Journalled
-    from txsaga.resources.participant import Ages, EnlistedBranch, Over
+    from txsaga.resources.participant import EnlistedBranch
 
 _OFF, _NORMAL = 0, 1
 
 
-class SqliteParticipant:
+class SqliteParticipant(DatabaseParticipant):
     """One registered database file."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        name: str,
-        create: bool = True,
-        database: UUID | None = None,
-        where: Whereabouts | None = None,
-        loops: AsyncEngine | None = None,
-    ) -> None:
-        self.name, self.loops = name, loops
-        self._engine, self._may_create = engine, create
-        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What SQLite can do."""
-        return capabilities_of(ResourceKind.SQLITE)
-
-    @property
-    def database(self) -> UUID:
-        """The uuid of this database."""
-        return self._rows.place.database
+    capabilities = capabilities_of(ResourceKind.SQLITE)
 
     def probe(self) -> None:
         """Raise unless a commit is on disk when it is answered, and the evidence tables exist or may be created."""
@@ -79,8 +53,7 @@ class SqliteParticipant:
                 f"resource {self.name!r} can't come last: its commit would be the decision, and a loss of power would "
                 "lose it; say PRAGMA synchronous = FULL on each of its engine's connections"
             )
-        if not self._rows.where.look() and not self._may_create:
-            raise missing(self._engine, self.name)
+        self._require_tables()
 
     def enlist(self, branch: BranchId) -> SqliteBranch:
         """Open a transaction for a branch."""
@@ -105,44 +78,17 @@ class SqliteParticipant:
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Find out the outcome: a branch holds nothing after its session."""
         with self._reached() as connection:
-            committed = self._rows.is_committed(connection, branch)
-        if committed == (decision is Decision.COMMIT):
-            return Finish.DONE
-        return Finish.COMMITTED if committed else Finish.ROLLED_BACK
-
-    def fence(self, branch: BranchId) -> Finish:
-        """Make sure that no commit of a branch is under way, or comes late."""
-        with self._reached() as connection:
-            settle_level(connection)
-            return self._rows.fence(connection, branch)
+            return finish_of(decision, committed=self._rows.is_committed(connection, branch))
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return nothing: it holds no votes."""
         return []
-
-    def forget(self, branch: BranchId) -> None:
-        """Delete the row of a finished branch."""
-        with self._reached() as connection, connection.begin():
-            self._rows.drop(connection, branch)
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
         assert isinstance(session, SqliteBranch)
         with edge(self.name):
             journal.do(session.connection, statements, self.name)
-
-    def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Delete old rows of finished branches."""
-        with self._reached() as connection:
-            return self._rows.sweep(connection, store, ages, over)
-
-    def close(self) -> None:
-        """Do nothing: the engine is the user's."""
-
-    def _reached(self) -> AbstractContextManager[Connection]:
-        """Connect, after the evidence tables were located: the pool may have no second session for that."""
-        assert self._rows.place
-        return reached(self.name, self._engine)
 
 
 class SqliteBranch:
