@@ -75,7 +75,6 @@ class Checkers:
         self.hanging: frozenset[int] = frozenset()  # groups that it does not answer for, since their checkers hang
 
     def __bool__(self) -> bool:
-        """Return whether this process answers for any group."""
         return bool(self._by_name)
 
     def register(self, group: Group, checker: Checker) -> None:

@@ -86,7 +86,6 @@ class EvidenceBatch:
         self._threads: dict[int, ThreadPoolExecutor] = {}
 
     def __enter__(self) -> Self:
-        """Use it for one round."""
         return self
 
     def __exit__(

@@ -149,7 +149,6 @@ class Scan:
         self._found = None
 
     def __iter__(self) -> Iterator[list[FoundBranch]]:
-        """Yield all pages, then end the scan."""
         while page := self.next():
             yield page
         self.end()

@@ -44,7 +44,6 @@ class BoundOffsets:
         self._firsts: dict[int, dict[int, ClaimedQueue]] = {}  # by transaction and queue
 
     def __contains__(self, txid: object) -> bool:
-        """Return whether it holds claims of this transaction."""
         return txid in self._firsts
 
     @property

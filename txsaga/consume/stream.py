@@ -252,7 +252,6 @@ class Stream:
                 self._held.read_again(batch, claim)
 
     def __iter__(self) -> Iterator[Delivered]:
-        """Yield messages for ever."""
         return self.messages()
 
     def poll(self) -> Batch | None:

@@ -44,7 +44,6 @@ class Ballot:
     needed: int | None = None  # yes votes needed for a quorum
 
     def __post_init__(self) -> None:
-        """Refuse a ballot that can't be carried, or that contradicts itself."""
         self._check_kinds()
         if (
             not _is_name(self.name)
@@ -92,7 +91,6 @@ class CastVote:
     at: datetime | None = None  # by the store's clock
 
     def __post_init__(self) -> None:
-        """Refuse a vote that can't be counted or stored."""
         check_kind(self.voter, str, "the voter", "give its name")
         check_kind(self.yes, bool, f"yes of voter {self.voter!r}", "give True or False")
         evidence = f"the evidence of voter {self.voter!r}"

@@ -70,7 +70,6 @@ class AsyncOn(AsyncContext[Any]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Leave the session to the transaction."""
         return None if error is None else await super().__aexit__(kind, error, trace)
 
 
@@ -145,7 +144,6 @@ class On:
         self._open, self._failed = open, failed
 
     def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection
-        """Return the session of this resource in the transaction."""
         return self._open()
 
     def __exit__(
@@ -215,7 +213,6 @@ class Coordinated(MessageBuffer):
         self._stage = BlockStage.NEW  # not before it is abandoned: another thread's beginning would be undone
 
     async def __aenter__(self) -> AsyncCoordinated:
-        """Do the same within an event loop."""
         self._require_new()
         looped = AsyncCoordinated(self, self._kernel.in_loop)
         await looped.enter()

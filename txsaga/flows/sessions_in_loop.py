@@ -47,7 +47,6 @@ class _InThreads:
         self._opens = opens
 
     def enlist(self, branch: BranchId) -> EnlistedBranch:
-        """Open a session for a branch."""
         return _Away(run_blocking(partial(self._opens.enlist, branch)))
 
 
@@ -72,17 +71,13 @@ class _Away(ForwardingSession):
     """A session that blocks, called in threads."""
 
     def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote."""
         return sent_away(lambda: self._session.prepare()())
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Finish the branch by the decision."""
         return sent_away(lambda: self._session.finish(decision)())
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Commit in one phase."""
         return sent_away(lambda: self._session.commit(transaction)())
 
     def leave(self) -> None:
-        """Give the session back."""
         run_blocking(self._session.leave)

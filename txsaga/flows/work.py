@@ -224,21 +224,17 @@ class _DoneFirst(ForwardingSession):
         self._participant, self._statements = participant, statements
 
     def prepare(self) -> Callable[[], Vote]:
-        """Execute the journal and ask for the vote."""
         self._do()
         return self._session.prepare()
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Carry out the decision."""
         return self._session.finish(decision)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Execute the journal and commit in one phase."""
         self._do()
         return self._session.commit(transaction)
 
     def leave(self) -> None:
-        """Give the session back."""
         self._session.leave()
 
     def _do(self) -> None:
@@ -497,7 +493,6 @@ class Work:
     def _each(
         self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
-        """Send to all of them, then wait for each."""
         told = fact if self._announce else None
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}

@@ -31,7 +31,6 @@ class _Staged(NamedTuple):
     found: Stamp
 
     def close(self) -> None:
-        """Close the file, if it is written here."""
         if self.file is not None:
             self.file.close()
 
