@@ -19,7 +19,7 @@ from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing
 from txsaga.evidence import begin_with_evidence, statements
 from txsaga.evidence.driver_errors import edge, is_absent, reached
 from txsaga.evidence.local_transaction import Announce, committing, in_its_process, mark_work
-from txsaga.evidence.location import Whereabouts, resource_name
+from txsaga.evidence.location import EvidenceLocation, resource_name
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table, ddl
 from txsaga.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.evidence.statements import SLOT
@@ -68,12 +68,12 @@ class SqlEvidence:
         name: str | None = None,
         create: bool = True,
         loops: AsyncEngine | None = None,
-        where: Whereabouts | None = None,
+        where: EvidenceLocation | None = None,
     ) -> None:
         ddl(engine.dialect.name)  # refuses other databases
         self._engine, self.loops = engine, loops
         self._name = name or resource_name(engine)
-        self._where = where or Whereabouts(engine, self._name, create=create)
+        self._where = where or EvidenceLocation(engine, self._name, create=create)
         self.steps = SqlSteps(engine, self._name, self._where)
         self._within: LoopEvidence | None = None
 
@@ -182,7 +182,7 @@ def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None
 class LoopEvidence(SqlEvidence):
     """Evidence for local work in an event loop: an AsyncEngine does the work, another engine reads the evidence."""
 
-    def __init__(self, engine: AsyncEngine, name: str, where: Whereabouts) -> None:
+    def __init__(self, engine: AsyncEngine, name: str, where: EvidenceLocation) -> None:
         self._engine, self._name, self._where = engine.sync_engine, name, where
         self._asynchronous = engine
         self._agrees = False  # whether both engines lead to the same database

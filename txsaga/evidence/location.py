@@ -145,7 +145,7 @@ def _refuse_memory(connection: Connection) -> None:
             )
 
 
-class Whereabouts:
+class EvidenceLocation:
     """The evidence tables in the database of an engine; they are created where that is allowed."""
 
     def __init__(self, engine: Engine, name: str, *, create: bool = True, database: UUID | None = None) -> None:

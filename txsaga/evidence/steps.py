@@ -30,7 +30,7 @@ from txsaga.errors import OutcomeUnknown, StepRefused, TransactionClosed
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, reached, refuses_commit
 from txsaga.evidence.local_transaction import committing, in_its_process, mark_work
-from txsaga.evidence.location import Whereabouts
+from txsaga.evidence.location import EvidenceLocation
 from txsaga.evidence.ports import Announce, Ran, Work
 from txsaga.evidence.schema import EvidenceKey
 from txsaga.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
@@ -106,7 +106,7 @@ OUT = ":out"
 class SqlSteps:
     """The steps in one database, through the user's own engine."""
 
-    def __init__(self, engine: Engine, name: str, where: Whereabouts) -> None:
+    def __init__(self, engine: Engine, name: str, where: EvidenceLocation) -> None:
         self._engine, self._name, self._where = engine, name, where
 
     def run(self, transaction: str, row: str, work: Work | str, input: Mapping[str, object], announce: Announce) -> Ran:

@@ -36,7 +36,7 @@ from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import is_forbidden, reached
-from txsaga.evidence.location import EvidenceTables, Whereabouts, missing
+from txsaga.evidence.location import EvidenceLocation, EvidenceTables, missing
 from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
 from txsaga.evidence.sessions import settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
@@ -64,7 +64,7 @@ _INSERT = """INSERT INTO {table} (store, incarnation, txid, branch, outcome)
 class BranchRows:
     """The rows of branches in one database."""
 
-    def __init__(self, where: Whereabouts, name: str) -> None:
+    def __init__(self, where: EvidenceLocation, name: str) -> None:
         self.where, self._name = where, name
         self._written_for: tuple[EvidenceTables, str] | None = None
 
@@ -178,7 +178,7 @@ class DatabaseParticipant:
         name: str,
         create: bool = True,
         database: UUID | None = None,
-        where: Whereabouts | None = None,
+        where: EvidenceLocation | None = None,
         loops: AsyncEngine | None = None,
         patience: float = PATIENCE,
     ) -> None:
@@ -187,7 +187,7 @@ class DatabaseParticipant:
                 f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with {self.driver[1]}://…"
             )
         self.name, self.loops, self._engine, self._may_create = name, loops, engine, create
-        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
+        self._rows = BranchRows(where or EvidenceLocation(engine, name, create=create, database=database), name)
         self._patience = patience
 
     @property

@@ -20,7 +20,7 @@ from txsaga.core.forking import at_fork
 from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.evidence.database import SqlEvidence
-from txsaga.evidence.location import Whereabouts
+from txsaga.evidence.location import EvidenceLocation
 from txsaga.evidence.ports import Evidence
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.store.connection import require_readable
@@ -125,7 +125,7 @@ class Resources:
         self._loops: dict[str, AsyncEngine] = {}
         self._urls, self._owned = urls, dict[str, Engine]()
         self._evidence: dict[str, SqlEvidence] = {}
-        self._whereabouts: dict[str, Whereabouts] = {}
+        self._locations: dict[str, EvidenceLocation] = {}
         self._participants: dict[str, Participant] = {}
         for name, engine in engines.items():
             self.register(name, engine)
@@ -200,11 +200,11 @@ class Resources:
         for engine in (*self._engines.values(), *(each.sync_engine for each in self._loops.values())):
             engine.dispose(close=False)
 
-    def _where(self, name: str) -> Whereabouts:
+    def _where(self, name: str) -> EvidenceLocation:
         """Return where a resource keeps its rows; cached, so a caller with an open session needs no second one."""
-        if name not in self._whereabouts:
-            self._whereabouts[name] = Whereabouts(self._engines[name], name)
-        return self._whereabouts[name]
+        if name not in self._locations:
+            self._locations[name] = EvidenceLocation(self._engines[name], name)
+        return self._locations[name]
 
     def _own(self, name: str, url: str | URL) -> Engine:
         owned = self._owned[name] = resource_engine(url, f"{RESOURCE}{name.upper()}")
@@ -264,14 +264,14 @@ def participant_for(
     *,
     create: bool = True,
     database: UUID | None = None,
-    where: Whereabouts | None = None,
+    where: EvidenceLocation | None = None,
     loops: AsyncEngine | None = None,
 ) -> Participant:
     """Return the participant for an engine's database; with `database`, only if the database carries this uuid.
 
     `where` is shared with the evidence of the same database, so that the tables are located once.
     """
-    where = where or Whereabouts(engine, name, create=create, database=database)
+    where = where or EvidenceLocation(engine, name, create=create, database=database)
     match engine.dialect.name:
         case "postgresql":
             from txsaga.resources.postgres import PostgresParticipant
