@@ -37,7 +37,7 @@ from txsaga.flows.ballot import CastVote, Polled
 from txsaga.flows.ballots import ballots, vote
 from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.flow_begin import FlowOpening
-from txsaga.flows.followers import Telling
+from txsaga.flows.followers import FollowUpRole
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_driver import SagaRole
@@ -249,7 +249,7 @@ class Broker(Administration):
         kernel = self._kernel
         settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), SagaRole(kernel)]
         followers = kernel.followers
-        telling = [] if followers is None else [Telling(kernel, followers, self.consumer)]
+        telling = [] if followers is None else [FollowUpRole(kernel, followers, self.consumer)]
         return [Dispatcher(kernel), *settling, PartitionRole(kernel), Scheduler(kernel), Budgets(kernel), *telling]
 
     def own_roles(self) -> list[Role]:

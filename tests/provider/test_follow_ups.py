@@ -16,7 +16,7 @@ from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.core.decision import LocalState
 from txsaga.flows.follow_up import TOPIC, FollowUp
-from txsaga.flows.followers import Telling
+from txsaga.flows.followers import FollowUpRole
 from txsaga.provider import FlowBegin, FlowEnd, Publish, enclose
 from txsaga.provider.reference import FlowReference
 
@@ -84,12 +84,12 @@ def make_event(name: str, extra: dict[str, object]) -> None:
 
 
 @contextmanager
-def telling(house: House, fake: FakeAirflow) -> Iterator[Telling]:
+def telling(house: House, fake: FakeAirflow) -> Iterator[FollowUpRole]:
     """Give the role of an engine that knows an Airflow."""
     env = {"TXSAGA_AIRFLOW_URL": fake.url, "TXSAGA_AIRFLOW_NAME": this_airflow()}
     with txsaga.connect(house.home_url, roles=False, answering=False, env=env) as broker:
         for role in broker.roles():
-            if isinstance(role, Telling):
+            if isinstance(role, FollowUpRole):
                 yield role
 
 

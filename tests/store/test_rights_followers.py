@@ -21,7 +21,7 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
 from txsaga.broker import Broker
 from txsaga.flows.flow import Flow
 from txsaga.flows.follow_up import TOPIC, AssetName, FollowUp
-from txsaga.flows.followers import Telling
+from txsaga.flows.followers import FollowUpRole
 from txsaga.messages.producer import Producer
 from txsaga.store.right import Right
 
@@ -81,7 +81,7 @@ def test_with_the_consumer_right_an_engine_tells_each_commit_once(
 ) -> None:
     broker, heard = open_as(Right.ENGINE, Right.CONSUMER), Heard()
     for _ in range(2):
-        Telling(broker.kernel, heard, broker.consumer).run_once()
+        FollowUpRole(broker.kernel, heard, broker.consumer).run_once()
     assert heard.txids == [told]
     assert "is left out, no flow wrote it" in caplog.text
 
@@ -99,7 +99,7 @@ def test_what_a_transaction_says_of_another_or_of_another_run_is_left_out(
         transaction.send(TOPIC, replace(said(other), run="None").body())
     run_roles(engine)
     broker, heard = open_as(Right.ENGINE, Right.CONSUMER), Heard()
-    telling = Telling(broker.kernel, heard, broker.consumer)
+    telling = FollowUpRole(broker.kernel, heard, broker.consumer)
     while telling.run_once():
         pass
     assert heard.txids == [told]
@@ -125,7 +125,7 @@ def test_what_can_not_be_read_is_left_out_and_the_next_is_told(
     is_told(flow, said(flow))
     run_roles(engine)
     broker, heard = open_as(Right.ENGINE, Right.CONSUMER), Heard()
-    assert Telling(broker.kernel, heard, broker.consumer).run_once() == 2
+    assert FollowUpRole(broker.kernel, heard, broker.consumer).run_once() == 2
     assert heard.txids == [flow.txid]
 
 
@@ -133,12 +133,12 @@ def test_without_it_an_engine_says_so_once_and_goes_on(
     engine: Broker, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
-    telling = Telling(engine.kernel, heard, engine.consumer)
+    telling = FollowUpRole(engine.kernel, heard, engine.consumer)
     assert [telling.run_once(), telling.run_once()] == [0, 0]
     assert heard.txids == []
     assert caplog.text.count("nobody is told here") == 1
 
 
 def test_without_a_flow_that_is_followed_there_is_nothing_to_tell(engine: Broker, operator: Broker) -> None:
-    assert Telling(engine.kernel, Heard(), engine.consumer).run_once() == 0
+    assert FollowUpRole(engine.kernel, Heard(), engine.consumer).run_once() == 0
     assert engine.kernel.store.groups.find(f"{TOPIC}-north") is None

@@ -30,7 +30,7 @@ HELD = timedelta(minutes=5)
 """Longer than any batch takes: else another engine would report it, too."""
 
 
-class Telling:
+class FollowUpRole:
     """Reports what committed flows wrote for their followers."""
 
     name = "asset events"
