@@ -256,12 +256,17 @@ def _raise(reason: Exception) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """The result of a check: the final decision, or why there is none."""
 
-    standing: DecisionOutcome | None
+    standing: DecisionOutcome | None = None
     why: str
-    counted: bool = True  # there was an answer
+    counted: bool = False  # there was an answer, and it was UNKNOWN
+
+    @property
+    def decision(self) -> Decision | None:
+        """The final decision, if there is one."""
+        return None if self.standing is None else self.standing.decision
 
 
 class Settler:
@@ -279,19 +284,22 @@ class Settler:
         """Decide a transaction as far as it can be known; None when it stays undecided."""
         return self.check(doubt).standing
 
-    def check(self, doubt: Doubt) -> Checked:
+    def check(self, doubt: Doubt) -> CheckResult:
         """Decide a transaction as far as it can be known, and return why it stays undecided."""
         case = DoubtContext(self._store, doubt)
-        verdict = self.judge.judge(case)
+        return self.conclude(case, self.judge.judge(case), "check-back")
+
+    def conclude(self, case: DoubtContext, verdict: Verdict, who: str) -> CheckResult:
+        """Report a verdict, and write it if it decides."""
         self.report(case, verdict.state, verdict.why)
         decision = verdict.state.decision
         if decision is None:
-            return Checked(standing=None, why=verdict.why, counted=verdict.basis not in UNCOUNTED)
-        by = DecidedBy(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
+            return CheckResult(why=verdict.why, counted=verdict.basis not in UNCOUNTED)
+        by = DecidedBy(who=who, why=verdict.why, from_check=True, found=verdict.found)
         try:
-            return Checked(standing=self.written(case, decision, by, verdict), why=verdict.why)
+            return CheckResult(standing=self.written(case, decision, by, verdict), why=verdict.why)
         except (EffectConflict, InDoubt) as reason:
-            return Checked(standing=None, why=str(reason))
+            return CheckResult(why=str(reason), counted=True)
 
     def write(
         self, case: DoubtContext, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes]

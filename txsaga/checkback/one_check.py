@@ -8,40 +8,25 @@ last heartbeat. An existing decision is the answer. If this is never called, the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from txsaga.checkback.checkers import Checker, ask, question_about
 from txsaga.checkback.doubt_context import DoubtContext
-from txsaga.checkback.judge import UNCOUNTED, Basis, Verdict
+from txsaga.checkback.judge import Basis, CheckResult, Verdict
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
-from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
-from txsaga.core.records import Doubt
+from txsaga.core.records import DecisionOutcome, Doubt
 from txsaga.errors import (
     ConfigError,
-    EffectConflict,
     EvidenceMissing,
-    InDoubt,
     ResourceUnknown,
     StoreError,
     UnknownTransaction,
 )
 from txsaga.inspect.timeline_steps import Looked
 from txsaga.inspect.trace import Trace
-from txsaga.messages.decide import DecidedBy
 
 YOUNG = "it is young, or somebody is at work on it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """The result of one check."""
-
-    decision: Decision | None
-    why: str
-    counted: bool  # there was an answer, and it was UNKNOWN
 
 
 class OneCheck:
@@ -54,16 +39,16 @@ class OneCheck:
         """Settle a transaction as far as it can be known; `checker` is asked where only a checker knows."""
         stands = self._store.overview.decisions([txid]).get(txid)
         if stands is not None:
-            return CheckResult(decision=stands, why="it stands", counted=False)
+            return CheckResult(standing=DecisionOutcome(txid, stands, False), why="it is decided")
         doubt = self._store.doubts.of(txid)
         if doubt is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         if rest := self._rest(doubt):
-            return CheckResult(decision=None, why=rest, counted=False)
+            return CheckResult(why=rest)
         case = DoubtContext(self._store, doubt)
         verdict = self._kernel.settler.judge.know(case, fence=False)
         if verdict.basis is Basis.OPEN:
-            return CheckResult(decision=None, why="it is still open", counted=False)
+            return CheckResult(why="it is still open")
         verdict = self._kernel.settler.judge.know(case)
         if verdict.basis is Basis.WORD and checker is not None:
             verdict = self._said(case, checker, verdict)
@@ -84,17 +69,13 @@ class OneCheck:
         return Verdict(answer, why, Basis.WORD, found=verdict.found)
 
     def _settled(self, case: DoubtContext, verdict: Verdict) -> CheckResult:
-        self._kernel.settler.report(case, verdict.state, verdict.why)
-        decision = verdict.state.decision
-        if decision is None or verdict.basis is Basis.OPEN:
-            return CheckResult(decision=None, why=verdict.why, counted=verdict.basis not in UNCOUNTED)
-        by = DecidedBy(who="check-back of a sensor", why=verdict.why, from_check=True, found=verdict.found)
-        try:
-            standing = self._kernel.settler.written(case, decision, by, verdict)
-        except (EffectConflict, InDoubt) as reason:
-            return CheckResult(decision=None, why=str(reason), counted=True)
-        self._kernel.tell_decided()
-        return CheckResult(decision=standing.decision, why=verdict.why, counted=False)
+        if verdict.basis is Basis.OPEN:
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            return CheckResult(why=verdict.why, counted=True)
+        result = self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
+        if result.standing is not None:
+            self._kernel.tell_decided()
+        return result
 
 
 def look(kernel: Kernel, trace: Trace) -> Looked | None:
