@@ -133,7 +133,7 @@ class TraceContract:
         swept(store, group)
         listed = trace_of(store, receipt.txid).listed
         assert listed is not None
-        assert (listed.checks, listed.parked, list(listed.remarks)) == (0, None, [])
+        assert (listed.asked, listed.parked, list(listed.remarks)) == (0, None, [])
         decided(store, end_of(receipt, ROLLBACK, from_check=True))
         assert trace_of(store, receipt.txid).listed is None
 

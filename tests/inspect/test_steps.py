@@ -13,12 +13,11 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
-from txsaga.inspect.overview import Audited
+from txsaga.inspect.overview import Audited, Checks
 from txsaga.inspect.timeline import lanes
 from txsaga.inspect.timeline_steps import Looked, steps_of
 from txsaga.inspect.trace import (
     ConsumedOffsets,
-    DoubtEntry,
     KeyedRecord,
     RecordedDecision,
     SentMessages,
@@ -60,21 +59,21 @@ def test_each_check_is_a_step_with_its_remark() -> None:
         Remark(after(60), "anna-1", "UNKNOWN", "the checker said UNKNOWN"),
         Remark(after(120), "berta-2", "UNKNOWN", "TimeoutError"),
     )
-    steps = steps_of(replace(PLAIN, listed=DoubtEntry(2, after(180), None, remarks)))
+    steps = steps_of(replace(PLAIN, listed=Checks(asked=2, due=after(180), parked=None, remarks=remarks)))
     found = [(step.what, step.at, step.who, step.why) for step in steps[1:3]]
     assert found == [("check: UNKNOWN", remark.at, remark.who, remark.why) for remark in remarks]
     assert (steps[3].what, steps[3].at) == ("next check", after(180))
 
 
 def test_a_store_that_keeps_no_remarks_tells_how_often_it_asked() -> None:
-    assert told(replace(PLAIN, listed=DoubtEntry(1, after(9), None)))[1:] == [
+    assert told(replace(PLAIN, listed=Checks(asked=1, due=after(9), parked=None)))[1:] == [
         "found undecided, 1 check since",
         "next check",
     ]
 
 
 def test_parking_is_told_once_by_its_record_or_else_by_the_list() -> None:
-    listed = DoubtEntry(15, after(90), "out of checks")
+    listed = Checks(asked=15, due=after(90), parked="out of checks")
     assert told(replace(PLAIN, listed=listed))[-1] == "parked"
     assert steps_of(replace(PLAIN, listed=listed))[-1].why == "out of checks"
     record = Audited(at=after(90), what="PARKED", who="check-back", why="out of checks")

@@ -15,12 +15,11 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.topic import TopicType
 from txsaga.flows.branch import Branch
 from txsaga.inspect import trace as model
-from txsaga.inspect.overview import Audited
+from txsaga.inspect.overview import Audited, Checks
 from txsaga.inspect.trace import (
     Amended,
     AssignedOffsets,
     ConsumedOffsets,
-    DoubtEntry,
     KeyedRecord,
     RecordedDecision,
     SentMessages,
@@ -50,7 +49,10 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         bound=tuple(sorted(_bound(kept, names, txid))),
         due=None if op else kept.scheduled.get(txid),
         # Remarks are told as soon as the list keeps some.
-        listed=waits and DoubtEntry(waits.checks, waits.due, waits.parked, tuple(getattr(waits, "remarks", ()))),
+        listed=waits
+        and Checks(
+            asked=waits.checks, due=waits.due, parked=waits.parked, remarks=tuple(getattr(waits, "remarks", ()))
+        ),
         audits=tuple(Audited(at=a.at, what=a.event, who=a.who, why=a.why) for a in kept.audits if a.txid == txid),
         op=op and RecordedDecision(op.decision, op.from_check, log.seen(txid)),
         given=tuple(_given(names, log, txid)),

@@ -46,7 +46,6 @@ from txsaga.inspect.trace import (
     Amended,
     AssignedOffsets,
     ConsumedOffsets,
-    DoubtEntry,
     KeyedRecord,
     LateBodySlot,
     RecordedDecision,
@@ -254,7 +253,7 @@ def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: t
         kept=tuple(LateBodySlot(row.seq, TracePlace(row.name, row.idx)) for row in found.effects if row.kind == "late"),
         bound=tuple(ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found.bound),
         due=next((row.at for row in found.due if not found.op), None),
-        listed=next((_listed(row) for row in found.doubt if not found.op), None),
+        listed=next((_checks(r.checks, r.check_at, r.parked, r.remarks) for r in found.doubt if not found.op), None),
         audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
         op=next((RecordedDecision(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
         given=given,
@@ -284,10 +283,6 @@ def _life(row: Any) -> KeyedRecord:
 def _sent(row: Any) -> SentMessages:
     timed = row.type == TopicType.DELAY
     return SentMessages(row.part, row.attempt, TracePlace(row.name, row.idx), row.messages, row.born, row.counts, timed)
-
-
-def _listed(row: Any) -> DoubtEntry:
-    return DoubtEntry(row.checks, row.check_at, row.parked, tuple(map(remark_of, row.remarks)))
 
 
 def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[AssignedOffsets]:

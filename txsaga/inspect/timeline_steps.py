@@ -262,7 +262,7 @@ def _asked(trace: Trace) -> Iterator[TimelineStep]:
             what=f"check: {answer}", kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=at, who=who, why=why
         )
     if not listed.remarks:
-        what = f"found undecided, {_count(listed.checks, 'check')} since"
+        what = f"found undecided, {_count(listed.asked, 'check')} since"
         yield TimelineStep(what=what, kind=TimelineKind.HELD, phase=TimelinePhase.ASKED)
     if listed.parked is None:
         yield TimelineStep(what="next check", kind=TimelineKind.HELD, phase=TimelinePhase.PARKED, at=listed.due)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from txsaga.checkback.questions import Remark
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import Branch
 from txsaga.flows.step import StepRecord
 from txsaga.flows.step_records import FlowStep, FlowUnit
-from txsaga.inspect.overview import Audited
+from txsaga.inspect.overview import Audited, Checks
 
 
 class TracePlace(NamedTuple):
@@ -57,15 +56,6 @@ class ConsumedOffsets(NamedTuple):
     place: TracePlace
     first: int
     last: int
-
-
-class DoubtEntry(NamedTuple):
-    """An entry in the list of doubts."""
-
-    checks: int
-    due: datetime
-    parked: str | None
-    remarks: tuple[Remark, ...] = ()
 
 
 class AssignedOffsets(NamedTuple):
@@ -116,7 +106,7 @@ class Trace:
     kept: tuple[LateBodySlot, ...] = ()
     bound: tuple[ConsumedOffsets, ...] = ()
     due: datetime | None = None  # of a delayed message, while it waits
-    listed: DoubtEntry | None = None
+    listed: Checks | None = None  # on the list of doubts
     audits: tuple[Audited, ...] = ()
     op: RecordedDecision | None = None
     given: tuple[AssignedOffsets, ...] = ()
