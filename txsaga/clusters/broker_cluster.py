@@ -20,7 +20,7 @@ from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.clusters.copies import Copies, Timers
 from txsaga.clusters.members import Members
 from txsaga.clusters.producer import ClusterProducer
-from txsaga.clusters.recovery import PAGE, FoundBranch, Mode, Recovering, Scan
+from txsaga.clusters.recovery import PAGE, FoundBranch, Recovering, Scan
 from txsaga.clusters.selection import Selection
 from txsaga.clusters.stream import ClusterStream
 from txsaga.consume.consumer import Consumer
@@ -30,6 +30,7 @@ from txsaga.consume.stream import Stream
 from txsaga.core.decision import LocalState
 from txsaga.core.message import Delivered
 from txsaga.errors import ConfigError
+from txsaga.flows.search import Scope
 
 BATCH = 8
 """Messages that a session claims at a time: they stay claimed while they wait for the reader."""
@@ -125,11 +126,11 @@ class BrokerCluster:
         self._readers.append(stream)
         return stream
 
-    def recover(self, mode: Mode | str = Mode.RESTRICTED) -> list[FoundBranch]:
+    def recover(self, mode: Scope | str = Scope.RESTRICTED) -> list[FoundBranch]:
         """Return every branch that a broker holds prepared, or that was decided there outside its coordinator."""
         return [found for page in self.scan(mode) for found in page]
 
-    def scan(self, mode: Mode | str = Mode.RESTRICTED, *, page: int = PAGE) -> Scan:
+    def scan(self, mode: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Scan:
         """Scan for the same branches page by page."""
         return self._recovering().scan(mode, page=page)
 

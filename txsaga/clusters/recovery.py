@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from txsaga.core.lifecycle import TxState
 from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
 from txsaga.flows.calls import NONE, BranchOutcome
+from txsaga.flows.search import Scope
 
 logger = logging.getLogger("txsaga")
 
@@ -30,13 +30,6 @@ STATES = {
     TxState.ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
 }
 WAITING = tuple(BRANCH.sources(BranchEvent.ROLL_BACK))
-
-
-class Mode(StrEnum):
-    """Which branches to list."""
-
-    RESTRICTED = "restricted"  # of transactions of this client's groups
-    GLOBAL = "global"  # all, including other coordinators'
 
 
 class FoundBranch(NamedTuple):
@@ -53,7 +46,7 @@ class Recovering:
     def __init__(self, kernel: Kernel, members: Members, groups: Callable[[], set[str]]) -> None:
         self._kernel, self._members, self._groups = kernel, members, groups
 
-    def scan(self, mode: Mode | str = Mode.RESTRICTED, *, page: int = PAGE) -> Scan:
+    def scan(self, mode: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Scan:
         """Start a scan."""
         return Scan(self._found(_mode(mode)), page)
 
@@ -63,7 +56,7 @@ class Recovering:
             raise ProtocolError(
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
             )
-        if not any(each == found for each in self._of(found.broker, Mode.GLOBAL)):
+        if not any(each == found for each in self._of(found.broker, Scope.GLOBAL)):
             raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
@@ -71,7 +64,7 @@ class Recovering:
 
     def forget_all(self) -> list[FoundBranch]:
         """Forget every branch of this client that was decided outside its coordinator, on each broker."""
-        heuristic = [found for found in self._found(Mode.RESTRICTED) if found.state in HEURISTIC]
+        heuristic = [found for found in self._found(Scope.RESTRICTED) if found.state in HEURISTIC]
         for found in heuristic:
             self.forget(found)
         return heuristic
@@ -83,13 +76,13 @@ class Recovering:
             return
         self._kernel.branches.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
 
-    def _found(self, mode: Mode) -> Iterator[FoundBranch]:
+    def _found(self, mode: Scope) -> Iterator[FoundBranch]:
         for name in self._members.names:
             yield from self._of(name, mode)
 
-    def _of(self, name: str, mode: Mode) -> Iterator[FoundBranch]:
+    def _of(self, name: str, mode: Scope) -> Iterator[FoundBranch]:
         after = 0
-        coordinator = self._kernel.store.registry.identity.uuid if mode is Mode.RESTRICTED else None
+        coordinator = self._kernel.store.registry.identity.uuid if mode is Scope.RESTRICTED else None
         while True:
             try:
                 branches = self._members.broker(name).kernel.store.branches
@@ -98,15 +91,15 @@ class Recovering:
                 return self._missed(name, mode, away)
             for guest in guests:
                 branch = BranchId.parse(guest.gid)
-                if mode is Mode.GLOBAL or self._is_ours(branch):
+                if mode is Scope.GLOBAL or self._is_ours(branch):
                     yield FoundBranch(name, branch, STATES[guest.state])
             if len(guests) < PAGE:
                 return
             after = guests[-1].txid
 
-    def _missed(self, name: str, mode: Mode, away: Exception) -> None:
+    def _missed(self, name: str, mode: Scope, away: Exception) -> None:
         """Raise for a broker that takes part; if nothing of this client waits there, only log."""
-        if mode is Mode.GLOBAL or self._takes_part(name):
+        if mode is Scope.GLOBAL or self._takes_part(name):
             raise ResourceManagerFailed(
                 f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
             ) from away
@@ -154,8 +147,8 @@ class Scan:
         self.end()
 
 
-def _mode(mode: Mode | str) -> Mode:
+def _mode(mode: Scope | str) -> Scope:
     try:
-        return Mode(mode)
+        return Scope(mode)
     except ValueError:
-        raise ConfigError(f"mode is {mode!r}; give {' or '.join(Mode)}") from None
+        raise ConfigError(f"mode is {mode!r}; give {' or '.join(Scope)}") from None

@@ -25,8 +25,8 @@ PAGE = 100
 class Scope(StrEnum):
     """Whose branches are searched for."""
 
-    RESTRICTED = "restricted"  # those of one producer group
-    GLOBAL = "global"  # all of the store, of its earlier incarnations too
+    RESTRICTED = "restricted"  # those of one producer group, or of a client's groups in a cluster
+    GLOBAL = "global"  # all of the store, of its earlier incarnations and of other coordinators too
 
 
 class Recovered(NamedTuple):
