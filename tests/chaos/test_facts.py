@@ -25,8 +25,7 @@ from txsaga.consume.claims_store import Claims
 from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore, Queues
 from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
-from txsaga.evidence.database import SqlEvidence
-from txsaga.evidence.steps import SqlSteps
+from txsaga.evidence.database import SqlEvidence, SqlSteps
 from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import FlowLedger, Flows
 from txsaga.flows.steps_store import Steps

@@ -24,10 +24,9 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.core.failure import on_failure
 from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionClosed, TransactionError
 from txsaga.evidence.driver_errors import is_forbidden, refuses_commit
+from txsaga.evidence.ports import Announce
 from txsaga.evidence.schema import EVIDENCE
 from txsaga.evidence.sessions import PLAIN
-
-Announce = Callable[[bool], None]
 
 _of_parents: list[object] = []
 """Kept in a forked child: an unreferenced connection returns to its pool, which rolls back the parent's session."""
