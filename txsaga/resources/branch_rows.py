@@ -214,6 +214,22 @@ class DatabaseParticipant:
     def close(self) -> None:
         """Do nothing: the engine is the user's."""
 
+    def _engine_of_loops(self, *drivers: str) -> AsyncEngine:
+        """Return the engine for work within an event loop; `ConfigError` if there is none of these drivers."""
+        if self.loops is None:
+            raise ConfigError(
+                f"resource {self.name!r} is registered with an engine for threads; "
+                "register it with create_async_engine(…) to work in it within an event loop"
+            )
+        found = self.loops.dialect
+        if found.driver not in drivers:
+            able = "".join(f"open its engine with {found.name}+{driver}://…, or " for driver in drivers)
+            raise ConfigError(
+                f"resource {self.name!r} takes no part in a coordinated transaction within an event loop through "
+                f"{found.driver}; {able}enter the block in a thread, by asyncio.to_thread"
+            )
+        return self.loops
+
     def _reached(self) -> AbstractContextManager[Connection]:
         """Connect, after the evidence tables were located: the pool may have no second session for that."""
         assert self._rows.place

@@ -23,7 +23,6 @@ from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
 from txsaga.resources.branch_rows import DatabaseParticipant
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
-from txsaga.resources.in_loop import loops_of
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 
@@ -111,7 +110,7 @@ class MysqlParticipant(DatabaseParticipant):
 
     def in_loop(self) -> Opens:
         """Refuse: the driver for threads blocks on what it sends, and there is no code for an asynchronous one."""
-        loops_of(self.name, self.loops)
+        self._engine_of_loops()
         raise AssertionError
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:

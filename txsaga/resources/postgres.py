@@ -37,7 +37,6 @@ from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
 from txsaga.resources.branch_rows import DatabaseParticipant, finish_of
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
-from txsaga.resources.in_loop import PostgresInLoop, loops_of
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
@@ -45,6 +44,8 @@ from txsaga.resources.postgres_texts import Texts
 from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_of, is_cancelled
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
     from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch, LockPatience
 
@@ -100,7 +101,7 @@ class PostgresParticipant(DatabaseParticipant):
     def in_loop(self) -> PostgresInLoop:
         """Return the opener of branches whose sessions suspend only their task."""
         if self._looping is None or self._looping.engine is not self.loops:
-            engine = loops_of(self.name, self.loops, "psycopg")
+            engine = self._engine_of_loops("psycopg")
             self._looping = PostgresInLoop(engine, self._enlisted, self._noted, self._patience)
         return self._looping
 
@@ -216,6 +217,43 @@ class PostgresParticipant(DatabaseParticipant):
         if self._written_for is None or self._written_for[0] is not place:
             self._written_for = place, Texts(self._engine, place)
         return self._written_for[1]
+
+
+class PostgresInLoop:
+    """Opens the branches of one database within an event loop, on the asyncio engine that it was registered with.
+
+    They are the branches of threads, on a session that suspends only its task. Everything else that is asked about them
+    runs in threads, on the other engine. If these lead to different databases, the session reports it at its vote.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        enlisted: Callable[[BranchId, Callable[[], PostgresSession]], PostgresBranch],
+        noted: Callable[[BranchId, Sequence[Journalled], Engine, LockPatience], PostgresJournal],
+        patience: float,
+    ) -> None:
+        self.engine, self._enlisted, self._noted, self._patience = engine, enlisted, noted, patience
+
+    def enlist(self, branch: BranchId) -> PostgresBranch:
+        """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
+        return self._enlisted(branch, self._opened)
+
+    def enlist_driver(self, branch: BranchId) -> PostgresBranch:
+        """Open a transaction for a branch, with the driver's own connection as its handle."""
+        return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
+
+    def enlist_journal(
+        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
+    ) -> PostgresJournal:
+        """Open a session for a branch whose work is sent with its vote."""
+        return self._noted(branch, statements, self.engine.sync_engine, waits)
+
+    def _opened(self) -> PostgresSession:
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
+        connection = self.engine.sync_engine.connect()
+        return PostgresSession(connection, self._patience, AsyncConnection(self.engine, connection))
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:

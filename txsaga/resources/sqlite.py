@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txsaga.core.decision import Decision
@@ -25,13 +26,16 @@ from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import journal
 from txsaga.resources.branch_rows import BranchRows, DatabaseParticipant, finish_of
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
-from txsaga.resources.in_loop import Shown, SqliteInLoop, loops_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, RootTransaction
+    from sqlalchemy import Engine, RootTransaction
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch
+
+Shown = Callable[[Connection], object]
+"""Converts a connection into what the user works with."""
 
 _OFF, _NORMAL = 0, 1
 
@@ -61,7 +65,7 @@ class SqliteParticipant(DatabaseParticipant):
 
     def in_loop(self) -> SqliteInLoop:
         """Return the opener of branches whose sessions suspend only their task."""
-        return SqliteInLoop(loops_of(self.name, self.loops, "aiosqlite"), self._enlisted)
+        return SqliteInLoop(self._engine_of_loops("aiosqlite"), self._enlisted)
 
     def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> SqliteBranch:
         _ = self._rows.place
@@ -89,6 +93,19 @@ class SqliteParticipant(DatabaseParticipant):
         assert isinstance(session, SqliteBranch)
         with edge(self.name):
             journal.do(session.connection, statements, self.name)
+
+
+class SqliteInLoop:
+    """Opens the branches of one SQLite file within an event loop."""
+
+    def __init__(self, engine: AsyncEngine, enlisted: Callable[[BranchId, Engine, Shown], EnlistedBranch]) -> None:
+        self._engine, self._enlisted = engine, enlisted
+
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
+        """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
+        return self._enlisted(branch, self._engine.sync_engine, lambda it: AsyncConnection(self._engine, it))
 
 
 class SqliteBranch:
