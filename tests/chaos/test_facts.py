@@ -34,7 +34,7 @@ from txsaga.messages.halves_store import HalfStore
 from txsaga.messages.ledger_store import Ledger
 from txsaga.messages.registry_store import Registry
 from txsaga.messages.schedule_store import Schedule
-from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.database import BranchRows
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.reservations_store import Reservations

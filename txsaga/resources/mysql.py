@@ -21,8 +21,8 @@ from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.sessions import commit_each, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
-from txsaga.resources.branch_rows import DatabaseParticipant
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.database import DatabaseParticipant
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
 from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
 

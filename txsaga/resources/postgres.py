@@ -35,8 +35,8 @@ from txsaga.evidence.location import EvidenceTables
 from txsaga.evidence.sessions import commit_each
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes, journal
-from txsaga.resources.branch_rows import DatabaseParticipant, finish_of
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
+from txsaga.resources.database import DatabaseParticipant, finish_of
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession

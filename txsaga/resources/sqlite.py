@@ -24,8 +24,8 @@ from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.sessions import begin_now, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import journal
-from txsaga.resources.branch_rows import BranchRows, DatabaseParticipant, finish_of
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
+from txsaga.resources.database import BranchRows, DatabaseParticipant, finish_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, RootTransaction

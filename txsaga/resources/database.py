@@ -1,9 +1,9 @@
 """
-The row that a branch writes in its own database, in its own commit (R9), and what participants do with it.
+What participants in databases share: the user's engine, and the row that a branch writes in its own commit (R9).
 
-It is in the evidence table, next to the rows of local work, under the branch's name. If a branch is no longer prepared
-and has a row, some session committed it; without a row, one rolled it back. If the row were written anywhere but in the
-branch itself, it could vouch for work that was never committed.
+The row is in the evidence table, next to the rows of local work, under the branch's name. If a branch is no longer
+prepared and has a row, some session committed it; without a row, one rolled it back. If the row were written anywhere
+but in the branch itself, it could vouch for work that was never committed.
 """
 
 from __future__ import annotations
