@@ -44,7 +44,10 @@ CARRIED = ("sslmode", "sslrootcert")
 
 
 def jdbc_address(url: URL, words: Mapping[str, str]) -> str:
-    """Return an address without user and password, with these options of the driver."""
+    """Return an address without user and password, with these options of the driver and the URL's TLS options.
+
+    Without those Java programs would not verify the server, and send the password in clear.
+    """
     tls = {name: str(url.query[name]) for name in CARRIED if name in url.query}
     return f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}?{urlencode({**words, **tls}, safe='/')}"
 

@@ -165,7 +165,11 @@ APPLICATION = "spark.app.id"
 
 
 def branch_name(place: TablePlace) -> str:
-    """Return the name of the branch of a place."""
+    """Return the name of the branch of a place, in characters that every engine accepts.
+
+    It contains the transaction, so that the collector knows which one to look up, and the attempt (R4): with one name
+    for two attempts an abandoned driver would keep writing to a branch that another one publishes.
+    """
     return f"txsaga_{place.transaction.replace('-', '_')}_{place.part}_{place.attempt}_{place.number}"
 
 

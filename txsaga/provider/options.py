@@ -136,7 +136,7 @@ RETRY_DELAY = timedelta(seconds=10)
 
 
 def checker_name(checker: str | Callable[..., Any]) -> str:
-    """Return the import path of a checker, as module:function."""
+    """Return the import path of a checker, as module:function; one that no other process can import is refused."""
     if isinstance(checker, str):
         if checker.count(":") != 1:
             raise ConfigError(f"checker {checker!r}: write module:function, of a module that others can import")

@@ -274,7 +274,11 @@ BY_ID = "spark.sql.parquet.fieldId.read.enabled"
 
 
 class Frames:
-    """The tables of one cut."""
+    """The tables of one cut: each reads the snapshot of that moment, however often and however late it is used.
+
+    If the session has the home catalog open, Spark reads the snapshot by its id. Otherwise it reads the snapshot's
+    files by their field ids, provided that there are no delete files.
+    """
 
     def __init__(self, session: Any, tables: Mapping[TableName, StaticTable]) -> None:
         self._spark: SparkSession = session

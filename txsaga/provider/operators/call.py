@@ -207,7 +207,11 @@ def tx_step(
 
 
 class HttpStep(StepOperator):
-    """Call a service; its XCom is the answer."""
+    """Call a service at least once, with the step's id as `Idempotency-Key`; its XCom is the answer.
+
+    URL, headers and body are stored with the step so that an engine can continue: put no secrets in them. The call is
+    undone by another call, `compensate=Http(…)`, with the same input. If the process dies, the retry calls again.
+    """
 
     template_fields: Collection[str] = ("flow", "url", "input", "headers")
 

@@ -170,7 +170,11 @@ class ListParked(BaseOperator):
 
 
 class SettleParked(HITLOperator):
-    """Ask a person how to settle a parked transaction, and do so."""
+    """Ask a person how to settle a parked transaction, as a required action in Airflow's list, and do so.
+
+    An answer is recorded like any manual decision: with its reason, and never against what is known. Without an answer,
+    the transaction stays parked.
+    """
 
     template_fields = ("subject", "body", "transaction")
 
@@ -202,7 +206,7 @@ class SettleParked(HITLOperator):
 
 
 class Replay(BaseOperator):
-    """Send the messages of a rolled-back transaction again."""
+    """Commit the messages of a rolled-back transaction in a new one, linked to it; a second run finds that one."""
 
     template_fields: Collection[str] = ("txid", "key", "why")
 

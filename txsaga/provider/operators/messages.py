@@ -212,7 +212,8 @@ class ConsumeStep(StepOperator):
     """Take up to `batch` messages of a group; the XCom is a list of them. Without messages the task is skipped.
 
     Each is a dict of `id`, `topic`, `key`, `tag`, `headers`, `attempts` and `body`. The body is text or, if it is not
-    UTF-8, base64 with an additional `encoding: "base64"`.
+    UTF-8, base64 with an additional `encoding: "base64"`. The result is stored in Airflow's database, so `max_bytes`
+    limits it: messages beyond the limit are given back as if never taken; a single one above the limit is refused.
     """
 
     template_fields: Collection[str] = ("flow",)
@@ -441,7 +442,11 @@ GROUP = "airflow-notifications"
 
 
 class MessageNotifier(BaseNotifier):
-    """Send a message about a run or a task."""
+    """Send a message about a run or a task: `on_failure_callback=MessageNotifier(topic="trouble", body=…)`.
+
+    It is a plain message, visible at once and outside every flow. Never put work of a transaction into a callback:
+    Airflow may run it late, twice, or not at all.
+    """
 
     template_fields: Sequence[str] = ("topic", "body", "key")
 

@@ -90,7 +90,11 @@ def _asked(statement: str, parameters: Mapping[str, object]) -> Iterator[tuple[s
 
 
 class LocalTransaction(BaseOperator):
-    """Send a message exactly if statements commit; its XCom names the transaction."""
+    """Send a message exactly if statements commit; its XCom names the transaction. No flow is needed.
+
+    The statements' own commit carries an evidence row, so check-back can decide the message after a crash. A retry of a
+    task that has committed does nothing.
+    """
 
     template_fields: Collection[str] = ("body", "key", "parameters")
     ui_color = "#e8f1ea"

@@ -121,7 +121,11 @@ class Approval(HITLOperator):
 
 
 class GateStep(StepOperator):
-    """Let a gate check the staged rows of a table, or rows of a resource."""
+    """Let a gate check the staged rows of a table, or rows of a resource.
+
+    It is a step: a flow does not commit without it. A no fails the task without retries, which would judge the same
+    rows; the flow can then only roll back. The findings are kept with the decision.
+    """
 
     template_fields: Collection[str] = ("flow", "table", "sql")
 
