@@ -16,12 +16,11 @@ from txsaga.cli.options import MOST, options_of, span_of, whole
 from txsaga.cli.printing import document, say, table
 from txsaga.core.arguments import read_number
 from txsaga.errors import UnknownProducerGroup
-from txsaga.flows.branch import HEURISTIC, OPEN, BranchId, BranchState
+from txsaga.flows.branch import HEURISTIC, OPEN, Branch, BranchId, BranchState
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.core.identity import StoreId
-    from txsaga.flows.branch import Branch
     from txsaga.flows.by_hand import Forgotten
     from txsaga.flows.recovery import Recovery
 

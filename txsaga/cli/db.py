@@ -13,7 +13,7 @@ from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, progress, say, table
 from txsaga.config import Settings
-from txsaga.errors import ConfigError, RightsMissing
+from txsaga.errors import ConfigError, IdentityChanged, RightsMissing
 from txsaga.store.right import Right
 
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ def adopt(
     force: Annotated[bool, typer.Option("--force", help="Also on the server that it was made on.")] = False,
 ) -> None:
     """Make the store at home on this server after a restore or a failover: ids from before are void."""
-    from txsaga.errors import IdentityChanged
     from txsaga.store import founding
 
     options = options_of(context)

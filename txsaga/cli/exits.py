@@ -7,16 +7,6 @@ Only the table below maps errors to codes.
 from __future__ import annotations
 
 from txsaga import errors
-from txsaga.errors import (
-    CodeMissing,
-    HostFailed,
-    ResourceManagerFailed,
-    ServiceFailed,
-    TableTaken,
-    UnknownBranch,
-    UnknownStep,
-    WarehouseAway,
-)
 
 OK = 0
 UNEXPECTED = 1
@@ -37,16 +27,16 @@ PIPE_CLOSED = 141
 CODES: dict[type[errors.TxSagaError], int] = {
     errors.TxSagaError: MISTAKE,
     errors.TransactionError: STANDS,
-    HostFailed: UNAVAILABLE,
-    TableTaken: STANDS,
-    WarehouseAway: UNAVAILABLE,
+    errors.HostFailed: UNAVAILABLE,
+    errors.TableTaken: STANDS,
+    errors.WarehouseAway: UNAVAILABLE,
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
-    UnknownStep: NOT_FOUND,
-    ServiceFailed: UNAVAILABLE,
-    CodeMissing: MISTAKE,
-    UnknownBranch: NOT_FOUND,
-    ResourceManagerFailed: UNAVAILABLE,
+    errors.UnknownStep: NOT_FOUND,
+    errors.ServiceFailed: UNAVAILABLE,
+    errors.CodeMissing: MISTAKE,
+    errors.UnknownBranch: NOT_FOUND,
+    errors.ResourceManagerFailed: UNAVAILABLE,
     errors.SendFailed: UNAVAILABLE,
     errors.TooFewBrokers: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,

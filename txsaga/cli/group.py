@@ -14,11 +14,10 @@ import typer
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, start_of, whole
 from txsaga.cli.printing import document, fields, progress, say, table
-from txsaga.consume.claim import MOST_ATTEMPTS
+from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup
 from txsaga.errors import UnknownGroup
 
 if TYPE_CHECKING:
-    from txsaga.consume.claim import ConsumerGroup
     from txsaga.inspect.overview import Position, Reading
 
 

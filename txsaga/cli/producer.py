@@ -22,11 +22,10 @@ from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, table
 from txsaga.errors import UnknownProducerGroup
-from txsaga.inspect.overview import ANSWERS
+from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
     from txsaga.core.records import Group
-    from txsaga.inspect.overview import Backlog
     from txsaga.store.store import Store
 
 app = typer.Typer(help="List, show and alter producer groups.")

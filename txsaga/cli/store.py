@@ -16,13 +16,12 @@ from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import TopicState, topic_document, topic_states
-from txsaga.inspect.overview import ANSWERS
+from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
 
 if TYPE_CHECKING:
     from txsaga.core.identity import StoreId
     from txsaga.flows.saga_values import SagaFigures
     from txsaga.flows.step_records import HeldLocks
-    from txsaga.inspect.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
     from txsaga.store.store import Store
 
 CHECK_BACK = "check-back"

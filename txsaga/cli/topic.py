@@ -12,11 +12,10 @@ import typer
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, table
-from txsaga.core.topic import MAX_RETENTION_BYTES, TopicType
+from txsaga.core.topic import MAX_RETENTION_BYTES, Topic, TopicType
 
 if TYPE_CHECKING:
     from txsaga.core.records import Bounds
-    from txsaga.core.topic import Topic
     from txsaga.store.store import Store
 
 app = typer.Typer(help="Create, alter, list and show topics.")

@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from txsaga.config import RESOURCE
@@ -29,7 +29,6 @@ from txsaga.provider.options import CONN_ID, STANDBY, store_of
 from txsaga.provider.resources import stored_name
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
     from sqlalchemy import URL, Engine
 
     from txsaga.broker import Broker

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # the conventional name
 
 from txsaga.errors import FormatRefused
 from txsaga.resources.files.parquet import CODEC, require_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def write(rows: Any, place: Path, partitions: Sequence[str]) -> int:

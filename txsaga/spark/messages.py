@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from txsaga.core import facts
-from txsaga.core.records import FRAMES
+from txsaga.core.records import FRAMES, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_key
 from txsaga.errors import AlreadyCommitted, ConfigError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txsaga.broker import Broker
-    from txsaga.core.records import TxRecord
     from txsaga.messages.producer import Producer
     from txsaga.messages.transaction import Transaction
 

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import ConfigError, NotCarried
-from txsaga.lake.gates import Judged
+from txsaga.lake.gates import Gate, Judged
 from txsaga.provider.operators.task import HOLD_IT, FlowOperator, JoinedFlow, StepOperator, refused_for_good
-
-if TYPE_CHECKING:
-    from txsaga.lake.gates import Gate
 
 
 class BallotVote(FlowOperator):
