@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -25,23 +25,24 @@ def interval_of(text: str) -> timedelta:
     return span
 
 
-CheckInterval = Annotated[
-    timedelta | None, typer.Option(parser=interval_of, metavar="TIME", help="Between two checks: 60, 90s, 15m.")
-]
-MinAge = Annotated[timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Before the first check.")]
-MaxChecks = Annotated[
-    int | None,
-    typer.Option(parser=whole(1, MOST_CHECKS), metavar="NUMBER", help="Checks before a transaction is given up."),
-]
-TotalLimit = Annotated[
-    timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Age at which it is given up: 72h, 30d.")
-]
-ReplyTimeout = Annotated[
-    timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="For a member to answer a question.")
-]
-OnExhausted = Annotated[
-    Exhausted | None, typer.Option(help="What is given up is parked, or rolled back where no evidence is recorded.")
-]
+def _span(told: str, parser: Any = span_of) -> Any:
+    return Annotated[timedelta | None, typer.Option(parser=parser, metavar="TIME", help=told)]
+
+
+CHECKS: dict[str, Any] = {
+    "check_interval": _span("Between two checks: 60, 90s, 15m.", interval_of),
+    "min_age": _span("Before the first check."),
+    "max_checks": Annotated[
+        int | None,
+        typer.Option(parser=whole(1, MOST_CHECKS), metavar="NUMBER", help="Checks before a transaction is given up."),
+    ],
+    "total_limit": _span("Age at which it is given up: 72h, 30d."),
+    "reply_timeout": _span("For a member to answer a question."),
+    "on_exhausted": Annotated[
+        Exhausted | None,
+        typer.Option(help="What is given up is parked, or rolled back where no evidence is recorded."),
+    ],
+}
 
 
 class Setting(StrEnum):
@@ -60,20 +61,7 @@ class Setting(StrEnum):
         return self.removeprefix("check-").replace("-", "_")
 
 
-def said(
-    check_interval: timedelta | None,
-    min_age: timedelta | None,
-    max_checks: int | None,
-    total_limit: timedelta | None,
-    reply_timeout: timedelta | None,
-    on_exhausted: Exhausted | None,
-) -> CheckOptions:
-    """Return the options that were given, by the names of a profile."""
-    values = (check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
-    given = {setting.field: value for setting, value in zip(Setting, values, strict=True) if value is not None}
-    return cast(CheckOptions, given)  # the fields are those of a profile
-
-
-def taking_back(changes: CheckOptions, reset: Iterable[Setting]) -> CheckOptions:
-    """Return changes that leave some settings to the engine again."""
-    return cast(CheckOptions, {**changes, **{setting.field: None for setting in reset}})
+def of_profile(options: Mapping[str, object], reset: Iterable[Setting] = ()) -> CheckOptions:
+    """Return options by the names of a profile; those to reset are left to the engine again."""
+    given = {name.removeprefix("check_"): value for name, value in options.items()}
+    return cast(CheckOptions, {**given, **{setting.field: None for setting in reset}})

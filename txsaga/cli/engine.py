@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txsaga.checkback.profile import PROFILES, CheckProfile
-from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
+from txsaga.cli.check_options import CHECKS, of_profile
 from txsaga.cli.home import Rest, may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
-from txsaga.cli.options import Options, options_of, whole
+from txsaga.cli.options import Options, options_of, takes, whole
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing
 
@@ -44,16 +44,11 @@ class Profile(StrEnum):
     NEWER = "5x"
 
 
+@takes(CHECKS)
 def engine(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Run each role once and leave.")] = False,
     profile: Annotated[Profile, typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")] = Profile.CLASSIC,
-    check_interval: CheckInterval = None,
-    min_age: MinAge = None,
-    max_checks: MaxChecks = None,
-    total_limit: TotalLimit = None,
-    reply_timeout: ReplyTimeout = None,
-    on_exhausted: OnExhausted = None,
     handler: Annotated[
         list[str] | None,
         typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
@@ -72,12 +67,12 @@ def engine(
     ] = None,
     metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
+    **checks: object,
 ) -> None:
     """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until told to stop."""
     options = options_of(context)
     handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
-    changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
-    asked = profile_of(profile, changes)
+    asked = profile_of(profile, of_profile(checks))
     to_stderr(debug=options.debug, level=logging.INFO, form=log_format)
     watch = None if metrics is None or once else watching()
     with (

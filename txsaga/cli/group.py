@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import options_of, span_of, start_of, whole
+from txsaga.cli.options import options_of, span_of, start_of, takes, whole
 from txsaga.cli.printing import document, fields, progress, say, table
 from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup
 from txsaga.errors import UnknownGroup
@@ -42,31 +39,8 @@ NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelt
 """The values that mean None on a command line."""
 
 
-def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the `changes` of a command by these options, and pass it those that were given."""
-    hints = get_type_hints(command, include_extras=True)
-    own = [each for each in inspect.signature(command).parameters.values() if each.name != "changes"]
-    parameters = [
-        *(each.replace(annotation=hints[each.name]) for each in own),
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=OPTIONS[name])
-            for name in OPTIONS
-        ),
-    ]
-
-    @wraps(command)
-    def with_changes(*args: object, **said: object) -> None:
-        given = {name: value for name in OPTIONS if (value := said.pop(name)) is not None}
-        command(*args, **said, **{name: _meant(name, value) for name, value in given.items()})
-
-    del with_changes.__wrapped__  # its hints would be read instead
-    with_changes.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_changes.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_changes
-
-
-def _meant(name: str, value: object) -> object:
-    return None if name in NONE and value == NONE[name] else value
+def _meant(changes: dict[str, object]) -> dict[str, Any]:
+    return {name: None if name in NONE and value == NONE[name] else value for name, value in changes.items()}
 
 
 app = typer.Typer(help="Create, alter, list and show consumer groups.")
@@ -75,7 +49,7 @@ GROUP = ("group", "topic", "lag", "held", "resting", "members", "oldest")
 
 
 @app.command()
-@takes_policy
+@takes(OPTIONS)
 def create(
     context: typer.Context,
     name: Name,
@@ -85,17 +59,17 @@ def create(
     """Create a group whose members work messages off one by one; one that exists stays as it is."""
     options = options_of(context)
     with opened(options) as broker:
-        group = broker.create_group(name, ordered=ordered, **changes)  # type: ignore[arg-type]
+        group = broker.create_group(name, ordered=ordered, **_meant(changes))
     _show(group, as_json=options.json)
 
 
 @app.command()
-@takes_policy
-def alter(context: typer.Context, name: Name, **changes: Any) -> None:
+@takes(OPTIONS)
+def alter(context: typer.Context, name: Name, **changes: object) -> None:
     """Change what a group does with messages that fail, or when it expires; its members follow within seconds."""
     options = options_of(context)
     with opened(options) as broker:
-        group = broker.alter_group(name, **changes)
+        group = broker.alter_group(name, **_meant(changes))
     _show(group, as_json=options.json)
 
 

@@ -7,11 +7,13 @@ moved: what follows is text of the user.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
@@ -117,3 +119,30 @@ def in_front(words: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def takes(options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options, by name and annotation, in place of its last argument: it gets those that were given."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        *own, _ = inspect.signature(command).parameters.values()
+        parameters = [
+            *(each.replace(annotation=hints[each.name]) for each in own),
+            *(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=options[name])
+                for name in options
+            ),
+        ]
+
+        @wraps(command)
+        def with_options(*args: object, **said: object) -> None:
+            given = {name: value for name in options if (value := said.pop(name)) is not None}
+            command(*args, **said, **given)
+
+        del with_options.__wrapped__  # its hints would be read instead
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_options
+
+    return decorate

@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.check_options import (
-    CheckInterval,
-    MaxChecks,
-    MinAge,
-    OnExhausted,
-    ReplyTimeout,
-    Setting,
-    TotalLimit,
-    said,
-    taking_back,
-)
+from txsaga.cli.check_options import CHECKS, Setting, of_profile
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import options_of
+from txsaga.cli.options import options_of, takes
 from txsaga.cli.printing import document, fields, table
 from txsaga.errors import UnknownProducerGroup
 from txsaga.inspect.overview import ANSWERS, Backlog
@@ -61,25 +51,20 @@ def show(context: typer.Context, name: Name) -> None:
 
 
 @app.command()
+@takes(CHECKS)
 def alter(
     context: typer.Context,
     name: Name,
-    check_interval: CheckInterval = None,
-    min_age: MinAge = None,
-    max_checks: MaxChecks = None,
-    total_limit: TotalLimit = None,
-    reply_timeout: ReplyTimeout = None,
-    on_exhausted: OnExhausted = None,
     reset: Annotated[list[Setting] | None, typer.Option(help="Leave this to the engine again.")] = None,
+    **checks: object,
 ) -> None:
     """Let a group say when and how often it is asked, whatever an engine says; the next round follows."""
-    changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
-    both = [setting for setting in reset or () if setting.field in changes]
+    both = [setting for setting in reset or () if setting.replace("-", "_") in checks]
     if both:
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
     options = options_of(context)
     with opened(options) as broker:
-        group = broker.set_checks(name, **taking_back(changes, reset or ()))
+        group = broker.set_checks(name, **of_profile(checks, reset or ()))
         _show(broker.kernel.store, group, as_json=options.json)
 
 

@@ -7,15 +7,15 @@ import pwd
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.check_options import MinAge
 from txsaga.cli.home import dispatch, opened, reading
-from txsaga.cli.options import MOST, options_of, whole
+from txsaga.cli.options import MOST, options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, say_timeline, table
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
@@ -119,7 +119,9 @@ def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = Fals
 @app.command()
 def settle(
     context: typer.Context,
-    min_age: MinAge = None,
+    min_age: Annotated[
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Before the first check.")
+    ] = None,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
     from txsaga.checkback.profile import CheckProfile
