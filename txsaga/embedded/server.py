@@ -16,23 +16,14 @@ from typing import Self
 from psycopg import errors, sql
 
 from txsaga.config import PG_BIN, PG_HOME, PG_USER
+from txsaga.embedded import probe
 from txsaga.embedded.account import Account, home_of_the_caller, server_account
 from txsaga.embedded.binaries import find_binaries, reachable
 from txsaga.embedded.cluster import major_of
 from txsaga.embedded.complaint import complaint, explained
 from txsaga.embedded.home import Secret, ServerHome, database_url, public_url
 from txsaga.embedded.launch import Launch, StopMode, halt, locked
-from txsaga.embedded.probe import (
-    DATABASE,
-    ProbeAnswer,
-    ask,
-    can_look,
-    connect,
-    pid_file,
-    read_pid_file,
-    serving,
-    working_in,
-)
+from txsaga.embedded.probe import DATABASE, ProbeAnswer
 from txsaga.errors import EmbeddedDatabaseError
 
 
@@ -103,8 +94,8 @@ class EmbeddedServer:
             if self.home.exists():
                 with locked(self._paths.lock, deadline=time.monotonic() + timeout):
                     life = self._halt(known[mode], timeout)
-                    if can_look():
-                        pid_file(self._paths.data).unlink(missing_ok=True)
+                    if probe.can_look():
+                        probe.pid_file(self._paths.data).unlink(missing_ok=True)
                     os.close(life)
 
     def reset(self, *, timeout: float = 60) -> None:
@@ -122,8 +113,8 @@ class EmbeddedServer:
         """Return what is known, without starting or changing anything."""
         with explained(self.home):
             secret = Secret.read(self._paths) if self.home.exists() else None
-            answer = serving(self._paths, self._account) if self._paths.data.exists() else None
-            claim = read_pid_file(self._paths.data) if answer else None
+            answer = probe.serving(self._paths, self._account) if self._paths.data.exists() else None
+            claim = probe.read_pid_file(self._paths.data) if answer else None
             version = answer.version if answer else None
             return ServerStatus(
                 running=answer is not None,
@@ -148,7 +139,7 @@ class EmbeddedServer:
 
     def database(self, name: str) -> Self:
         """Create a database unless it exists."""
-        with explained(self.home), connect(self._secret()) as connection:
+        with explained(self.home), probe.connect(self._secret()) as connection:
             known = connection.execute("select from pg_database where datname = %s", [name]).rowcount
             if not known:
                 try:
@@ -180,7 +171,7 @@ class EmbeddedServer:
     def _was_killed(self) -> bool:
         """Return whether the server was killed: one that is stopped removes its pid file."""
         data = self._paths.data
-        return read_pid_file(data) is not None and working_in(data, self._account).postmaster is None
+        return probe.read_pid_file(data) is not None and probe.working_in(data, self._account).postmaster is None
 
     def _check_reach(self, account: Account) -> None:
         if not account.reaches(self.home):
@@ -204,7 +195,7 @@ class EmbeddedServer:
         self._paths.log.unlink(missing_ok=True)
 
     def _ask(self) -> ProbeAnswer:
-        return ask(Secret.read(self._paths), self._paths.data)
+        return probe.ask(Secret.read(self._paths), self._paths.data)
 
     def _secret(self) -> Secret:
         secret = Secret.read(self._paths)

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.declaration import BallotRule, FlowDeclaration, Hold, Input
+from txsaga.provider.planning import modes
 from txsaga.provider.planning.modes import (
     DECLARED,
     Abilities,
@@ -22,18 +23,8 @@ from txsaga.provider.planning.modes import (
     PlacedWork,
     Settles,
     home_effect,
-    received,
-    sends,
-    units,
-    works,
 )
-from txsaga.provider.planning.refusals import (
-    EnlistingCheck,
-    Problem,
-    enlisting_problems,
-    mixing_problems,
-    shape_problems,
-)
+from txsaga.provider.planning.refusals import Problem, problems
 
 
 class FlowPhase(IntEnum):
@@ -117,9 +108,8 @@ class Problems:
 
 def plan(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan | Problems:
     """Return the plan of a flow, or all problems."""
-    problems = dict.fromkeys(_problems(flow, abilities))
-    if problems:
-        return Problems(flow=flow.name, found=tuple(problems))
+    if found := tuple(dict.fromkeys(problems(flow, abilities))):
+        return Problems(flow=flow.name, found=found)
     return Plan(flow=flow, runs=tuple(_run(flow, each, abilities) for each in flow.inputs))
 
 
@@ -131,24 +121,13 @@ def planned(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan:
     return found
 
 
-def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
-    yield from shape_problems(flow)
-    inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
-    looks = [
-        EnlistingCheck(flow=flow, abilities=abilities, works=works(flow, each, abilities), sends=sends(flow, each))
-        for each in inputs
-    ]
-    for look in looks:
-        yield from enlisting_problems(look)
-    yield from mixing_problems(looks)
-
-
 def _run(flow: FlowDeclaration, input: Input, abilities: Abilities) -> RunPlan:
-    placed, outputs, taken = works(flow, input, abilities), sends(flow, input), received(flow, input)
+    placed, outputs = modes.works(flow, input, abilities), modes.sends(flow, input)
+    taken = modes.received(flow, input)
     voters = tuple(_voters(flow, placed, outputs))
     ballots = tuple(each.name for each in flow.ballots if each.rule is not BallotRule.WARN)
     last = next((each.name for each in flow.resources if each.last and _in_main(placed, each.name)), None)
-    parts = units(flow, placed)
+    parts = modes.units(flow, placed)
     return RunPlan(
         input=input.name,
         settles=taken.settles,

@@ -22,21 +22,13 @@ from txsaga.flows.declaration import (
     DeclaredStep,
     FlowDeclaration,
     Hold,
+    Input,
     ResourceMode,
     StepMode,
 )
 from txsaga.flows.journal import reading
-from txsaga.provider.planning.modes import (
-    PUT_BACK,
-    QUEUE_KINDS,
-    Abilities,
-    PlacedSends,
-    PlacedWork,
-    Settles,
-    able,
-    home_effect,
-    units,
-)
+from txsaga.provider.planning import modes
+from txsaga.provider.planning.modes import PUT_BACK, QUEUE_KINDS, Abilities, PlacedSends, PlacedWork, Settles
 from txsaga.resources.capabilities import Capabilities
 
 
@@ -136,7 +128,22 @@ def problem(refusal: Refusal, subject: str, what: str, remedy: str = "") -> Prob
     return Problem(refusal=refusal, subject=subject, what=what, remedy=remedy or refusal.remedy)
 
 
-def shape_problems(flow: FlowDeclaration) -> Iterator[Problem]:
+def problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
+    """Yield all reasons why a flow can't run as declared."""
+    yield from _shape_problems(flow)
+    inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
+    looks = [
+        EnlistingCheck(
+            flow=flow, abilities=abilities, works=modes.works(flow, each, abilities), sends=modes.sends(flow, each)
+        )
+        for each in inputs
+    ]
+    for look in looks:
+        yield from _enlisting_problems(look)
+    yield from _mixing_problems(looks)
+
+
+def _shape_problems(flow: FlowDeclaration) -> Iterator[Problem]:
     """Yield the problems in the shape of a flow."""
     for check in (_inputs, _names, _references, _loops, _coordinators, _ballots, _clusters):
         yield from check(flow)
@@ -266,14 +273,14 @@ class EnlistingCheck:
 
     def can(self, resource: DeclaredResource) -> Capabilities:
         """Return the capabilities of a resource."""
-        return able(resource, self.abilities)
+        return modes.able(resource, self.abilities)
 
     def enlisted(self, resource: DeclaredResource) -> bool:
         """Return whether the resource has work in main that the decision's own commit does not do."""
-        return any(not home_effect(resource, each.hold) for each in self.of(resource, Settles.MAIN))
+        return any(not modes.home_effect(resource, each.hold) for each in self.of(resource, Settles.MAIN))
 
 
-def enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
+def _enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
     """Yield what the flow asks of its resources that they can't do."""
     for resource in look.flow.resources:
         for check in (_declared, _two_phase, _lane, _last):
@@ -282,7 +289,7 @@ def enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
         yield from check_all(look)
 
 
-def mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
+def _mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
     """Yield data sources with work in main and elsewhere, in one run or across runs, that can't mix the two."""
     first = looks[0]
     for source, resources in _sources(first.flow).items():
@@ -358,7 +365,7 @@ def _lasts(look: EnlistingCheck) -> Iterator[Problem]:
         resource.name
         for resource in look.flow.resources
         for each in look.of(resource, Settles.MAIN)
-        if home_effect(resource, each.hold)
+        if modes.home_effect(resource, each.hold)
     )
     for each in lasts if effects else ():
         what = f"it is the last resource beside work in the home database ({', '.join(effects)})"
@@ -366,7 +373,7 @@ def _lasts(look: EnlistingCheck) -> Iterator[Problem]:
 
 
 def _steps(look: EnlistingCheck) -> Iterator[Problem]:
-    settled = {unit.settled_by for unit in units(look.flow, look.works)}
+    settled = {unit.settled_by for unit in modes.units(look.flow, look.works)}
     for step in look.flow.steps:
         resource = look.flow.resource_of(step)
         if resource is None:
