@@ -143,7 +143,7 @@ class IllegalTransition(TransactionError):
 
 
 class DecidedOtherwise(TransactionError):
-    """Another decision stands; `standing` tells which."""
+    """Another decision is final; `standing` names it."""
 
     def __init__(self, txid: int, standing: str, advice: str = "") -> None:
         super().__init__(f"transaction {txid} is already decided: {standing} stands{advice and '; '}{advice}")
@@ -196,7 +196,7 @@ class EndRefused(TransactionError):
 
 
 class Unfinished(TransactionError):
-    """It stands committed, and not every resource has acknowledged."""
+    """It is committed, and not every resource has acknowledged."""
 
     def __init__(self, txid: int, resources: Sequence[str]) -> None:
         away = ", ".join(map(repr, resources))
@@ -211,7 +211,7 @@ class EffectConflict(TransactionError):
 
 
 class NotCarried(EffectConflict):
-    """A ballot does not stand for COMMIT."""
+    """A ballot does not allow COMMIT."""
 
     def __init__(self, ballot: str, why: str) -> None:
         super().__init__(f"ballot {ballot!r} is not carried: {why}")
@@ -249,7 +249,7 @@ class ResourceUnknown(TxSagaError):
 
 
 def _settings_for(name: str) -> str:
-    """Tell how a resource is named from outside of a program; an engine has no name."""
+    """Return how a resource is named from outside of a program; an engine has no name."""
     if not name.isidentifier():
         return ""
     upper = name.upper()
@@ -496,7 +496,7 @@ class TransientFailure(VotedNo):
 
 
 class Heuristic(XaError):
-    """Somebody decided a branch over the coordinator's head."""
+    """A branch was decided outside txsaga."""
 
     number = 8
 
@@ -598,7 +598,7 @@ class FlowUnknown(TransactionError):
 
 
 class StepDone(TransactionError):
-    """The step was done before; `attempt` tells by which try."""
+    """The step was done before, by the try `attempt`."""
 
     def __init__(self, txid: int, name: str, attempt: int) -> None:
         super().__init__(f"step {name!r} of transaction {txid} is done (attempt {attempt}); go on with the next")

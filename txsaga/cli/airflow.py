@@ -1,8 +1,8 @@
 """
 `txsaga airflow`: a whole Airflow on this machine, with the embedded database and the engine.
 
-For a laptop, a demonstration and tests. It is started here and lives on; a machine that has an Airflow already
-needs only the package `txsaga[airflow]` in it.
+For a laptop, a demonstration and tests. It keeps running after the command; a machine that has an Airflow already needs
+only the package `txsaga[airflow]` in it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def down(context: typer.Context) -> None:
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Tell of each part whether it runs and is heard of; exit code 6 when one is not."""
+    """Show whether each part runs and sends heartbeats; exit code 6 when one does not."""
     from txsaga.cli import exits
 
     options, host = options_of(context), _host()

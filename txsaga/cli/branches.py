@@ -71,7 +71,7 @@ def recover(
         timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Go on for so long, until nothing is left.")
     ] = None,
 ) -> None:
-    """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
+    """Finish prepared branches now, in the resources that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
     from txsaga.flows.recovery import LONE, Recovery
 
     options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
@@ -117,7 +117,7 @@ def branches(
 
 
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
-    """List branches that somebody decided over our head, or of which nobody can tell, and what to look at."""
+    """List branches that were decided outside txsaga, or whose outcome is unknown, and what to look at."""
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
     with reading(options) as store:
@@ -136,7 +136,7 @@ def forget(
     branch: Annotated[str | None, typer.Argument(metavar="[BRANCH]", help="Number of a branch, or 2.1.")] = None,
     all: Annotated[bool, typer.Option("--all", help="Every heuristic of the store.")] = False,
 ) -> None:
-    """Forget what stands against its decision, once you have dealt with it; whatever is prepared is refused."""
+    """Acknowledge heuristic outcomes that you have dealt with by hand; prepared branches are refused."""
     from txsaga.flows.by_hand import BranchesByHand
 
     if all == (id is not None):

@@ -39,7 +39,7 @@ def start(context: typer.Context) -> None:
 
 @app.command()
 def stop(context: typer.Context) -> None:
-    """Stop the embedded database; whoever uses it loses its connection."""
+    """Stop the embedded database; its clients lose their connections."""
     options = options_of(context)
     server = _embedded(options)
     server.stop()
@@ -48,7 +48,7 @@ def stop(context: typer.Context) -> None:
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Tell whether the embedded database runs, and where it lives."""
+    """Show whether the embedded database runs, and its folder."""
     options = options_of(context)
     _show_status(_embedded(options), options)
 

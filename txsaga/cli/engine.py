@@ -69,7 +69,7 @@ def engine(
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
     **checks: object,
 ) -> None:
-    """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until told to stop."""
+    """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until SIGTERM or SIGINT."""
     options = options_of(context)
     handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
     asked = profile_of(profile, of_profile(checks))

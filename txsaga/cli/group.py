@@ -75,7 +75,7 @@ def alter(context: typer.Context, name: Name, **changes: object) -> None:
 
 @app.command("list")
 def list_groups(context: typer.Context) -> None:
-    """List the groups, where they stand in each topic, and their dead letters."""
+    """List the groups, how far they have read each topic, and their dead letters."""
     options = options_of(context)
     with reading(options) as store:
         groups, readings, dead = store.groups.all(), store.overview.readings(), store.overview.dead_letters()
@@ -90,7 +90,7 @@ def list_groups(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
-    """Show one group, and where it stands in each queue."""
+    """Show one group, and how far it has read each queue."""
     options = options_of(context)
     with reading(options) as store:
         group = store.groups.find(name)
@@ -118,7 +118,7 @@ def reset(
     topic: Annotated[str | None, typer.Option(help="Only in this topic.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
 ) -> None:
-    """Put a group that nobody reads elsewhere; first without --yes, to see what would move."""
+    """Move a group without members to another offset; first without --yes, to see what would move."""
     options, start = options_of(context), start_of(to, "--to")
     with opened(options) as broker, progress(f"looking at the queues of {name}", quiet=options.json):
         moves = broker.reset_group(name, start, topic=topic, dry_run=not yes)
@@ -136,7 +136,7 @@ def leave(
     topic: Annotated[str, typer.Option(help="Topic that the group reads no more.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
 ) -> None:
-    """Take a group that nobody reads out of a topic; first without --yes, to see what it would miss."""
+    """Take a group without members out of a topic; first without --yes, to see what it would miss."""
     options = options_of(context)
     with opened(options) as broker:
         positions = broker.leave_topic(name, topic, dry_run=not yes)

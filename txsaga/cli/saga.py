@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from txsaga.flows.saga_values import SagaView
     from txsaga.flows.step import StepRecord
 
-app = typer.Typer(help="Look at sagas that are not over, and go on with those that stand still.")
+app = typer.Typer(help="Look at sagas that are not over, and continue those that are stalled.")
 STEP: Any = typer.Option(
     "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."
 )
@@ -44,7 +44,7 @@ def list_sagas(
 
 @app.command()
 def show(context: typer.Context, id: Id) -> None:
-    """Show a saga: where it stands, and each of its steps in the order of their start."""
+    """Show a saga: its state, and each of its steps in the order of their start."""
     options = options_of(context)
     with reading(options) as store:
         txid = number_of(id, store.registry.identity)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from txsaga.inspect.trace import Trace
     from txsaga.messages.replay import ReplayResult
 
-app = typer.Typer(help="Look at transactions, and settle those that nobody decided.")
+app = typer.Typer(help="Look at transactions, and settle those without a decision.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
 Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
 Force = Annotated[bool, typer.Option(help="Decide against the evidence, or without it.")]
@@ -86,7 +86,7 @@ def preview(
     id: Id,
     undo: Annotated[bool, typer.Option("--undo", help="What ROLLBACK would do, not COMMIT.")] = False,
 ) -> None:
-    """Tell what COMMIT would do with a transaction, or ROLLBACK, in that order; nothing is decided by it."""
+    """Show what COMMIT would do with a transaction, or ROLLBACK, in that order; it decides nothing."""
     from txsaga.inspect.preview import Preview, preview_of
 
     options = options_of(context)
@@ -366,7 +366,7 @@ def vote(
     reason: Reason,
     voter: Annotated[str | None, typer.Option("--voter", help="Who votes; else the account that you use.")] = None,
 ) -> None:
-    """Cast a vote on an open transaction; the first vote of a voter stands."""
+    """Cast a vote on an open transaction; the first vote of a voter is final."""
     if not reason.strip():
         raise ConfigError("say why with --reason; it is kept with the vote")
     options = options_of(context)
