@@ -1,32 +1,72 @@
 """
 Gates that a transaction accepts: one suite, all of several, or a quorum.
 
-        expect("ledger_suite")                              a no prevents the commit
-        expect("ledger_suite", warn=True)                   a no is only reported and stored
+    expect("ledger_suite")                              a no prevents the commit
+    expect("ledger_suite", warn=True)                   a no is only reported and stored
     expect("ledger_suite", drift=0.2)                   the row count must also stay within 20 % of the previous one
     expect([{"type": "expect_…", "kwargs": {…}}])       expectations without a file
     quorum(2, expect("a"), expect("b"), expect("c"))    two of three
 
-A gate that cannot reach a verdict votes no, with the reason as evidence.
+A gate that cannot reach a verdict votes no, with the reason as evidence. A suite is a JSON file in the format of Great
+Expectations, or a list. It is read here, so that a wrong name is found before hours of work; only the gate process
+knows what an expectation means.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txsaga.config import SUITES
 from txsaga.core.arguments import check_kind
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, UnknownSuite
 from txsaga.flows.ballot import Ballot, CastVote, Polled, Rule
-from txsaga.gate import process, suites
+from txsaga.gate import process
 from txsaga.lake.gates import Subject
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
+
+
+FOLDER = "gx/expectations"
+"""Where a Great Expectations project keeps its suites."""
+SHAPE = '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}, …]'
+
+Expectation = Mapping[str, Any]
+
+
+def folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the suites."""
+    return Path(SUITES.of(env) or FOLDER)
+
+
+def found(suite: str) -> list[Expectation]:
+    """Read a suite by its name or the path of its file."""
+    path = Path(suite) if suite.endswith(".json") else folder() / f"{suite}.json"
+    try:
+        said = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        known = sorted(each.stem for each in path.parent.glob("*.json"))
+        raise UnknownSuite(suite, str(path.parent), known) from None
+    except ValueError as error:
+        raise ConfigError(f"suite {path} is no JSON: {error}; export it again") from error
+    return checked(said.get("expectations") if isinstance(said, Mapping) else said, f"suite {path}")
+
+
+def checked(said: object, what: str) -> list[Expectation]:
+    """Check the shape of a list of expectations, before anything is staged."""
+    if not isinstance(said, Sequence) or isinstance(said, str) or not said:
+        raise ConfigError(f"{what} has no expectations; write {SHAPE}")
+    if not all(isinstance(each, Mapping) and isinstance(each.get("type"), str) for each in said):
+        raise ConfigError(f"{what} has an expectation without a type; write {SHAPE}")
+    return list(said)
 
 
 INLINE = "expectations"
@@ -46,7 +86,7 @@ class SuiteGate:
     """One suite and how its verdict counts."""
 
     suite: str
-    expectations: tuple[suites.Expectation, ...] | None = None
+    expectations: tuple[Expectation, ...] | None = None
     """None: read by the name of the suite."""
     warn: bool = False
     drift: float | None = None
@@ -88,8 +128,8 @@ class SuiteGate:
             return ""
         return f"{rows:,} rows in the place of {published:,}: more than {self.drift:.0%} apart"
 
-    def _read(self) -> list[suites.Expectation]:
-        return list(self.expectations) if self.expectations is not None else suites.found(self.suite)
+    def _read(self) -> list[Expectation]:
+        return list(self.expectations) if self.expectations is not None else found(self.suite)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +155,7 @@ class Gates:
 
 
 def expect(
-    suite: str | Sequence[suites.Expectation],
+    suite: str | Sequence[Expectation],
     *,
     name: str | None = None,
     warn: bool = False,
@@ -125,7 +165,7 @@ def expect(
     engine: str = Engine.AUTO,
 ) -> SuiteGate:
     """Return the gate of a suite: the name of a file, or a list of expectations."""
-    inline = None if isinstance(suite, str) else tuple(suites.checked(suite, "the list"))
+    inline = None if isinstance(suite, str) else tuple(checked(suite, "the list"))
     if drift is not None and not 0 <= drift:
         raise ConfigError(f"drift is {drift}; give the part by which the number of rows may differ, like 0.2")
     if engine not in list(Engine):
@@ -135,7 +175,7 @@ def expect(
         raise ConfigError(f"timeout is {timeout}; give the seconds after which a gate says no")
     return SuiteGate(
         suite=name or (suite if isinstance(suite, str) else INLINE),
-        expectations=inline if name is None or inline is not None else tuple(suites.found(str(suite))),
+        expectations=inline if name is None or inline is not None else tuple(found(str(suite))),
         warn=warn,
         drift=drift,
         allow_empty=allow_empty,

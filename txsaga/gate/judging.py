@@ -20,8 +20,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from great_expectations.expectations.registry import get_expectation_impl
 
-from txsaga.gate.suites import columns_of, needs_all_columns
-
 MOST = 20_000_000
 """The largest number of rows that is read into memory."""
 
@@ -55,6 +53,28 @@ def _columns(question: Mapping[str, Any]) -> list[str] | None:
     if needs_all_columns(expectations):
         return None
     return list(dict.fromkeys(column for each in expectations for column in columns_of(each))) or None
+
+
+def columns_of(expectation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns that an expectation names."""
+    kwargs = expectation.get("kwargs") or {}
+    for key in ("column", "column_A", "column_B"):
+        if isinstance(kwargs.get(key), str):
+            yield kwargs[key]
+    yield from kwargs.get("column_list") or () if _is_compound(expectation) else ()
+
+
+def needs_all_columns(expectations: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether any expectation may read columns that it does not name."""
+    return any(
+        (each.get("kwargs") or {}).get("row_condition") is not None
+        or not (next(columns_of(each), None) or each["type"].startswith("expect_table_row_count"))
+        for each in expectations
+    )
+
+
+def _is_compound(expectation: Mapping[str, Any]) -> bool:
+    return not str(expectation["type"]).startswith("expect_table_")
 
 
 def _table(files: Sequence[str], access: Mapping[str, str], columns: list[str] | None) -> pa.Table:
