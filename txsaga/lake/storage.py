@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,21 +91,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def files_below(location: str) -> Iterator[str]:
-    """Yield the locations of all data files below a local folder."""
-    folder = local(location)
-    if folder is None:
-        yield from _objects_below(location)
-        return
-    for path in sorted(folder.rglob("*.parquet")):
-        if not any(part.startswith((".", "_temporary")) for part in path.relative_to(folder).parts):
-            yield f"{location}/{path.relative_to(folder)}"
-
-
-def _objects_below(location: str) -> Iterator[str]:
-    raise WarehouseAway(f"{location} can't be listed: Spark stages on local file systems so far; write from Arrow")
 
 
 def _plain(location: str, data: bytes) -> bytes:

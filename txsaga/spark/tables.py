@@ -27,9 +27,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # the conventional name
 from pyspark.sql import types as spark
 
-from txsaga.errors import ConfigError, FormatRefused
+from txsaga.errors import ConfigError, FormatRefused, WarehouseAway
 from txsaga.lake.files import Staged, require_columns, require_type
-from txsaga.lake.storage import files_below
+from txsaga.lake.storage import local
 from txsaga.lake.table import TableName, read_name
 
 HOUR = 3_600_000_000
@@ -247,11 +247,21 @@ def with_ids(name: TableName, schema: Schema | iceberg.StructType) -> spark.Stru
 def _staged(folder: str, schema: Schema, fields: list[PartitionField]) -> Iterator[Staged]:
     """Yield the files of a folder with the partition values in their paths."""
     kinds = [field.transform.result_type(schema.find_field(field.source_id).field_type) for field in fields]
-    for location in files_below(folder):
+    for location in _files_below(folder):
         names = location.removeprefix(f"{folder}/").split("/")[:-1]
         texts = [unquote(each.partition("=")[2]) for each in names]
         values = [read_value(None if text == NOTHING else text, kind) for text, kind in zip(texts, kinds, strict=True)]
         yield location, Record(*values)
+
+
+def _files_below(location: str) -> Iterator[str]:
+    """Yield the locations of all data files below a local folder."""
+    folder = local(location)
+    if folder is None:
+        raise WarehouseAway(f"{location} can't be listed: Spark stages on local file systems so far; write from Arrow")
+    for path in sorted(folder.rglob("*.parquet")):
+        if not any(part.startswith((".", "_temporary")) for part in path.relative_to(folder).parts):
+            yield f"{location}/{path.relative_to(folder)}"
 
 
 @contextmanager
