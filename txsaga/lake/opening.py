@@ -39,6 +39,7 @@ WRITERS = {"pyspark": "txsaga.spark.tables:write"}
 """The functions that write rows of another library as files of a table, by that library's package."""
 BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
 """The classes that write to branches of tables, by the package of the session."""
+FRAMES = "txsaga.spark.tables:Frames"
 TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
 
 
@@ -48,22 +49,25 @@ class LakeOpener:
     def __init__(
         self,
         store: Store,
+        settings: Settings,
+        warehouse: str | Path | None,
         *,
-        catalog: str,
-        warehouse: str | Callable[[], str],
-        writer_of: Callable[[object], Any],
-        tcp: Callable[[], URL],
-        frames: Callable[[], Any],
-        branch_writer_of: Callable[[object], BranchWriter],
+        embedded: bool,
+        load: Callable[[str, str], Any],
     ) -> None:
-        self._store, self._engine, self._namespace, self._name = store, store.engine, store.namespace, catalog
-        self._warehouse, self._writer_of, self._tcp, self._frames = warehouse, writer_of, tcp, frames
-        self._branch_writer_of, self._reported = branch_writer_of, False
+        self._store, self._engine, self._namespace = store, store.engine, store.namespace
+        self._settings, self._embedded, self._load = settings, embedded, load
+        self._place = settings.warehouse if warehouse is None else WAREHOUSE.read("warehouse", str(warehouse))
+        self._reported = False
 
     @property
     def warehouse(self) -> str:
         """The location of new tables."""
-        return location_of(self._warehouse if isinstance(self._warehouse, str) else self._warehouse())
+        if self._place is not None:
+            return location_of(self._place)
+        if not self._embedded:
+            raise LakeMissing("say where tables lie: set TXSAGA_WAREHOUSE to a folder or a URI, or pass warehouse=…")
+        return location_of(EmbeddedServer.from_env(self._settings.embedded).home / "warehouse")
 
     @cached_property
     def lake(self) -> Lake:
@@ -73,8 +77,16 @@ class LakeOpener:
         except ImportError as missing:
             raise LakeMissing(f"tables need PyIceberg and Arrow: {LakeMissing.INSTALL} ({missing})") from missing
         return Lake(
-            self._name, self._engine, turn=self._turn, warehouse=lambda: self.warehouse, writer_of=self._writer_of
+            self._settings.catalog,
+            self._engine,
+            turn=self._turn,
+            warehouse=lambda: self.warehouse,
+            writer_of=self._writer_of,
         )
+
+    def _writer_of(self, rows: object) -> Any:
+        said = WRITERS.get(type(rows).__module__.partition(".")[0])
+        return None if said is None else self._load(said, "writer")
 
     @property
     def catalog(self) -> HomeCatalog:
@@ -109,14 +121,14 @@ class LakeOpener:
 
     def home_url(self) -> str:
         """Return a URL of the store that programs in other processes can reach."""
-        url = self._tcp().update_query_dict({"namespace": self._namespace})
+        url = reachable(self._store, self._settings).update_query_dict({"namespace": self._namespace})
         return url.render_as_string(hide_password=False)
 
     def spark_settings(self) -> Mapping[str, str]:
         """Return the settings under which Spark opens the catalog."""
-        url = self._tcp()
+        url = reachable(self._store, self._settings)
         address = jdbc_address(url, {"currentSchema": self._namespace})
-        catalog = f"spark.sql.catalog.{self._name}"
+        catalog = f"spark.sql.catalog.{self._settings.catalog}"
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -131,7 +143,7 @@ class LakeOpener:
 
     def name(self, said: str) -> TableName:
         """Parse a table name."""
-        return read_name(self._name, said)
+        return read_name(self._settings.catalog, said)
 
     def scan(self, location: str, options: Mapping[str, object]) -> Any:
         """Open a scan of a table as its metadata describes it."""
@@ -144,7 +156,7 @@ class LakeOpener:
 
     def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:
         """Return an object that makes DataFrames of tables as their metadata describes them."""
-        return self._frames()(spark, {name: self.lake.static(at) for name, at in pointers.items()})
+        return self._load(FRAMES, "reader")(spark, {name: self.lake.static(at) for name, at in pointers.items()})
 
     def create(
         self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
@@ -170,7 +182,11 @@ class LakeOpener:
 
     def branch_writer(self, session: object) -> BranchWriter:
         """Return the branch writer of a session."""
-        return self._branch_writer_of(session)
+        said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
+        if said is None:
+            raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
+        writer: BranchWriter = self._load(said, "writer")(session)
+        return writer
 
     def branched(
         self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
@@ -209,43 +225,3 @@ def reachable(store: Store, settings: Settings) -> URL:
         return url
     server = EmbeddedServer.from_env(settings.embedded).ensure()
     return make_url(server.url(str(url.database), driver="psycopg"))
-
-
-def branch_writer(session: object, load: Callable[[str, str], Any]) -> BranchWriter:
-    """Return the branch writer of another engine's session."""
-    said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
-    if said is None:
-        raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
-    writer: BranchWriter = load(said, "writer")(session)
-    return writer
-
-
-def open_lake(
-    store: Store,
-    settings: Settings,
-    warehouse: str | Path | None,
-    *,
-    embedded: bool,
-    load: Callable[[str, str], Any],
-) -> LakeOpener:
-    """Open the tables of a store; nothing is loaded before first use."""
-    place = WAREHOUSE.read("warehouse", str(warehouse)) if warehouse is not None else settings.warehouse
-
-    def beside() -> str:
-        if not embedded:
-            raise LakeMissing("say where tables lie: set TXSAGA_WAREHOUSE to a folder or a URI, or pass warehouse=…")
-        return str(EmbeddedServer.from_env(settings.embedded).home / "warehouse")
-
-    def writer_of(rows: object) -> Any:
-        said = WRITERS.get(type(rows).__module__.partition(".")[0])
-        return None if said is None else load(said, "writer")
-
-    return LakeOpener(
-        store,
-        catalog=settings.catalog,
-        warehouse=beside if place is None else place,
-        writer_of=writer_of,
-        tcp=lambda: reachable(store, settings),
-        frames=lambda: load("txsaga.spark.tables:Frames", "reader"),
-        branch_writer_of=lambda session: branch_writer(session, load),
-    )

@@ -29,7 +29,7 @@ from txsaga.errors import ConfigError
 from txsaga.flows.saga_code import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
-from txsaga.lake.opening import open_lake, reachable
+from txsaga.lake.opening import LakeOpener, reachable
 from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT
 from txsaga.messages.home import AsyncJoined
 from txsaga.messages.joined_sends import JoinedSends, sync_of
@@ -151,7 +151,7 @@ def connect(
     CODE.load(settings.sagas)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = others.store = patiently(partial(_store, address, settings, patience), standby)
-    lake = open_lake(store, settings, warehouse, embedded=address is None, load=load)
+    lake = LakeOpener(store, settings, warehouse, embedded=address is None, load=load)
     rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
     kernel = kernel_of(
         store,
