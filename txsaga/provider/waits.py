@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
-from txsaga.core.failure import contained
+from txsaga.core.failure import complete, contained
 from txsaga.core.identity import LAST
 from txsaga.errors import (
     ConfigError,
@@ -105,41 +107,6 @@ Checked = tuple[WaitAnswer | None, int]
 """The answer, if there is one, and the number of checks."""
 
 
-class TimedCheck:
-    """A check that is running."""
-
-    def __init__(self, check: Callable[[], Checked]) -> None:
-        self._check, self._begun = check, time.monotonic()
-        self._over = threading.Event()
-        self._found: Checked | None = None
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, name="txsaga-asking", daemon=True).start()
-
-    @property
-    def age(self) -> float:
-        """The seconds since it began."""
-        return time.monotonic() - self._begun
-
-    def wait(self, until: float) -> bool:
-        """Wait for the check until a moment of the monotonic clock; return whether it is over."""
-        return self._over.wait(max(0.0, until - time.monotonic()))
-
-    def result(self) -> Checked:
-        """Return the result of the check, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found
-
-    def _run(self) -> None:
-        try:
-            self._found = contained(self._check)
-        except Exception as error:  # noqa: BLE001  # raised by `result`
-            self._error = error
-        finally:
-            self._over.set()
-
-
 logger = logging.getLogger("txsaga")
 MOST_SHOWN = 100
 PROMPT, LATE, LONGEST = 2.0, 5.0, 60.0
@@ -157,7 +124,7 @@ class StorePoll:
         self._broker, self._clock = broker, clock
         self._store = broker.kernel.store
         self._checked: dict[Wait, tuple[int, float]] = {}
-        self._asking: dict[Wait, TimedCheck] = {}
+        self._asking: dict[Wait, tuple[Future[Checked], float]] = {}  # with when each began
 
     def look(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         """Return the waits that have an answer now, with their answers."""
@@ -194,27 +161,30 @@ class StorePoll:
             if wait not in found and wait not in self._asking and self._is_due(wait):
                 self._ask(wait)
         until = time.monotonic() + PROMPT
-        for wait, asking in list(self._asking.items()):
+        for wait, (asking, begun) in list(self._asking.items()):
             if wait in found:
                 del self._asking[wait]
-            elif asking.wait(until):
+            elif futures.wait([asking], max(0.0, until - time.monotonic())).done:
                 del self._asking[wait]
                 found |= self._heard(wait, asking)
-            elif asking.age > LONGEST:
+            elif time.monotonic() - begun > LONGEST:
                 del self._asking[wait]
                 found[wait] = _no(f"its check has not come to an end within {LONGEST:g} s", wait)
         return found
 
     def _is_due(self, wait: Wait) -> bool:
         _, due = self._checked.get(wait, (0, None))
-        prompt = sum(asking.age < LATE for asking in self._asking.values())
+        prompt = sum(time.monotonic() - begun < LATE for _, begun in self._asking.values())
         return prompt < AT_ONCE and (due is None or self._clock() >= due)
 
     def _ask(self, wait: Wait) -> None:
         count, _ = self._checked.get(wait, (0, 0.0))
-        self._asking[wait] = TimedCheck(partial(self.check, wait, count))
+        asking: Future[Checked] = Future()
+        check = partial(contained, partial(self.check, wait, count))
+        Thread(target=complete, args=(asking, check), name="txsaga-asking", daemon=True).start()
+        self._asking[wait] = asking, time.monotonic()
 
-    def _heard(self, wait: Wait, asking: TimedCheck) -> dict[Wait, WaitAnswer]:
+    def _heard(self, wait: Wait, asking: Future[Checked]) -> dict[Wait, WaitAnswer]:
         count, _ = self._checked.get(wait, (0, 0.0))
         try:
             answer, count = asking.result()
@@ -227,7 +197,7 @@ class StorePoll:
         self._checked[wait] = (count, self._clock() + wait.interval)
         return {} if answer is None else {wait: answer}
 
-    def check(self, wait: Wait, count: int) -> tuple[WaitAnswer | None, int]:
+    def check(self, wait: Wait, count: int) -> Checked:
         """Check one transaction now; return the answer, if there is one, and the number of checks so far."""
         from txsaga.checkback.one_check import OneCheck
 
