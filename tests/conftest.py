@@ -3,6 +3,7 @@
 Imports of txsaga and of the services stay inside the fixtures: collection must work without them.
 """
 
+import gc
 import os
 import random
 import secrets
@@ -79,6 +80,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_garbage() -> None:
+    """Keep what is there already out of collections: a loop's test asks for one, and a whole session takes a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
