@@ -14,6 +14,7 @@ from tests.contracts.timing import IN_TIME, OVER
 from tests.oracle import MemoryStore
 from tests.scene.fake_store import broker_on
 from tests.scene.shop import NEWS, ORDERS, Shop, closing, says
+from tests.scene.stored import Stored
 from txsaga import COMMIT, Message, TopicType
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.facts import Fact
@@ -37,7 +38,8 @@ def come(shop: Shop) -> list[str]:
 def later_shop(home_url: str) -> Iterator[Shop]:
     """Give a shop with a topic for later, whose time passes as its store's clock does."""
     open_store(home_url).close()
-    with closing(Shop(txsaga.connect(home_url, roles=False, answering=False, env={}), time.sleep)) as shop:
+    broker = txsaga.connect(home_url, roles=False, answering=False, env={})
+    with closing(Shop(broker, Stored(home_url).let_all_pass)) as shop:
         shop.broker.create_topic(LATER, TopicType.DELAY, queues=1)
         yield shop
 
