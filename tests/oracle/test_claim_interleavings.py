@@ -8,7 +8,7 @@ from tests.consume.claim_interleavings import ClaimInterleavings
 from tests.oracle import MemoryStore
 from txsaga.testing import FakeClock
 
-MANY = settings(max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class InMemory(ClaimInterleavings):

@@ -8,7 +8,7 @@ from tests.oracle import MemoryStore
 from tests.store.interleavings import Interleavings
 from txsaga.testing import FakeClock
 
-MANY = settings(max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class InMemory(Interleavings):

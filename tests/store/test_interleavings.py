@@ -1,4 +1,4 @@
-"""The same interleavings over PostgreSQL, as many as fit into some ten seconds."""
+"""The same interleavings over PostgreSQL, as many as fit into some five seconds."""
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -10,7 +10,7 @@ from txsaga.wiring.connecting import open_store
 pytestmark = pytest.mark.postgres
 
 SOME = settings(
-    max_examples=60,
+    max_examples=25,
     stateful_step_count=20,
     deadline=None,
     database=None,
