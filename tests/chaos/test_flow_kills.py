@@ -96,4 +96,4 @@ RUN_AGAIN = replace(GIVEN_UP, name="flow: four steps and back, run again", after
 def test_what_a_flow_committed_before_it_rolled_back_is_undone_once(
     scenario: Scenario, houses: Worlds, seed: int, pytestconfig: pytest.Config
 ) -> None:
-    kill_all_points(scenario, houses, seed, 4, pytestconfig)
+    kill_all_points(scenario, houses, seed, 2, pytestconfig)

@@ -15,6 +15,7 @@ DEFAULT_SAMPLE = 32
 
 
 @pytest.mark.req("RMQ-01", "RMQ-07", "RMQ-21")
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_whatever_is_killed_debits_equal_credits(
     scenario: Scenario,

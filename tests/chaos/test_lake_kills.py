@@ -10,7 +10,7 @@ from tests.chaos.matrix import Scenario, nothing_more
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
 
-SHARE = 2
+SHARE = 1
 ROLES = "Publishing:1"
 """The news that the roles begin with: their own facts are those of another program."""
 WRITE = Scenario(
@@ -81,6 +81,7 @@ SCENARIOS = (WRITE, AT_ONCE, HOME, BRANCHES, LOCAL, DATABASES, GATED)
 
 @pytest.mark.req("RMQ-01", "IBM-02", "IBM-08")
 @pytest.mark.rule("R2")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_whoever_is_killed_tables_follow_the_decision(
     scenario: Scenario, houses: Worlds, seed: int, pytestconfig: pytest.Config

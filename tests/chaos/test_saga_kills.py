@@ -11,7 +11,7 @@ from tests.chaos.saga_matrix import SAGAS
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(3600)]
 
-SHARE = 2
+SHARE = 1
 """Points of each program that are killed where nobody asks for all of them."""
 
 

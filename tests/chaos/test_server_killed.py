@@ -160,7 +160,7 @@ def test_lost_sessions_lose_and_double_nothing(world: World) -> None:
     with broker_on(world, roles=True) as broker, database(world.home_database) as engine:
         load = Load(broker)
         with load.running(*PRODUCERS, reads, works_off, works_off) as tally:
-            for _ in range(40):
+            for _ in range(20):
                 tally.wait_for_more(10)
                 tally.wait_for_each("plain", "half")  # none of theirs is hit twice
                 with engine.connect() as connection:
