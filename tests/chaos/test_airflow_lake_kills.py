@@ -16,6 +16,9 @@ from tests.chaos.tally import Kills
 TRIES = 3
 """Facts that are tried until one of them comes again and somebody is killed there."""
 OTHERS = (Victim.DATABASE, Victim.WORKER, Victim.ENGINE, Victim.SCHEDULER)
+TASKS = ("begin", "books", "books/driver", "audit", "report", "publish_lake_books", "end")
+SURE = [f"{task} {number}" for task in TASKS for number in (1, 2)]
+"""Facts that each run is known to pass: a sample needs no run before that finds them."""
 EVERY = 5
 """At so many facts' distance somebody else is killed, too."""
 
@@ -27,8 +30,8 @@ def test_whoever_is_killed_tables_message_and_row_are_there_together_or_not(
     tmp_path: Path, seed: int, pytestconfig: pytest.Config
 ) -> None:
     with lake(tmp_path) as house:
-        points = list(kills(house.points()))
         full = pytestconfig.getoption("full_matrix")
+        points = list(kills(house.points() if full else SURE))
         answers = dict(killed(house, points if full else random.Random(seed).sample(points, TRIES), enough=not full))
     wrong = [f"{victim} killed at {point}: {why}" for (point, victim), why in answers.items() if why]
     missed = sum(why is None for why in answers.values())
