@@ -11,9 +11,9 @@ from airflow.sdk import DAG, task
 
 from txsaga.provider import message_flow, publish
 
-SOON, LATER = timedelta(seconds=2), timedelta(seconds=60)
+SOON, LATER = timedelta(seconds=2), timedelta(seconds=35)
 """Leases: one is over at once, one only when its run is ended and deleted."""
-LIMIT = timedelta(seconds=40)
+LIMIT = timedelta(seconds=20)
 LONGEST = 120.0
 
 
