@@ -82,7 +82,7 @@ def test_a_stranger_s_dag_works_with_the_wheel_alone(
         made = somebody.run("-m", "txsaga.cli", *words.split())
         assert made.returncode == 0, made.stderr
     somebody.dag("foreign", FOREIGN)
-    for works, left in ((False, 0), (True, 1), (False, 1)):
+    for works, left in ((True, 1), (False, 1)):
         done = somebody.run("-m", "airflow", "dags", "test", "foreign", "--conf", json.dumps({"works": works}))
         assert (done.returncode == 0) is works, done.stdout[-4000:] + done.stderr[-4000:]
         assert len(house.rows("shop", "SELECT * FROM orders")) == left
