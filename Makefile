@@ -37,7 +37,7 @@ test: venv ## every test; installs the services that tests drive where it may
 	-.ci/jars
 	$(py) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-test-fast: venv ## tests without long runs, at most three minutes
+test-fast: venv ## tests without long runs, of those that need a server the core, at most three minutes
 	$(py) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 demo: venv ## a bank transfer on the library, then as a DAG in an Airflow that stays up: good, failing, killed

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.services.spares import Spares
 
 HOME_DATABASE = "home"
+SERVERS = frozenset({"server", "maria", "airflow_home", "engine_of"})
+"""Fixtures of which a test that asks for one is slow unless it is marked `core`."""
 LEFT = pytest.StashKey[list[leftovers.Leftover]]()
 TOKEN = pytest.StashKey[str]()
 HOMES = pytest.StashKey[list[Path]]()
@@ -47,6 +49,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     nameless = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if nameless:  # each worker would call it by another name
         raise pytest.UsageError(f"give ids to the parameters of {nameless[0]}: an address is none")
+    for item in items:
+        if needs_a_server(item) and not item.get_closest_marker("core"):
+            item.add_marker(pytest.mark.slow)
+
+
+def needs_a_server(item: pytest.Item) -> bool:
+    """Tell whether a test starts a server, or waits for one."""
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    marked = any(item.get_closest_marker(name) for name in ("postgres", "mariadb"))
+    return marked or "shop" in values or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

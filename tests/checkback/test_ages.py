@@ -10,7 +10,7 @@ from tests.scene.shop import ORDERS, Shop, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 SAY = "UPDATE producer_group SET checks = CAST(:said AS jsonb) WHERE name = 'odd'"
 
 

@@ -27,6 +27,8 @@ from txsaga.core.records import Doubt
 from txsaga.errors import InDoubt, StoreBusy
 from txsaga.messages.end_request import EndRequest
 
+pytestmark = pytest.mark.core
+
 
 def left(shop: Shop, member: Member, number: int = 1, key: str | None = None) -> list[int]:
     """Leave closed transactions that nobody can answer for, old enough."""

@@ -22,7 +22,7 @@ from txsaga.checkback.doubts_store import DISPATCHED as PARKED
 from txsaga.core.lifecycle import TxState
 from txsaga.store.store import Store
 
-pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70")]
+pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70"), pytest.mark.core]
 
 
 def test_a_dispatched_message_whose_decision_is_gone_is_parked(store: Store, stored: Stored) -> None:

@@ -15,7 +15,7 @@ from txsaga.checkback.running import SOONEST, TYPICAL
 from txsaga.core.decision import LocalState
 from txsaga.core.role_loop import Pace
 
-pytestmark = pytest.mark.req("RMQ-29")
+pytestmark = [pytest.mark.req("RMQ-29"), pytest.mark.core]
 
 
 def pace_with(shop: Shop, *ages: float | None) -> Pace:

@@ -15,7 +15,7 @@ from txsaga.core.decision import LocalState
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def reaches(url: str) -> bool:
         return connection.execute("select current_database()").fetchone() == ("txsaga",)
 
 
+@pytest.mark.slow
 @pytest.mark.req("BEYOND-8")
 def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> None:
     env = {"TXSAGA_PG_HOME": str(empty_home)}
@@ -56,6 +57,7 @@ def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> 
     assert not (empty_home / "data").exists()
 
 
+@pytest.mark.slow
 def test_asking_for_the_url_starts_the_server_of_a_fresh_home_and_a_stopped_one(bare: Cli, empty_home: Path) -> None:
     env = {"TXSAGA_PG_HOME": str(empty_home)}
     for _ in range(2):

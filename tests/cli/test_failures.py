@@ -14,6 +14,8 @@ from tests.services.databases import fresh_name
 from tests.services.free_port import free_port
 from txsaga.cli import __main__ as program
 
+pytestmark = pytest.mark.core
+
 COMMANDS = (
     ("topic", "list"),
     ("topic", "create", "orders"),

@@ -8,6 +8,8 @@ from tests.cli.conftest import Cli
 from txsaga.cli.home import with_namespace
 from txsaga.cli.options import in_front
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize(
     ("line", "wanted"),

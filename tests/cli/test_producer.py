@@ -11,6 +11,8 @@ from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def group(broker: Broker) -> str:

@@ -16,6 +16,8 @@ from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.wiring.resources import resource_engine
 
+pytestmark = pytest.mark.core
+
 SECRET = "".join(("s3", "cr3", "t"))  # no line of this file holds it: tracebacks show lines
 WRONG = [
     "user:{}@127.0.0.1/db",

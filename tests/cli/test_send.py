@@ -10,6 +10,8 @@ from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.core.message import MAX_BODY, MAX_KEY
 
+pytestmark = pytest.mark.core
+
 
 def test_a_message_arrives_as_it_was_sent(cli: Cli, topic: str) -> None:
     words = ("--key", "k", "--tag", "t", "--header", "a=b=c", "--header", "d=", "--ordering-key", "o")

@@ -16,6 +16,8 @@ from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.testing.checking import check_once
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def busy(bare: Cli, own_url: str) -> Iterator[Broker]:

@@ -11,6 +11,8 @@ from tests.cli.program import Said
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def letters(broker: Broker, topic: str) -> str:

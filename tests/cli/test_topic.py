@@ -8,6 +8,8 @@ from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 
+pytestmark = pytest.mark.core
+
 
 def test_a_topic_is_created_once_and_found_again(cli: Cli) -> None:
     name = fresh_name("orders")

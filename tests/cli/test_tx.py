@@ -23,6 +23,8 @@ from txsaga.core.records import Half, Receipt
 from txsaga.errors import TransactionsRejected
 from txsaga.messages.producer import Producer
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def producer(broker: Broker) -> Producer:

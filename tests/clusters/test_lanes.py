@@ -13,7 +13,7 @@ from txsaga.core.decision import Decision
 from txsaga.errors import RolledBack, TransactionError
 from txsaga.flows.branch import BranchState
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 BOOK = "insert into book values (1)"
 

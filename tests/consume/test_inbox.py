@@ -15,6 +15,8 @@ from txsaga import inbox
 from txsaga.consume.delivery import Delivery
 from txsaga.errors import AlreadyDone
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def books(tmp_path: Path) -> Iterator[Engine]:

@@ -11,7 +11,7 @@ from tests.scene.rules import OpenBroker
 from txsaga.broker import Broker
 from txsaga.consume.log_store import Log
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 END_ALL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = :name"
 LOCK = "SELECT 1 FROM cursor WHERE qid = :qid FOR UPDATE NOWAIT"

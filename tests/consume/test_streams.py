@@ -16,7 +16,7 @@ from txsaga.consume.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
 from txsaga.messages.producer import Producer
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 QUEUES = 4
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

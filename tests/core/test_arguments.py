@@ -24,6 +24,8 @@ from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction
 from txsaga.inspect.overview import Reading
 from txsaga.testing import FakeClock
 
+pytestmark = pytest.mark.core
+
 
 @dataclass
 class Scene:

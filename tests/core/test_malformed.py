@@ -15,6 +15,8 @@ from txsaga import Callables, Decision, TxSagaError
 from txsaga.core.records import Receipt
 from txsaga.errors import ConfigError, InvalidMessage
 
+pytestmark = pytest.mark.core
+
 HALVES: dict[str, Callable[[Receipt], Any]] = {
     "a text": lambda _: "x",
     "nothing": lambda _: None,

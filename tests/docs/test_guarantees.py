@@ -11,6 +11,8 @@ from txsaga.core import facts
 from txsaga.core.facts import Fact
 from txsaga.wiring.connecting import connect, open_store
 
+pytestmark = pytest.mark.core
+
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "guarantees.md"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from txsaga.evidence import libpq
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def test_an_answer_that_came_too_late_is_received_by_the_next_call(foreign_databases: Callable[[], str]) -> None:

@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGconn
 from txsaga.aio import stacks
 from txsaga.evidence import libpq
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 LONG = "select '" + "x" * 20_000_000 + "'"
 

@@ -26,7 +26,7 @@ from txsaga.inspect.timeline_steps import steps_of
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import InDoubt, TableMoved
 from txsaga.testing.checking import check_once
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
 

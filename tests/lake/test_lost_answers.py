@@ -12,7 +12,7 @@ from txsaga.errors import OutcomeUnknown
 from txsaga.flows.owner import BlockOwner
 from txsaga.messages.decide import Decider
 
-pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14"), pytest.mark.core]
 
 
 def lose_an_answer(monkeypatch: pytest.MonkeyPatch, of: type, method: str) -> None:

@@ -14,6 +14,8 @@ from tests.lake.books import LEDGER, MONDAY, TUESDAY, Books, rows
 from txsaga.lake import manifests
 from txsaga.lake.lake import HomeCatalog
 
+pytestmark = pytest.mark.core
+
 
 def test_an_arrow_schema_is_read_as_one_of_a_table() -> None:
     found = Catalog._convert_schema_if_needed(pa.schema([pa.field("id", pa.int64(), nullable=False)]))

@@ -16,6 +16,8 @@ from txsaga.core.decision import ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.topic import HALF_TOPIC
 
+pytestmark = pytest.mark.core
+
 BOTH = list(Decision)
 
 

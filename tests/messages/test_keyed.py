@@ -36,7 +36,7 @@ from txsaga.errors import (
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
-pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.core]
 
 KEY = "order-1"
 LIVES = "SELECT epoch, owner, state FROM tx ORDER BY epoch"

@@ -15,6 +15,8 @@ from txsaga.broker import JoiningProducer
 from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
 from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
 
+pytestmark = pytest.mark.core
+
 
 @dataclass
 class Till:

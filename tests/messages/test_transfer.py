@@ -12,6 +12,8 @@ from tests.scene.shop import ORDERS, Shop
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
 from txsaga.broker import JoiningProducer
 
+pytestmark = pytest.mark.core
+
 START, AMOUNT = 50_000, 10_000
 CREDIT = Message.text(ORDERS, f"credit B {AMOUNT}", key="A")
 

@@ -20,7 +20,7 @@ from txsaga.messages.decide import DecidedBy
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
-pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
+pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from txsaga.errors import EffectConflict, EndRefused
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
-pytestmark = [pytest.mark.rule("R2"), pytest.mark.postgres]
+pytestmark = [pytest.mark.rule("R2"), pytest.mark.postgres, pytest.mark.core]
 
 MOVED = """
 SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT max("off") FROM cursor WHERE grp = 'billing'),

@@ -19,7 +19,7 @@ from tests.scene.rules import OpenBroker
 from txsaga.broker import Broker, JoiningProducer
 from txsaga.lake.cut import Cut
 
-pytestmark = [pytest.mark.rule("R7"), pytest.mark.postgres]
+pytestmark = [pytest.mark.rule("R7"), pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -61,12 +61,14 @@ def test_a_process_of_another_session_is_left_alone(orphan: tuple[str, int]) -> 
     assert pid not in {left.pid for left in leftovers("another")}
 
 
+@pytest.mark.slow
 def test_what_was_left_is_ended(orphan: tuple[str, int]) -> None:
     token, pid = orphan
     kill(besides_services(token))
     assert pid not in {left.pid for left in wait_for_none(token)}
 
 
+@pytest.mark.slow
 def test_a_session_that_leaves_a_process_fails_and_names_it(tmp_path: Path) -> None:
     sample = tmp_path / "test_sample.py"
     sample.write_text(LEAVES)

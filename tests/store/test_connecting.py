@@ -13,7 +13,7 @@ from txsaga.errors import ConfigError
 from txsaga.store import connection as pinging
 from txsaga.store.connection import make_engine, parse_url, translating
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def options_of(url: str) -> dict[str, int]:

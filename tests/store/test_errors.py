@@ -8,7 +8,7 @@ from txsaga.errors import StoreBusy
 from txsaga.store.connection import parse_url, transaction
 from txsaga.store.pipeline import PipelineConnection
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def test_a_pool_without_a_free_connection_is_busy(home_url: str) -> None:

@@ -14,7 +14,7 @@ from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.pipeline import LibpqSession
 from txsaga.store.statement import Call, Statement
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 QUICK, SLOW, LAST = (
     Statement.of(sql, ["int4"]).call(1)

@@ -12,7 +12,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.store.connection import by_index
 from txsaga.store.store import Store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.mark.rule("R13")

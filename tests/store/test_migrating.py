@@ -13,7 +13,7 @@ from txsaga.store import migrate
 from txsaga.store.connection import make_engine, parse_url
 from txsaga.wiring.connecting import open_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 POLICIES = "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = current_schema"
 FILES = "SELECT relname, relfilenode FROM pg_class WHERE oid IN ('op_0'::regclass, 'branch'::regclass)"

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from txsaga.store.connection import FRESH, parse_url, ping_idle
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 class Clock:

@@ -30,7 +30,7 @@ from txsaga.store.right import Right
 
 __all__ = ["scene"]
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def named(row: Row) -> str:

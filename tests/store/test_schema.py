@@ -18,7 +18,7 @@ from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def test_files_are_named_by_their_revisions() -> None:

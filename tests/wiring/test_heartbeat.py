@@ -14,7 +14,7 @@ from txsaga.core.role_loop import Pace
 from txsaga.wiring import connecting
 from txsaga.wiring.connecting import open_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from txsaga.resources.participant import HomeStore, Participant
 from txsaga.wiring.connecting import open_store
 from txsaga.wiring.resources import Participants, Resources
 
+pytestmark = pytest.mark.core
+
 REPORTS = Folder("reports")
 PLACE = f"{__name__}:REPORTS"
 

@@ -25,7 +25,7 @@ from txsaga.flows.owner import BlockOwner
 from txsaga.inspect.preview import undo_of
 from txsaga.inspect.timeline_steps import steps_of
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 UNTOUCHED = {"current": START, "mortgage": START}
 PAID = {"current": START - 10, "mortgage": START + 10}

@@ -26,7 +26,7 @@ from txsaga.errors import (
 from txsaga.flows.branch import BranchState
 from txsaga.flows.step_records import FlowStepState
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 class Stop(Exception):

@@ -14,7 +14,7 @@ from txsaga.flows.flow import Flow
 
 __all__ = ["books", "open_books", "shop", "warehouse"]
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def begun(books: Books, *, amend: str | None = None) -> int:

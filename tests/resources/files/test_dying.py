@@ -13,6 +13,7 @@ from tests.resources.files import dying, dying_sets
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # hundreds of processes, one after the other
 @pytest.mark.rule("R9")
 @pytest.mark.req("IBM-40")

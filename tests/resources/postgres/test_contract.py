@@ -10,7 +10,7 @@ from txsaga.resources.participant import Participant
 from txsaga.testing import ParticipantContract
 from txsaga.wiring.resources import participant_for
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import new_branch
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 

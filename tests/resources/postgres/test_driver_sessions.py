@@ -15,7 +15,7 @@ from txsaga.resources.postgres import PostgresParticipant
 from txsaga.resources.postgres_session import give_back_idle
 from txsaga.testing.participant_contract import new_branch
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 
 def driver_in(engine: Engine, use: Any) -> Any:  # whatever it answers
