@@ -25,7 +25,7 @@ from txsaga.core.records import Doubt
 from txsaga.store import schema
 from txsaga.store.connection import by_index
 from txsaga.store.pipeline import PipelineConnection, Rows
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -123,7 +123,7 @@ def sent_by(store: Store, call: Callable[[Store], object]) -> Sent:
     seen: list[Sent] = []
     exchange = PipelineConnection.exchange
 
-    def note_exchange(line: PipelineConnection, calls: Sequence[Call]) -> list[Rows]:
+    def note_exchange(line: PipelineConnection, calls: Sequence[StatementCall]) -> list[Rows]:
         for each in calls:
             numbers = {f"p{at}": int.from_bytes(value or b"") for at, value in enumerate(each.values, 1)}
             seen.append(Sent(re.sub(r"\$(\d+)", r"%(p\1)s", each.sql.strip()), numbers))

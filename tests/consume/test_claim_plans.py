@@ -12,7 +12,7 @@ import pytest
 from tests.scene.stored import Stored
 from tests.store.plan import Prepared
 from txsaga.consume.claims_store import ClaimStatements
-from txsaga.store.statement import Statement
+from txsaga.store.statement import PreparedStatement
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -50,7 +50,7 @@ def filled(request: pytest.FixtureRequest, home_url: str, stored: Stored) -> Ite
         store = stack.enter_context(closing(open_store(home_url)))
         sql = ClaimStatements.of(f'"{stored.namespace}"')
         one: dict[str, object] = {name: values[:1] for name, values in ACK.items() if isinstance(values, list)}
-        asked: dict[str, tuple[Statement, dict[str, object]]] = {
+        asked: dict[str, tuple[PreparedStatement, dict[str, object]]] = {
             "ack": (sql.ack.many, ACK),
             "ack one": (sql.ack.one, one),
             "take_due": (sql.take_due, TAKE_DUE),

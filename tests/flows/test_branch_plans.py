@@ -33,7 +33,7 @@ from txsaga.flows.calls import (
 )
 from txsaga.flows.step import StepKind
 from txsaga.store.pipeline import PipelineConnection, Rows
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -75,7 +75,7 @@ class Filled(NamedTuple):
         found: dict[str, int] = {}
         exchange = PipelineConnection.exchange
 
-        def watched(line: PipelineConnection, calls: Sequence[Call]) -> list[Rows]:
+        def watched(line: PipelineConnection, calls: Sequence[StatementCall]) -> list[Rows]:
             server = line.connection().pgconn  # the driver would drop prepared statements behind a rollback
             server.exec_(b"BEGIN")
             before = self._counted(server)

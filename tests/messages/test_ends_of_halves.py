@@ -21,7 +21,7 @@ from txsaga.errors import EndRefused, StoreError, TxSagaError, UnknownTransactio
 from txsaga.store import schema
 from txsaga.store.connection import transaction
 from txsaga.store.pipeline import LibpqSession
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
@@ -207,7 +207,7 @@ def test_one_whose_answer_was_lost_is_stored_once(scene: Scene, monkeypatch: pyt
     scene.prepared()
     exchange, lost = LibpqSession.exchange, list[str]()
 
-    def losing(wire: LibpqSession, calls: list[Call]) -> Any:  # as the real one answers
+    def losing(wire: LibpqSession, calls: list[StatementCall]) -> Any:  # as the real one answers
         rows = exchange(wire, calls) if arrived or lost else []
         if not lost:
             lost.append(calls[0].sql)

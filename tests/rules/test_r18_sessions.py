@@ -23,7 +23,7 @@ from txsaga.messages.producer import Producer
 from txsaga.store import connection
 from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R18"), pytest.mark.postgres]
@@ -62,7 +62,10 @@ def test_our_sessions_are_durable_and_patient_whatever_the_database_says(loose: 
     try:
         with engine.connect() as session:
             assert session.execute(text(SHOW)).one() == ("on", "5s")
-        assert line.exchange([Call(SHOW), Call("SHOW statement_timeout")]) == [[("on", "5s")], [("5s",)]]
+        assert line.exchange([StatementCall(SHOW), StatementCall("SHOW statement_timeout")]) == [
+            [("on", "5s")],
+            [("5s",)],
+        ]
     finally:
         line.close()
         engine.dispose()

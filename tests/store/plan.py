@@ -12,7 +12,7 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from txsaga.store.pipeline import PipelineConnection
-from txsaga.store.statement import Statement
+from txsaga.store.statement import PreparedStatement
 
 GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled|doubt|question")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
@@ -21,11 +21,11 @@ PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_
 class Prepared:
     """One statement, prepared on a line of its own; the values of numbered parameters stand in their order."""
 
-    def __init__(self, engine: Engine, statement: Statement | str, values: Mapping[str, object]) -> None:
+    def __init__(self, engine: Engine, statement: PreparedStatement | str, values: Mapping[str, object]) -> None:
         self.line, self._values = PipelineConnection(engine), values
-        self._numbered = isinstance(statement, Statement)
+        self._numbered = isinstance(statement, PreparedStatement)
         connection = self.line.connection()
-        if isinstance(statement, Statement):
+        if isinstance(statement, PreparedStatement):
             self._statement = statement.sql
             self.line.wire.prepare(statement.call(*map(self._value, values)))
         else:

@@ -23,7 +23,7 @@ from txsaga.messages import halves_store
 from txsaga.messages.halves_store import HalfBatch
 from txsaga.messages.hot_statements import Hot
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 
 HOT = Hot.of("s")
 PREPARE, DECIDE = HOT.writers["prepare"].many.sql, HOT.writers["decide"].one.sql
@@ -40,7 +40,7 @@ class ScriptedLine:
         self._exchanges, self._connects = deque(exchanges), deque(connects)
         self.sent: list[list[str]] = []
 
-    def exchange(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
+    def exchange(self, calls: Sequence[StatementCall]) -> list[list[tuple[Any, ...]]]:
         self.sent.append([call.sql for call in calls])
         step = self._exchanges.popleft()
         if isinstance(step, Exception):

@@ -12,12 +12,12 @@ from tests.scene.looped_shop import while_it_runs
 from txsaga.aio.in_loop import in_loop
 from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.pipeline import LibpqSession
-from txsaga.store.statement import Call, Statement
+from txsaga.store.statement import PreparedStatement, StatementCall
 
 pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 QUICK, SLOW, LAST = (
-    Statement.of(sql, ["int4"]).call(1)
+    PreparedStatement.of(sql, ["int4"]).call(1)
     for sql in (
         "SELECT $1 + 1",
         "SELECT $1 + 1 FROM pg_sleep(0.05)",
@@ -38,7 +38,7 @@ def wire(home_url: str) -> Iterator[LibpqSession]:
 
 
 @pytest.mark.parametrize("call", [QUICK, SLOW])
-def test_a_statement_can_be_repeated(wire: LibpqSession, call: Call) -> None:
+def test_a_statement_can_be_repeated(wire: LibpqSession, call: StatementCall) -> None:
     assert [wire.exchange([call]) for _ in range(3)] == [[[(2,)]]] * 3
 
 
@@ -72,7 +72,7 @@ def test_within_a_loop_a_cancellation_comes_behind_the_answer_and_the_session_se
 
 
 @pytest.mark.parametrize("others", [[], [QUICK]])
-def test_within_a_loop_a_session_that_ends_is_told(wire: LibpqSession, others: list[Call]) -> None:
+def test_within_a_loop_a_session_that_ends_is_told(wire: LibpqSession, others: list[StatementCall]) -> None:
     with pytest.raises(psycopg.OperationalError):
         asyncio.run(in_loop(lambda: wire.exchange([LAST, *others])))
 
@@ -80,14 +80,14 @@ def test_within_a_loop_a_session_that_ends_is_told(wire: LibpqSession, others: l
 def test_within_a_loop_what_can_not_be_prepared_is_told_and_the_session_serves_the_next(wire: LibpqSession) -> None:
     async def work() -> object:
         with pytest.raises(psycopg.errors.UndefinedTable):
-            await in_loop(lambda: wire.exchange([Call("SELECT * FROM nowhere", [])]))
+            await in_loop(lambda: wire.exchange([StatementCall("SELECT * FROM nowhere", [])]))
         return await in_loop(lambda: wire.exchange([QUICK]))
 
     assert asyncio.run(work()) == [[(2,)]]
 
 
 def test_within_a_loop_it_goes_on_while_the_server_takes_nothing_in(wire: LibpqSession) -> None:
-    big = Statement.of("SELECT length($1)", ["bytea"]).call(bytes(32 * 1024 * 1024))
+    big = PreparedStatement.of("SELECT length($1)", ["bytea"]).call(bytes(32 * 1024 * 1024))
     rows, turns = asyncio.run(while_it_runs(in_loop(lambda: wire.exchange([SLOW] * 4 + [big]))))
     assert rows == [[(2,)]] * 4 + [[(32 * 1024 * 1024,)]]
     assert turns > 20

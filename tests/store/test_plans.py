@@ -22,7 +22,7 @@ from txsaga.messages import schedule_store
 from txsaga.messages.hot_statements import TOKEN, WRITERS, Hot
 from txsaga.store import schema
 from txsaga.store.right import Right
-from txsaga.store.statement import BatchStatement, Statement
+from txsaga.store.statement import BatchStatement, PreparedStatement
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -116,14 +116,16 @@ class Filled(NamedTuple):
     statements: dict[str, Prepared]
 
 
-def written(hot: Hot, namespace: str, name: str) -> Statement | str:
+def written(hot: Hot, namespace: str, name: str) -> PreparedStatement | str:
     """Return a statement, in its form for one row where the name says so."""
     if name in TICKING:
         return TICKING[name].format(s=f'"{namespace}"').strip()
     if name == "due":
-        return Statement.of(schedule_store.SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
+        return PreparedStatement.of(schedule_store.SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
     of_both = name.removesuffix(" one")
-    found: BatchStatement | Statement | str = hot.writers[of_both] if of_both in WRITERS else getattr(hot, of_both)
+    found: BatchStatement | PreparedStatement | str = (
+        hot.writers[of_both] if of_both in WRITERS else getattr(hot, of_both)
+    )
     if isinstance(found, BatchStatement):
         return found.one if name in ALONE else found.many
     return found

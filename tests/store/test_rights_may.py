@@ -34,7 +34,7 @@ from txsaga.errors import AlreadyCommitted, DecidedOtherwise
 from txsaga.messages.halves_store import HalfStore
 from txsaga.store.connection import parse_url
 from txsaga.store.right import Right
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 
 pytestmark = pytest.mark.postgres
 
@@ -160,7 +160,7 @@ class TestProducer:
         assert isinstance(halves, HalfStore)
         look = halves._hot.batch.sql.replace("$1", "0").replace("batch = $2", "batch <> 0")
         with halves._sessions.taken() as session:
-            (((txid, token),),) = session._line.exchange([Call(look)])
+            (((txid, token),),) = session._line.exchange([StatementCall(look)])
         assert (txid, token) == (receipt.txid, receipt.token)
 
     def test_consumes_transforms_and_produces_with_the_consumer_right(

@@ -23,7 +23,7 @@ from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaErr
 from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, Rows
-from txsaga.store.statement import BatchStatement, Call, Statement
+from txsaga.store.statement import BatchStatement, PreparedStatement, StatementCall
 
 SQL = sql_files.read("consume/sql/claim.sql")
 
@@ -34,8 +34,8 @@ HOLD = ("float8", "int8", "text")  # seconds, receipt, member
 class ClaimStatements:
     """The statements of one namespace."""
 
-    take_new: Statement
-    take_due: Statement
+    take_new: PreparedStatement
+    take_due: PreparedStatement
     ack: BatchStatement
     unread: str
     line_up: str
@@ -48,8 +48,8 @@ class ClaimStatements:
             return sql.format(s=schema, rows=rows)
 
         return cls(
-            take_new=Statement.of(write(SQL["take_new"]), ("text", "int4[]", "int4", "int4", *HOLD)),
-            take_due=Statement.of(write(SQL["take_due"]), ("text", "int4[]", "int4", *HOLD)),
+            take_new=PreparedStatement.of(write(SQL["take_new"]), ("text", "int4[]", "int4", "int4", *HOLD)),
+            take_due=PreparedStatement.of(write(SQL["take_due"]), ("text", "int4[]", "int4", *HOLD)),
             ack=BatchStatement.of(
                 lambda rows: write(SQL["ack"], rows), ("text", "int4", "int8", "int4", "int8", "int8")
             ),
@@ -142,7 +142,7 @@ class Claims:
         """Close every connection."""
         self._lines.close()
 
-    def _taken(self, group: str, call: Call) -> list[Claim]:
+    def _taken(self, group: str, call: StatementCall) -> list[Claim]:
         try:
             (rows,) = self._lines.exchange([call])
         except ConnectionLost as lost:
@@ -150,7 +150,7 @@ class Claims:
             raise StoreUnavailable(f"the home database went away while messages were taken: {lost}; retry") from lost
         return [_claim(group, *row) for row in rows]
 
-    def _acked(self, call: Call) -> tuple[dict[tuple[Any, ...], int], bool]:
+    def _acked(self, call: StatementCall) -> tuple[dict[tuple[Any, ...], int], bool]:
         """Acknowledge; return what is done, and whether the others may have been done by an unanswered attempt."""
         try:
             return _done(self._lines.exchange([call])), False
@@ -161,7 +161,7 @@ class Claims:
         except StoreUnavailable as reason:
             raise OutcomeUnknown(f"whether messages were acknowledged is not known: {reason}") from reason
 
-    def _again(self, call: Call) -> Sequence[Rows]:
+    def _again(self, call: StatementCall) -> Sequence[Rows]:
         try:
             return self._lines.exchange([call])
         except ConnectionLost as lost:

@@ -56,8 +56,7 @@ from txsaga.messages.hot_statements import called, written
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
-from txsaga.store.statement import Call as ServerCall
-from txsaga.store.statement import Statement
+from txsaga.store.statement import PreparedStatement, StatementCall
 
 SQL = sql_files.read("flows/sql/branch.sql")
 
@@ -266,7 +265,7 @@ Answers = dict[int, Answer | TxSagaError]
 class Task(NamedTuple):
     """The calls of one sort: their statements, and how the last answer is read for each call."""
 
-    statements: Sequence[ServerCall]
+    statements: Sequence[StatementCall]
     read: Callable[[Rows], Answers]
 
 
@@ -278,8 +277,12 @@ class BranchStore:
         s = f'"{namespace}"'
         self._engine, self._s, self._lines = engine, s, ConnectionPool(engine)
 
-        def statement(name: str, function: str, types: Sequence[str], group: str = "", txid: str = "") -> Statement:
-            return Statement.of(written(SQL[name], s, group, txid) if owner else called(s, function, types), types)
+        def statement(
+            name: str, function: str, types: Sequence[str], group: str = "", txid: str = ""
+        ) -> PreparedStatement:
+            return PreparedStatement.of(
+                written(SQL[name], s, group, txid) if owner else called(s, function, types), types
+            )
 
         self._begin = statement("begin", "begin_branches", BEGIN_TYPES, "x.pgroup", "x.txid")
         self._numbers = statement("numbers", "give_out", NUMBERS_TYPES, "x.pgroup", "x.txid")
@@ -287,8 +290,10 @@ class BranchStore:
         self._resolve = statement("resolve", "resolve", RESOLVE_TYPES)
         self._fence = statement("fence", "fence", FENCE_TYPES)
         self._note = statement("note", "note_branches", NOTE_TYPES)
-        self._lock, self._standing = (Statement.of(SQL[name].format(s=s), ("int8[]",)) for name in ("lock", "standing"))
-        self._wait_shortly = Statement.of(SQL["wait_shortly"], ())
+        self._lock, self._standing = (
+            PreparedStatement.of(SQL[name].format(s=s), ("int8[]",)) for name in ("lock", "standing")
+        )
+        self._wait_shortly = PreparedStatement.of(SQL["wait_shortly"], ())
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
@@ -380,7 +385,7 @@ class BranchStore:
         """Close the idle connections."""
         self._lines.close()
 
-    def _exchanged(self, statements: Sequence[ServerCall]) -> list[Rows]:
+    def _exchanged(self, statements: Sequence[StatementCall]) -> list[Rows]:
         with self._lines.taken() as line:
             return _sent(line, statements)
 
@@ -450,7 +455,7 @@ class BranchStore:
             return connection.execute(text(question.format(s=self._s)), values).all()
 
 
-def _sent(line: PipelineConnection, statements: Sequence[ServerCall]) -> list[Rows]:
+def _sent(line: PipelineConnection, statements: Sequence[StatementCall]) -> list[Rows]:
     """Send statements that are safe to repeat, until they are answered."""
     patiently(line.connection, PATIENCE)
     for _ in range(RESENDS):

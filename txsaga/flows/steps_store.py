@@ -45,7 +45,7 @@ from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
 from txsaga.store import sql_files
 from txsaga.store.connection import by_index, transaction, translating
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
-from txsaga.store.statement import Call, Statement
+from txsaga.store.statement import PreparedStatement, StatementCall
 
 SQL = sql_files.read("flows/sql/step.sql")
 
@@ -77,15 +77,15 @@ class Steps:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
         s = self._s
 
-        def plain(sql: str, *types: str) -> Statement:
-            return Statement.of(sql.format(s=s), types)
+        def plain(sql: str, *types: str) -> PreparedStatement:
+            return PreparedStatement.of(sql.format(s=s), types)
 
         opened, resolve = written(OPEN, s, "x.pgroup", "x.txid"), branches_store.SQL["resolve"].format(s=s)
         of_branches = branches_store.RESOLVE_TYPES
-        self._open = Statement.of(opened if owner else called(s, "open_sagas", OPEN_TYPES), OPEN_TYPES)
-        self._resolve = Statement.of(resolve if owner else called(s, "resolve", of_branches), of_branches)
+        self._open = PreparedStatement.of(opened if owner else called(s, "open_sagas", OPEN_TYPES), OPEN_TYPES)
+        self._resolve = PreparedStatement.of(resolve if owner else called(s, "resolve", of_branches), of_branches)
         found = written(SQL["opened"], s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
-        self._opened = Statement.of(found, ("int4[]", "int8[]"))
+        self._opened = PreparedStatement.of(found, ("int4[]", "int8[]"))
         self._lock, self._standing = (plain(branches_store.SQL[name], "int8[]") for name in ("lock", "standing"))
         self._record = plain(RECORD, *OWNED, *STEP_TYPES)
         self._mark = plain(SQL["mark"], *OWNED, "int4[]", *["text[]"] * 5, "int4[]")
@@ -187,7 +187,7 @@ class Steps:
         """Close the connections that are not in use."""
         self._lines.close()
 
-    def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Call]) -> list[Rows]:
+    def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[StatementCall]) -> list[Rows]:
         tickets = [random.getrandbits(63) for _ in begins]  # they identify begins, and guard nothing
         first = [self._open.call(*_open_values(begins, tickets))] if begins else []
         with self._lines.taken() as line:

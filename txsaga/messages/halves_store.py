@@ -34,7 +34,7 @@ from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema
 from txsaga.store.connection import by_index, transaction
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection, Pool, Rows, until_answered
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 
 
 class HalfSession:
@@ -70,7 +70,7 @@ class HalfSession:
             self._low = int(found)
         return self._low
 
-    def _asked(self, question: Call) -> Rows:
+    def _asked(self, question: StatementCall) -> Rows:
         return until_answered(self._line, self._line.patience, lambda: self._line.exchange([question])[0])
 
     def _receipts(

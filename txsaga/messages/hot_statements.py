@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from txsaga.store import schema as tables
 from txsaga.store import sql_files
-from txsaga.store.statement import BatchStatement, Statement
+from txsaga.store.statement import BatchStatement, PreparedStatement
 
 SQL = sql_files.read("messages/sql/half.sql")
 
@@ -95,15 +95,15 @@ class Hot:
     """The hot statements of one namespace."""
 
     writers: Mapping[str, BatchStatement]  # by the names of `WRITERS`
-    batch: Statement
-    newest: Statement
+    batch: PreparedStatement
+    newest: PreparedStatement
     standing: BatchStatement
     tick: str
-    fetch: Statement
+    fetch: PreparedStatement
     contents: str
     sweep: str
     ghosts: str
-    doubts: Statement
+    doubts: PreparedStatement
     doubt: str
 
     @classmethod
@@ -118,23 +118,25 @@ class Hot:
             writer = WRITERS[name]
             if owner:
                 return writer.form(schema)
-            one, many = (Statement.of(called(schema, name, types), types) for types in map(writer.types, (False, True)))
+            one, many = (
+                PreparedStatement.of(called(schema, name, types), types) for types in map(writer.types, (False, True))
+            )
             return BatchStatement(one, many)
 
         return cls(
             writers={name: write_form(name) for name in WRITERS},
-            batch=Statement.of(write("batch"), ("int8", "int8")),
-            newest=Statement.of(write("newest"), ()),
+            batch=PreparedStatement.of(write("batch"), ("int8", "int8")),
+            newest=PreparedStatement.of(write("newest"), ()),
             standing=BatchStatement.of(
                 lambda rows: write("standing", "x.pgroup", "x.txid", rows),
                 END[:3],
                 write_one=lambda row: write("standing", "x.pgroup", "x.txid", row, TOKEN_OF_ONE if owner else token),
             ),
             tick=SQL["tick"].format(s=schema),
-            fetch=Statement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES),
+            fetch=PreparedStatement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES),
             contents=write("contents") if owner else SQL["call_contents"].format(s=schema),
             sweep=write("sweep"),
             ghosts=write("ghosts"),
-            doubts=Statement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",)),
+            doubts=PreparedStatement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",)),
             doubt=write("doubt", "x.pgroup", "x.txid"),
         )

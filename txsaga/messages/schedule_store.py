@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from txsaga.errors import StoreUnavailable
 from txsaga.store import sql_files
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
-from txsaga.store.statement import Statement
+from txsaga.store.statement import PreparedStatement
 
 SQL = sql_files.read("messages/sql/schedule.sql")
 
@@ -23,7 +23,7 @@ class Schedule:
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._line = PipelineConnection(engine)
-        self._commit_due = Statement.of(SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
+        self._commit_due = PreparedStatement.of(SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
 
     def commit_due(self, limit: int) -> int:
         """Commit up to `limit` due messages; return how many left the schedule.

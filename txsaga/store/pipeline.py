@@ -34,7 +34,7 @@ from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.evidence.libpq import flush
 from txsaga.store.connection import is_lost, translated, translating
-from txsaga.store.statement import Call
+from txsaga.store.statement import StatementCall
 
 Rows = Sequence[tuple[Any, ...]]
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -59,7 +59,7 @@ class LibpqSession:
             return True
         return False
 
-    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+    def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
         """Run statements, each once the one before it succeeded; return the rows of each.
 
         A statement without a result gets a row with its count of affected rows.
@@ -75,7 +75,7 @@ class LibpqSession:
             self._pgconn.pipeline_sync()
         return [self._rows(result) for result in self._results(len(calls))]
 
-    def prepare(self, call: Call) -> bytes:
+    def prepare(self, call: StatementCall) -> bytes:
         """Prepare a call's statement in this session; return its name there."""
         name = b"txsaga_%d" % len(self._prepared)
         types = [0 if value is None else value.oid for value in call.values]
@@ -182,7 +182,7 @@ class PipelineConnection:
         self.lock = threading.Lock()
         self._engine.dispose(close=False)
 
-    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+    def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each.
 
         `ConnectionLost` if it broke: then their outcome is unknown.
@@ -306,7 +306,7 @@ class ConnectionPool(Pool[PipelineConnection]):
     def __init__(self, engine: Engine) -> None:
         super().__init__(lambda: PipelineConnection(engine))
 
-    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+    def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
         """Run prepared statements in one transaction, on a free connection."""
         with self.taken() as line:
             return line.exchange(calls)

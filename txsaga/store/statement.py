@@ -67,14 +67,14 @@ def _encoders() -> dict[str, Encoder]:
 ENCODERS = _encoders()
 
 
-class Call(NamedTuple):
+class StatementCall(NamedTuple):
     """A statement with the values of its numbered parameters."""
 
     sql: str
     values: Sequence[Value | None] = ()
 
 
-class Statement(NamedTuple):
+class PreparedStatement(NamedTuple):
     """A statement and the encoders of its parameters."""
 
     sql: str
@@ -85,9 +85,9 @@ class Statement(NamedTuple):
         """Return a statement whose parameters have these types."""
         return cls(sql, [ENCODERS[type] for type in types])
 
-    def call(self, *values: object) -> Call:
+    def call(self, *values: object) -> StatementCall:
         """Return a call with these values."""
-        return Call(
+        return StatementCall(
             self.sql,
             [
                 None if value is None else kind(dump(value))
@@ -99,8 +99,8 @@ class Statement(NamedTuple):
 class BatchStatement(NamedTuple):
     """A statement for the rows of a batch: its form for one row and for many."""
 
-    one: Statement
-    many: Statement
+    one: PreparedStatement
+    many: PreparedStatement
 
     @classmethod
     def of(
@@ -120,13 +120,13 @@ class BatchStatement(NamedTuple):
         row = f"(VALUES ({', '.join(f'${number}::{type}' for number, type in numbered)}))"
         rows = f"unnest({', '.join(f'${number}' for number, _ in numbered)})"
         return cls(
-            Statement.of((write_one or write)(row), [*before, *types, *after]),
-            Statement.of(write(rows), [*before, *(f"{type}[]" for type in types), *after]),
+            PreparedStatement.of((write_one or write)(row), [*before, *types, *after]),
+            PreparedStatement.of(write(rows), [*before, *(f"{type}[]" for type in types), *after]),
         )
 
     def call(
         self, rows: Sequence[Sequence[object]], before: Sequence[object] = (), after: Sequence[object] = ()
-    ) -> Call:
+    ) -> StatementCall:
         """Return a call for these rows."""
         if len(rows) == 1:
             return self.one.call(*before, *rows[0], *after)
