@@ -21,7 +21,7 @@ USED = {each for names in ASKED for each in names}
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_is_statements_with_names(file: str) -> None:
-    text = Path(PACKAGE, file).read_text("utf-8")
+    text = _text(file)
     nothing, *statements = re.split(r"^-- name: ", text, flags=re.MULTILINE)
     assert not nothing and len(statements) == len(sql_files.read(file))
     assert all(statement.rstrip().endswith(";") for statement in statements)
@@ -30,8 +30,17 @@ def test_a_file_is_statements_with_names(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_statement_is_used(file: str) -> None:
-    within = re.findall(r"\{statement (\w+)\}", Path(PACKAGE, file).read_text("utf-8"))
-    assert set(sql_files.read(file)) <= USED | set(within)
+    within = {name for each in FILES for name in re.findall(r"\{statement (?:\w+/\w+\.)?(\w+)\}", _text(each))}
+    assert set(sql_files.read(file)) <= USED | within
+
+
+def test_one_statement_writes_decisions() -> None:
+    assert [file for file in FILES if "INSERT INTO txsaga.op " in _text(file)] == ["store/sql/decision.sql"]
+    assert not [module for module in MODULES if re.search(r"insert\(\s*(schema\.)?op\b", module)]
+
+
+def _text(file: str) -> str:
+    return Path(PACKAGE, file).read_text("utf-8")
 
 
 def test_every_name_is_in_its_file() -> None:

@@ -56,6 +56,7 @@ from txsaga.store import schema, sql_files
 from txsaga.store.connection import transaction, translating
 
 SQL = sql_files.read("messages/sql/ledger.sql")
+DECIDE = sql_files.read("store/sql/decision.sql")["one"]
 
 tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
@@ -336,8 +337,7 @@ class Ledger(TableLedger):
         """
         values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
         with translating():
-            statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
-            won = self._connection.execute(statement).scalar() is not None
+            won = self._connection.execute(text(DECIDE.format(s=self._schema)), values).scalar() is not None
             self._connection.execute(self._unlist, {"txid": txid})
         return won
 

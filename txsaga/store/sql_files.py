@@ -3,7 +3,7 @@ The SQL files of the slices. A statement begins after the line `-- name: x` and 
 
 The files call the namespace `txsaga`. Parameters, and what is put together at run time (in braces), are filled in by
 the program; a statement without either can be pasted into psql as it is. `{statement x}` stands for another one of the
-same file.
+same file, `{statement store/decision.x}` for one of `store/sql/decision.sql`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pkgutil import get_data
 
 _BEGIN = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
 _NAMESPACE = re.compile(r"\btxsaga\.")
-_WITHIN = re.compile(r"\{statement (\w+)\}")
+_WITHIN = re.compile(r"\{statement (?:(\w+)/(\w+)\.)?(\w+)\}")
 
 
 @cache
@@ -25,4 +25,12 @@ def read(path: str) -> Mapping[str, str]:
     assert file is not None
     _, *parts = _BEGIN.split(_NAMESPACE.sub("{s}.", file.decode()))
     found = {name: sql.strip().removesuffix(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
-    return {name: _WITHIN.sub(lambda named: found[named[1]], sql) for name, sql in found.items()}
+
+    def filled(sql: str) -> str:
+        return _WITHIN.sub(lambda named: filled(_named(found, *named.groups())), sql)
+
+    return {name: filled(sql) for name, sql in found.items()}
+
+
+def _named(here: Mapping[str, str], slice: str | None, file: str | None, name: str) -> str:
+    return here[name] if slice is None else read(f"{slice}/sql/{file}.sql")[name]

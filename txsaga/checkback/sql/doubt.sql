@@ -55,8 +55,9 @@ WITH x AS MATERIALIZED (
  h AS MATERIALIZED (
     SELECT x.*, h.pgroup FROM x
       JOIN LATERAL (SELECT pgroup FROM txsaga.half WHERE half.txid = x.txid AND NOT keyed LIMIT 1) h ON true),
+ decided AS (SELECT txid, decision, false AS keyed, true AS from_check FROM h),
  o AS (
-    INSERT INTO txsaga.op (txid, decision, from_check) SELECT txid, decision, true FROM h ORDER BY txid
+    {statement store/decision.write}
         ON CONFLICT (txid) DO NOTHING RETURNING txid),
  e AS (
     INSERT INTO txsaga.event (txid, what, who, why)

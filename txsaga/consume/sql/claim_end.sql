@@ -62,8 +62,9 @@ ON CONFLICT (grp, qid, off) DO UPDATE SET at = clock_timestamp(), attempts = exc
 WITH gone AS (DELETE FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size
    AND receipt = :receipt RETURNING 1),
  h AS (INSERT INTO txsaga.half (txid, pgroup, qid, chunk, n, body)
-       SELECT nextval('txsaga.tx_seq'), 0, :to, 0, 1, :body FROM gone RETURNING txid)
-INSERT INTO txsaga.op (txid, decision) SELECT txid, 1 FROM h;
+       SELECT nextval('txsaga.tx_seq'), 0, :to, 0, 1, :body FROM gone RETURNING txid),
+ decided AS (SELECT txid, 1 AS decision, false AS keyed, false AS from_check FROM h)
+{statement store/decision.write};
 
 -- name: back_out
 -- The same, for a login that does not own the namespace.

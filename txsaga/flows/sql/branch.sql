@@ -54,7 +54,8 @@ WITH r AS MATERIALIZED (
         ON CONFLICT (txid, number, attempt) DO UPDATE
        SET state = excluded.state, why = excluded.why, at = clock_timestamp()
      WHERE branch.state IN ('active', 'ended', 'prepared')),
- o AS (INSERT INTO txsaga.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision <> 0),
+ decided AS (SELECT txid, decision, true AS keyed, false AS from_check FROM m WHERE decision <> 0),
+ o AS ({statement store/decision.write}),
  e AS (INSERT INTO txsaga.event (txid, what, who, why)
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision <> 0),
  gone AS (DELETE FROM txsaga.doubt WHERE txid IN (SELECT txid FROM m) RETURNING txid, remarks),
@@ -85,7 +86,8 @@ WITH r AS MATERIALIZED (
  b AS (INSERT INTO txsaga.branch (txid, number, attempt, resource, state, why)
     SELECT m.txid, n.number, 1, n.resource, n.state, CASE n.state WHEN 'committed' THEN 'nothing was done in it' END
       FROM unnest($13, $14, $15, $16) AS n(txid, number, resource, state) JOIN m ON m.txid = n.txid),
- o AS (INSERT INTO txsaga.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision IN (1, 2)),
+ decided AS (SELECT txid, decision, true AS keyed, false AS from_check FROM m WHERE decision IN (1, 2)),
+ o AS ({statement store/decision.write}),
  e AS (INSERT INTO txsaga.event (txid, what, who, why)
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
 SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid;
@@ -109,7 +111,8 @@ WITH l AS MATERIALIZED (
  t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state) SELECT DISTINCT txid, 0, 1, 'rolled_back'
       FROM f WHERE f.txid >= (SELECT l.txid FROM l) ORDER BY txid
         ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
- o AS (INSERT INTO txsaga.op (txid, decision, keyed, from_check) SELECT txid, 2, true, true FROM t),
+ decided AS (SELECT txid, 2 AS decision, true AS keyed, true AS from_check FROM t),
+ o AS ({statement store/decision.write}),
  e AS (INSERT INTO txsaga.event (txid, what, who, why)
     SELECT DISTINCT ON (f.txid) f.txid, 'ROLLBACK', f.who, f.why FROM f JOIN t ON t.txid = f.txid)
 SELECT txid FROM t UNION ALL SELECT f.txid FROM f JOIN l ON f.txid < l.txid;

@@ -13,7 +13,8 @@ SELECT CASE WHEN x.first THEN nextval('txsaga.tx_seq') ELSE currval('txsaga.tx_s
        $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
   FROM {rows} AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)
 RETURNING txid, pgroup),
- o AS (INSERT INTO txsaga.op (txid, decision) SELECT DISTINCT txid, 1 FROM h ORDER BY txid RETURNING txid)
+ decided AS (SELECT DISTINCT txid, 1 AS decision, false AS keyed, false AS from_check FROM h),
+ o AS ({statement store/decision.write})
 SELECT DISTINCT h.txid, {token} FROM h ORDER BY h.txid;
 
 -- name: schedule
@@ -36,13 +37,14 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM txsaga.tx_seq;
 SELECT DISTINCT txid, {token} FROM txsaga.half WHERE txid > $1 AND batch = $2 ORDER BY txid;
 
 -- name: decide
-INSERT INTO txsaga.op (txid, decision, from_check)
-SELECT x.txid, x.decision, x.from_check
+WITH decided AS (
+SELECT x.txid, x.decision, h.keyed, x.from_check
   FROM {rows} AS x(txid, pgroup, token, decision, from_check)
  CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM txsaga.half WHERE half.txid = x.txid LIMIT 1) h
  WHERE h.pgroup = x.pgroup AND NOT h.keyed AND (x.token = {token} OR (x.token = '' AND {others}))
    AND (h.immunity IS NULL OR x.from_check
-        OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
+        OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp()))
+{statement store/decision.write}
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid;
 

@@ -1,14 +1,16 @@
 -- name: send
 -- In the function.
 WITH h AS (INSERT INTO txsaga.half (txid, pgroup, qid, chunk, n, body)
-           VALUES (nextval('txsaga.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
-INSERT INTO txsaga.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid;
+           VALUES (nextval('txsaga.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid),
+ decided AS (SELECT txid, 1 AS decision, false AS keyed, false AS from_check FROM h)
+{statement store/decision.write} RETURNING txid;
 
 -- name: send_durably
 -- The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
 WITH h AS (INSERT INTO txsaga.half (txid, pgroup, qid, chunk, n, body)
-           VALUES (nextval('txsaga.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
-INSERT INTO txsaga.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid,
+           VALUES (nextval('txsaga.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid),
+ decided AS (SELECT txid, 1 AS decision, false AS keyed, false AS from_check FROM h)
+{statement store/decision.write} RETURNING txid,
        CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
             THEN set_config('synchronous_commit', 'on', true) END;
 

@@ -15,9 +15,9 @@ WITH due AS MATERIALIZED (
  mine AS MATERIALIZED (
     SELECT txid FROM (SELECT txid, bool_or(falls) OVER (PARTITION BY qid ORDER BY at, txid) AS fell FROM f) g
      WHERE fell IS NOT TRUE),
+ decided AS (SELECT txid, 1 AS decision, false AS keyed, false AS from_check FROM mine),
  o AS (
-    INSERT INTO txsaga.op (txid, decision) SELECT txid, 1 FROM mine ORDER BY txid ON CONFLICT (txid) DO NOTHING
-    RETURNING 1),
+    {statement store/decision.write} ON CONFLICT (txid) DO NOTHING RETURNING 1),
  d AS (
     DELETE FROM txsaga.scheduled WHERE txid = ANY (ARRAY(SELECT txid FROM mine)) AND (SELECT count(*) FROM o) >= 0
     RETURNING 1)
