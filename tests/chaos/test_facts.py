@@ -30,10 +30,9 @@ from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import FlowLedger, Flows
 from txsaga.flows.steps_store import Steps
 from txsaga.lake.effects_store import TableLedger
-from txsaga.messages.halves_store import HalfStore
+from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.ledger_store import Ledger
 from txsaga.messages.registry_store import Registry
-from txsaga.messages.schedule_store import Schedule
 from txsaga.resources.database import BranchRows
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.resources.postgres_branch import PostgresBranch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.oracle.home import Home
 from tests.oracle.rows import Op
 from txsaga.core.decision import Decision
-from txsaga.messages.schedule_store import Schedule
+from txsaga.messages.halves_store import Schedule
 
 
 class MemorySchedule(Schedule):

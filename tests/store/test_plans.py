@@ -18,7 +18,7 @@ from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from tests.store.plan import Prepared, scans_of
 from txsaga.consume import log_store
-from txsaga.messages import schedule_store
+from txsaga.messages import halves_store
 from txsaga.messages.hot_statements import TOKEN, WRITERS, Hot
 from txsaga.store import schema
 from txsaga.store.right import Right
@@ -121,7 +121,7 @@ def written(hot: Hot, namespace: str, name: str) -> PreparedStatement | str:
     if name in TICKING:
         return TICKING[name].format(s=f'"{namespace}"').strip()
     if name == "due":
-        return PreparedStatement.of(schedule_store.SQL["commit_due"].format(s=f'"{namespace}"'), ("int4",))
+        return PreparedStatement.of(halves_store.SCHEDULE["commit_due"].format(s=f'"{namespace}"'), ("int4",))
     of_both = name.removesuffix(" one")
     found: BatchStatement | PreparedStatement | str = (
         hot.writers[of_both] if of_both in WRITERS else getattr(hot, of_both)

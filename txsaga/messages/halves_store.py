@@ -31,10 +31,10 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema
+from txsaga.store import schema, sql_files
 from txsaga.store.connection import by_index, transaction
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection, Pool, Rows, until_answered
-from txsaga.store.statement import StatementCall
+from txsaga.store.statement import PreparedStatement, StatementCall
 
 
 class HalfSession:
@@ -307,3 +307,37 @@ class HalfStore:
             count=row.n,
             born=row.born,
         )
+
+
+SCHEDULE = sql_files.read("messages/sql/schedule.sql")
+
+
+class Schedule:
+    """The schedule of delayed messages: those that are due get their COMMIT and leave it, in one transaction.
+
+    A tick assigns offsets by (commit, number), so for each queue one round takes only messages whose numbers ascend in
+    due order; one with a lower number that is due later gets a later commit. One round runs at a time: the statement
+    takes a lock. If no process runs it, messages wait and nothing is lost.
+    """
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._line = PipelineConnection(engine)
+        self._commit_due = PreparedStatement.of(SCHEDULE["commit_due"].format(s=f'"{namespace}"'), ("int4",))
+
+    def commit_due(self, limit: int) -> int:
+        """Commit up to `limit` due messages; return how many left the schedule.
+
+        Later ticks assign their offsets, in each queue in due order, whatever order they were sent in. The first
+        decision is final: an already decided message only leaves the schedule. Return 0 if nothing is due, or if
+        another process is doing it.
+        """
+        with self._line.lock:
+            try:
+                (((count,),),) = self._line.exchange([self._commit_due.call(limit)])
+            except ConnectionLost as lost:
+                raise StoreUnavailable(f"the home database went away in a round of the schedule: {lost}") from lost
+        return int(count)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()

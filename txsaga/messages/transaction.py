@@ -30,9 +30,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from txsaga.aio.block import AsyncBlock, AsyncContext
+from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
-from txsaga.core.decision import Decision
+from txsaga.core import facts
+from txsaga.core.decision import Decision, LocalState
 from txsaga.core.failure import on_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.forking import this_process
@@ -47,11 +49,12 @@ from txsaga.errors import (
     DecidedOtherwise,
     EffectConflict,
     InDoubt,
+    OutcomeUnknown,
     TransactionError,
     TxSagaError,
 )
-from txsaga.evidence.late_bodies import Slot
-from txsaga.evidence.local_work import LocalWork
+from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
+from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
@@ -112,7 +115,8 @@ class Transaction(MessageBuffer):
         self._key = key
         self._stage = BlockStage.NEW
         self._contribution = StoredBlock(kernel, group, immunity, run)
-        self._work = LocalWork(kernel, self._contribution)
+        self._late = LateBodies()
+        self._contribution.bodies = self._late.bodies
         self._tables = TableWrites(kernel, PART, self._life_for)
         self._contribution.recorded = self._tables.recorded
         self._process = this_process()
@@ -175,7 +179,7 @@ class Transaction(MessageBuffer):
         shape, qid = self._kernel.topics.admit(shape, SendKind.HALF)
         validate_late(shape)
         life = self._contribution.opened()
-        stored, slot = self._work.late.keep(life.txid, qid, shape)
+        stored, slot = self._late.keep(life.txid, qid, shape)
         self._contribution.reserve(life, stored)
         return slot
 
@@ -211,9 +215,36 @@ class Transaction(MessageBuffer):
         raise_if_cancelled()
         id = self.id
         assert id is not None
-        with self._work.run(evidence, id) as connection:
+        with self._work(evidence, id) as connection:
             yield connection
         self._stage = BlockStage.WORKED
+
+    @contextmanager
+    def _work(self, evidence: Evidence, transaction: str) -> Iterator[Connection]:
+        """Run local work with its evidence and late bodies; if it ends without an error, it is committed.
+
+        An error at its COMMIT means unknown, so the evidence is read before the caller gets an answer.
+        """
+        complete = False
+        try:
+            with evidence.work(transaction, self._announce) as connection:
+                with self._late.filled_in(Filling(evidence, transaction, connection)):
+                    yield connection
+                complete = True
+        except OutcomeUnknown:
+            if not complete or not self._has_committed():
+                raise
+
+    def _announce(self, done: bool) -> None:
+        if self._kernel.announce and self._contribution.txid is not None:
+            self._kernel.announce((facts.Worked if done else facts.Working)((self._contribution.txid,)))
+
+    def _has_committed(self) -> bool:
+        try:
+            case = DoubtContext(self._kernel.store, self._contribution.doubt())
+            return run_blocking(lambda: self._kernel.settler.judge.know(case)).state is LocalState.COMMIT
+        except TxSagaError:
+            return False  # the outcome stays unknown
 
     def prepare(self) -> None:
         """Close the transaction before local work that is not SQL; the checker answers for it later."""

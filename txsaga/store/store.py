@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import ProgrammingError
 
 from txsaga.checkback.doubts_store import Doubts
 from txsaga.checkback.leases_store import Leases
@@ -23,16 +24,16 @@ from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import Flows
 from txsaga.flows.steps_store import Steps
 from txsaga.inspect.overview_store import Overview
-from txsaga.messages.halves_store import HalfStore
+from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.hot_statements import Hot
 from txsaga.messages.ledger_store import Ledgers
 from txsaga.messages.registry_store import Registry
-from txsaga.messages.schedule_store import Schedule
 from txsaga.resources.reservations_store import Reservations
-from txsaga.store import founding, migrate
-from txsaga.store.connection import follow, make_engine, parse_url, transaction
-from txsaga.store.entering import enter
-from txsaga.store.right import Login
+from txsaga.store import founding, migrate, sql_files
+from txsaga.store.connection import follow, is_lost, make_engine, parse_url, transaction
+from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
+
+SQL = sql_files.read("store/sql/founding.sql")
 
 
 class Store:
@@ -118,3 +119,37 @@ class Store:
 
 def _closed(*_: object) -> None:
     raise BrokerClosed
+
+
+def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
+    """Return the store's identity and the login's rights, or raise what is wrong with schema, place or server.
+
+    One query answers. If anything is wrong, the same is queried piece by piece, and the failing check gives the remedy.
+    """
+    return _at_once(connection, namespace) or _one_by_one(connection, namespace)
+
+
+def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | None:
+    s = f'"{namespace}"'
+    server = founding.SERVER.format(namespace=namespace)
+    question = SQL["enter"].format(s=s, server=server, home=founding.HOME, oldest=migrate.OLDEST)
+    try:
+        rows = connection.exec_driver_sql(question, {"rights": [*Right], "sign": f"{s}.{SIGN}"}).all()
+    except ProgrammingError as error:  # a table or a right is missing
+        if is_lost(error):
+            raise
+        connection.rollback()
+        return None
+    if len(rows) != 1 or rows[0][0] != migrate.newest():
+        return None
+    _, uuid, incarnation, births, owner, rights = rows[0]
+    return StoreId(uuid, incarnation, tuple(births)), Login(
+        owner, EVERY_RIGHT if owner else frozenset(map(Right, rights))
+    )
+
+
+def _one_by_one(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
+    from txsaga.store import granting
+
+    migrate.check(connection, namespace)
+    return founding.recognise(connection), granting.login(connection, namespace)
