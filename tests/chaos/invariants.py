@@ -34,7 +34,7 @@ WRONG = {
         SELECT t.txid, t.state, o.decision FROM {s}.tx t FULL JOIN (SELECT * FROM {s}.op WHERE keyed) o USING (txid)
          WHERE coalesce(o.decision, 0) <> CASE t.state WHEN 'committed' THEN 1 WHEN 'rolled_back' THEN 2 ELSE 0 END""",
     "offsets bound to a decided transaction": "SELECT i.* FROM {s}.intent i JOIN {s}.op o USING (txid)",
-    "closed, undecided and not parked": "SELECT txid, state FROM {s}.tx WHERE state IN ('ended', 'prepared')",
+    "closed, undecided and not parked": "SELECT txid, state FROM {s}.tx WHERE state IN ('sealed', 'prepared')",
     "a half nobody settles": """
         SELECT h.txid FROM {s}.half h LEFT JOIN {s}.op o USING (txid) LEFT JOIN {s}.doubt d USING (txid)
          WHERE o.txid IS NULL AND NOT h.keyed AND d.parked IS NULL""",

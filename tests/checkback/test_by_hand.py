@@ -110,7 +110,7 @@ class Desk:
     def move(self, txid: int, event: TxEvent, outcome: EvidenceOutcome | None = None) -> None:
         """Move a life as its owner or a check does, its evidence behind it."""
         with self.store.ledgers.open() as ledger:
-            ledger.move(txid, event, evidence=self.resource if event is TxEvent.END else None)
+            ledger.move(txid, event, evidence=self.resource if event is TxEvent.SEAL else None)
         self.evidence.outcome = outcome
 
     def _interrupt(self, fact: Fact) -> None:
@@ -164,7 +164,7 @@ def test_a_keyed_transaction_is_decided_with_its_home_effects(desk: Desk, decisi
     claim = claimed(desk.store, source)
     bound(desk.store, life, claim, 2)
     with desk.store.ledgers.open() as ledger:
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)
     assert desk.decide(life.txid, decision)
     assert read(desk.store, desk.qid) == (["a"] if decision is COMMIT else [])
     assert position(desk.store, source) == (2 if decision is COMMIT else 0)
@@ -182,7 +182,7 @@ def test_an_open_transaction_can_be_rolled_back_but_not_committed(desk: Desk) ->
 @pytest.mark.rule("R1")
 def test_an_owner_who_closes_and_commits_meanwhile_is_not_rolled_back(desk: Desk) -> None:
     life = opened(desk.store, desk.group)
-    desk.between.append(lambda: desk.move(life.txid, TxEvent.END, YES))
+    desk.between.append(lambda: desk.move(life.txid, TxEvent.SEAL, YES))
     with pytest.raises(TransactionError, match="committed; decide the same"):
         desk.decide(life.txid, ROLLBACK)
     assert desk.undecided() == [life.txid]
@@ -193,7 +193,7 @@ def test_an_owner_who_closes_and_commits_meanwhile_is_not_rolled_back(desk: Desk
 def test_a_decision_is_judged_anew_as_often_as_its_transaction_moves(desk: Desk) -> None:
     life = opened(desk.store, desk.group)
     desk.between += [
-        lambda: desk.move(life.txid, TxEvent.END),
+        lambda: desk.move(life.txid, TxEvent.SEAL),
         lambda: desk.move(life.txid, TxEvent.PARK, desk.evidence.outcome),
     ]
     assert desk.decide(life.txid, ROLLBACK)
@@ -205,7 +205,7 @@ def test_a_decision_is_judged_anew_as_often_as_its_transaction_moves(desk: Desk)
 def test_a_parked_transaction_is_decided_and_leaves_the_list(desk: Desk, decision: Decision) -> None:
     receipt, life = prepared(desk.store, desk.group, row(desk.qid, "a")), opened(desk.store, desk.group)
     with desk.store.ledgers.open() as ledger:
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)
     swept(desk.store, desk.group)
     with desk.store.ledgers.open() as ledger:
         ledger.move(life.txid, TxEvent.PARK)
@@ -285,7 +285,7 @@ def test_late_bodies_come_from_the_evidence(desk: Desk) -> None:
         life = opened(desk.store, desk.group, f"key {forced}")
         with desk.store.ledgers.open() as ledger:
             ledger.reserve(LateSlot(txid=life.txid, slot=1, qid=desk.qid))
-            ledger.move(life.txid, TxEvent.END, evidence=desk.resource)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=desk.resource)
         if forced:
             desk.evidence.outcome = NO
             with pytest.raises(EffectConflict):

@@ -158,7 +158,7 @@ def test_a_keyed_one_whose_owner_was_heard_of_is_not_rolled_back_when_it_is_give
     moody_shop.store.doubts.hold([doubt], LEASE)
     with pytest.raises(InDoubt):
         Exhaustion(member.kernel)(DoubtContext(moody_shop.store, doubt), "out of checks", Exhausted.ROLL_BACK)
-    assert moody_shop.state(txid) == "ended"
+    assert moody_shop.state(txid) == "sealed"
 
 
 @pytest.mark.req("RMQ-60")

@@ -51,7 +51,7 @@ def test_it_is_found_where_the_queue_was_long_before(store: Store, stored: Store
     assert swept(store, group) == []
 
 
-@pytest.mark.parametrize("state", [TxState.ACTIVE, TxState.ENDED, TxState.PREPARED])
+@pytest.mark.parametrize("state", [TxState.ACTIVE, TxState.SEALED, TxState.PREPARED])
 def test_a_keyed_one_is_parked_whatever_its_row_says(store: Store, stored: Stored, state: TxState) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     life = opened(store, group)

@@ -144,7 +144,7 @@ def test_a_flow_that_may_be_alive_is_neither_fenced_nor_asked_about_nor_counted(
     for txid in (by_evidence, by_word):
         found = any_shop.store.overview.checks(txid)
         assert found is not None and found.asked == 0
-        assert any_shop.state(txid) == "ended"
+        assert any_shop.state(txid) == "sealed"
     assert set(host.asked) == {"flow-1", "flow-2"}
     _, evidence = member.kernel.resource("till")
     assert evidence.read(any_shop.transaction(by_evidence).id) is None
@@ -172,7 +172,7 @@ def test_where_no_host_is_known_a_flow_is_taken_for_alive(any_shop: Shop) -> Non
         owner.beat()
         engine.lead()
         owner.answer()
-    assert (any_shop.state(txid), any_shop.state(other)) == ("ended", "parked")
+    assert (any_shop.state(txid), any_shop.state(other)) == ("sealed", "parked")
 
 
 @pytest.mark.rule("R5")

@@ -85,7 +85,7 @@ def test_who_begins_local_work_while_it_is_given_up_is_not_rolled_back(any_shop:
     meanwhile(lambda: owner._contribution.close([], resource))
     profile = CheckProfile(total_limit=timedelta(hours=1), on_exhausted=Exhausted.ROLL_BACK)
     check_once(any_shop.broker.kernel, profile)
-    assert any_shop.state(owner.txid) == "ended"
+    assert any_shop.state(owner.txid) == "sealed"
 
 
 def test_a_person_who_resumes_while_it_is_parked_again_is_heard(any_shop: Shop) -> None:

@@ -89,7 +89,7 @@ def test_a_flow_whose_host_stays_silent_is_given_up_at_its_total_limit(
     age(any_shop)
     any_shop.later(LESS_THAN_THE_LIMIT)
     member.lead()
-    assert (any_shop.state(txid), checks(any_shop, txid).asked) == ("ended", 0)
+    assert (any_shop.state(txid), checks(any_shop, txid).asked) == ("sealed", 0)
     ((answer, why),) = remarks(any_shop, txid)
     assert (answer, "nobody can say" in why) == ("NOBODY", True)
     any_shop.later(LESS_THAN_THE_LIMIT)
@@ -127,7 +127,7 @@ def test_a_flow_that_lives_is_left_alone_for_however_long_and_a_moment_of_silenc
     host.state = unreachable
     any_shop.later(LESS_THAN_THE_LIMIT)
     member.lead()
-    assert (any_shop.state(txid), checks(any_shop, txid).asked) == ("ended", 0)
+    assert (any_shop.state(txid), checks(any_shop, txid).asked) == ("sealed", 0)
     any_shop.later(LESS_THAN_THE_LIMIT)
     member.lead()
     assert any_shop.state(txid) in ("parked", "rolled_back")
@@ -145,7 +145,7 @@ def test_one_engine_that_was_told_of_the_host_is_enough_for_a_flow_that_lives(
         for member in (told, other):
             any_shop.later(LESS_THAN_THE_LIMIT)
             member.lead()
-    assert any_shop.state(txid) == "ended"
+    assert any_shop.state(txid) == "sealed"
 
 
 @pytest.mark.parametrize("on_exhausted", list(Exhausted))

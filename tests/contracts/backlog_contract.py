@@ -74,7 +74,7 @@ class BacklogContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt, life = prepared(store, group, row(qid, "a")), opened(store, group, "order-7")
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         swept(store, group)
         assert [(each.txid, each.key) for each in store.overview.doubts(limit=10)] == [
             (receipt.txid, None),

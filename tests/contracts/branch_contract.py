@@ -162,7 +162,7 @@ class BranchContract:
         with store.ledgers.open() as ledger:
             closed = ledger.lock(life.txid)
         assert closed is not None
-        assert (closed.state, closed.evidence) == (TxState.ENDED, ledger_of)
+        assert (closed.state, closed.evidence) == (TxState.SEALED, ledger_of)
         assert store.branches.unfinished() == []
         assert written(store, said(life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)) is None
         assert written(store, said(life, COMMIT)) is COMMIT
@@ -357,7 +357,7 @@ class BranchContract:
         with store.ledgers.open() as ledger:
             closed = ledger.lock(life.txid)
         assert closed is not None
-        assert (closed.state, closed.evidence) == (TxState.ENDED, ledger_of)
+        assert (closed.state, closed.evidence) == (TxState.SEALED, ledger_of)
         assert (read(store, qid), states(store, life)) == ([], [BranchState.PREPARED, BranchState.PREPARED])
         assert written(store, said(life, COMMIT)) is COMMIT
         assert read(store, qid) == ["a"]

@@ -93,7 +93,7 @@ class DeclaredContract:
         with store.ledgers.open() as ledger:
             ledger.flows.declare(life.txid, declared(), 1)
             ledger.flows.let_stand(life.txid)
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.COMMIT)
             ledger.write_op(life.txid, COMMIT, from_check=False)
         assert store.steps.listed() == []
@@ -102,7 +102,7 @@ class DeclaredContract:
         life = begun(store)
         with store.ledgers.open() as ledger:
             ledger.flows.declare(life.txid, declared(), 1)
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.COMMIT)
             ledger.write_op(life.txid, COMMIT, from_check=False)
         _written(store, ReleaseSaga(life.txid, life.owner, NONE, ""))

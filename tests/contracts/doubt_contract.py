@@ -84,7 +84,7 @@ class DoubtContract:
         group = new_group(store)
         life = opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         (doubt,) = swept(store, group)
         assert (doubt.txid, doubt.group, doubt.token, doubt.keyed) == (life.txid, group, life.token, True)
 
@@ -98,7 +98,7 @@ class DoubtContract:
         group = new_group(store)
         life = opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert [doubt.txid for doubt in swept(store, group)] == [life.txid]
         with store.ledgers.open() as ledger:
             ledger.touch(life.txid)
@@ -112,7 +112,7 @@ class DoubtContract:
         with store.ledgers.open() as ledger:
             for part in (1, 2):
                 ledger.add(life, part, [row(qid, str(part))])
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert [doubt.txid for doubt in swept(store, group)] == [life.txid]
 
     @pytest.mark.parametrize("event", [TxEvent.COMMIT, TxEvent.ROLL_BACK, TxEvent.PARK])
@@ -122,7 +122,7 @@ class DoubtContract:
         group = new_group(store)
         life = opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, event)
         assert swept(store, group) == []
 
@@ -132,7 +132,7 @@ class DoubtContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt, life = prepared(store, group, row(qid, "a")), opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert {doubt.txid for doubt in swept(store, group)} == {receipt.txid, life.txid}
         decided(store, end_of(receipt, decision))
         assert [doubt.txid for doubt in store.doubts.due(10)] == [life.txid]
@@ -186,7 +186,7 @@ class DoubtContract:
         prepared(store, group, row(qid, "a"))
         life = opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         doubts = swept(store, group)
         assert len(doubts) == 2
         store.doubts.hold(doubts, timedelta(seconds=IN_TIME))
@@ -233,7 +233,7 @@ class DoubtContract:
         assert life is not None
         assert store.doubts.rests(life.txid, timedelta(0))
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert not store.doubts.rests(life.txid, timedelta(0))
 
     @pytest.mark.req("RMQ-29", "RMQ-73")
@@ -255,7 +255,7 @@ class DoubtContract:
         txid = opened(store, group).txid if keyed else prepared(store, group, row(qid, "a")).txid
         if keyed:
             with store.ledgers.open() as ledger:
-                ledger.move(txid, TxEvent.END)
+                ledger.move(txid, TxEvent.SEAL)
         doubt = store.doubts.of(txid)
         assert doubt is not None
         store.doubts.hold([doubt], timedelta(seconds=0.1))
@@ -272,7 +272,7 @@ class DoubtContract:
         first, second = opened(store, hasty), opened(store, patient)
         for life in (first, second):
             with store.ledgers.open() as ledger:
-                ledger.move(life.txid, TxEvent.END)
+                ledger.move(life.txid, TxEvent.SEAL)
         assert store.doubts.waiting(LONG)
         assert store.doubts.sweep(LONG) == 1
         assert [doubt.txid for doubt in store.doubts.due(10)] == [first.txid]
@@ -364,7 +364,7 @@ class DoubtContract:
         assert life is not None
         later(OVER)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         swept(store, group)
         (moved,) = store.doubts.due(10)
         later(OVER)

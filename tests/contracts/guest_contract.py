@@ -36,7 +36,7 @@ def voted(store: Store, name: str, coordinator: UUID = FIRST) -> TxRecord:
     life = opened(store, name, coordinator)
     with store.ledgers.open() as ledger:
         ledger.lock(life.txid)
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)
         ledger.move(life.txid, TxEvent.PREPARE)
     return life
 

@@ -29,10 +29,10 @@ from txsaga.store.store import Store
 
 WAY_TO: Mapping[TxState, tuple[TxEvent, ...]] = {
     TxState.ACTIVE: (),
-    TxState.ENDED: (TxEvent.END,),
-    TxState.PREPARED: (TxEvent.END, TxEvent.PREPARE),
-    TxState.PARKED: (TxEvent.END, TxEvent.PARK),
-    TxState.COMMITTED: (TxEvent.END, TxEvent.COMMIT),
+    TxState.SEALED: (TxEvent.SEAL,),
+    TxState.PREPARED: (TxEvent.SEAL, TxEvent.PREPARE),
+    TxState.PARKED: (TxEvent.SEAL, TxEvent.PARK),
+    TxState.COMMITTED: (TxEvent.SEAL, TxEvent.COMMIT),
     TxState.ROLLED_BACK: (TxEvent.ROLL_BACK,),
 }
 
@@ -132,7 +132,7 @@ class LedgerContract:
             assert list(ledger.slots(life.txid)) == [slot]
 
     @pytest.mark.rule("R1")
-    @pytest.mark.parametrize("event", [TxEvent.END, TxEvent.ROLL_BACK])
+    @pytest.mark.parametrize("event", [TxEvent.SEAL, TxEvent.ROLL_BACK])
     def test_only_an_active_life_is_taken_over(self, store: Store, event: TxEvent) -> None:
         life = opened(store, new_group(store))
         with store.ledgers.open() as ledger:
@@ -160,7 +160,7 @@ class LedgerContract:
         resource = store.registry.resource("billing", store.registry.identity.uuid)
         life = opened(store, new_group(store))
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END, evidence=resource.id)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=resource.id)
             ledger.move(life.txid, TxEvent.PREPARE)
             ended = ledger.lock(life.txid)
         assert ended is not None

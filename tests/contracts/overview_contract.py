@@ -67,7 +67,7 @@ class OverviewContract:
         published(store, group, row(qid, "plain"))
         assert store.overview.undecided().count == 4
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert len(swept(store, group)) == 4
         assert store.overview.undecided().count == 4
         decided(store, end_of(receipts[0], COMMIT))
@@ -99,7 +99,7 @@ class OverviewContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt, life = prepared(store, group, row(qid, "a")), opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         assert store.overview.checks(receipt.txid) is None
         swept(store, group)
         assert store.overview.undecided().parked == 0

@@ -122,7 +122,7 @@ class QuestionContract:
         enlist(store, group, "anna")
         life = opened(store, group)
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
         swept(store, group)
         store.questions.ask([ask(life.txid, group)], lead)
         (asked,) = store.questions.take("anna", 10)

@@ -157,11 +157,11 @@ class RegistryContract:
         group, resource = new_group(store), store.registry.resource("billing", ONE)
         life = opened(store, group, "order-42")
         with store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END, evidence=resource.id)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=resource.id)
         view = store.registry.transaction(life.txid)
         assert view is not None
         assert (view.id, view.group) == (store.registry.identity.transaction(life.txid), "shop")
-        assert (view.key, view.epoch, view.state, view.resource) == ("order-42", 1, "ended", "billing")
+        assert (view.key, view.epoch, view.state, view.resource) == ("order-42", 1, "sealed", "billing")
         assert (view.decision, view.from_check) == (None, False)
         assert store.registry.transaction(life.txid + 1000) is None
 

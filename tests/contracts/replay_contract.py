@@ -121,6 +121,6 @@ class ReplayContract:
         receipt = prepared(store, group, row(qid, "a"))
         with store.ledgers.open() as ledger:
             ledger.lock(life.txid)
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             assert ledger.tie(receipt.txid, life.txid)
             assert list(ledger.slots(life.txid)) == list(ledger.slots(receipt.txid)) == []

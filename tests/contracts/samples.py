@@ -113,7 +113,7 @@ def decide_life(ledger: Ledger, txid: int, decision: Decision, *, from_check: bo
     life = ledger.lock(txid)
     assert life is not None
     if decision is COMMIT and life.state is TxState.ACTIVE:
-        ledger.move(txid, TxEvent.END)
+        ledger.move(txid, TxEvent.SEAL)
     ledger.move(txid, TxEvent.COMMIT if decision is COMMIT else TxEvent.ROLL_BACK)
     ledger.apply_intents(txid, decision, why="test")
     ledger.write_op(txid, decision, from_check=from_check)

@@ -122,7 +122,7 @@ class TraceContract:
         life = opened(store, group)
         with store.ledgers.open() as ledger:
             ledger.lock(life.txid)
-            ledger.move(life.txid, TxEvent.END, evidence=resource.id)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=resource.id)
         assert [trace_of(store, txid).resource for txid in (receipt.txid, life.txid)] == [resource, resource]
 
     @pytest.mark.req("RMQ-27")

@@ -27,10 +27,10 @@ State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
 
 TX_MOVES = {
-    "active": {"end": "ended", "roll_back": "rolled_back"},
-    "ended": {"prepare": "prepared", "commit": "committed", "roll_back": "rolled_back", "park": "parked"},
+    "active": {"seal": "sealed", "roll_back": "rolled_back"},
+    "sealed": {"prepare": "prepared", "commit": "committed", "roll_back": "rolled_back", "park": "parked"},
     "prepared": {"commit": "committed", "roll_back": "rolled_back", "park": "parked"},
-    "parked": {"resume": "ended", "commit": "committed", "roll_back": "rolled_back"},
+    "parked": {"resume": "sealed", "commit": "committed", "roll_back": "rolled_back"},
     "committed": {},
     "rolled_back": {},
 }
@@ -156,5 +156,5 @@ def test_every_state_is_reached() -> None:
 def test_the_diagram_shows_every_move() -> None:
     lines = TRANSACTION.mermaid().splitlines()
     assert lines[0] == "stateDiagram-v2"
-    assert "    ended --> parked: park" in lines
+    assert "    sealed --> parked: park" in lines
     assert len(lines) == 1 + sum(len(moves) for moves in TX_MOVES.values())

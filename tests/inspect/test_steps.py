@@ -112,13 +112,13 @@ def test_an_attempt_that_does_not_count_says_so_before_and_after_the_end() -> No
     attempts = (sent(1, 1, counts=False), sent(2, 5, counts=False))
     trace = Trace(txid=7, group=1, life=life(TxState.ACTIVE, owner=2), sent=attempts)
     assert told(trace)[1:4] == ["1 message to orders/0, superseded", "taken over by owner 2", "1 message to orders/0"]
-    won = replace(trace, life=life(TxState.ENDED, owner=2), sent=(attempts[0], sent(2, 5)))
+    won = replace(trace, life=life(TxState.SEALED, owner=2), sent=(attempts[0], sent(2, 5)))
     assert told(won)[1:4] == told(trace)[1:4]
 
 
 def test_consumed_offsets_are_told_while_they_are_bound() -> None:
     bound = (ConsumedOffsets("billing", "anna", TracePlace("paid", 1), 3, 5),)
-    trace = Trace(txid=7, group=1, life=life(TxState.ENDED), bound=bound)
+    trace = Trace(txid=7, group=1, life=life(TxState.SEALED), bound=bound)
     step = steps_of(trace)[1]
     assert (step.what, step.who) == ("offsets 3 to 5 of paid/1 bound for group billing", "anna")
 

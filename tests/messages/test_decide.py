@@ -63,7 +63,7 @@ def life(ledgers: Flaky) -> TxRecord:
     life = opened(ledgers.store, group)
     add(ledgers.store, life, 1, row(qid, "a chair"))
     with ledgers.store.ledgers.open() as ledger:
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)
     return life
 
 

@@ -151,7 +151,7 @@ def test_a_closed_key_whose_local_work_still_runs_is_in_doubt(
     [
         (LocalState.COMMIT, [(1, 1, "committed")]),
         (LocalState.ROLLBACK, [(1, 1, "rolled_back"), (2, 1, "committed")]),
-        (LocalState.UNKNOWN, [(1, 1, "ended")]),
+        (LocalState.UNKNOWN, [(1, 1, "sealed")]),
     ],
 )
 def test_a_closed_key_without_a_resource_is_asked_about(

@@ -201,7 +201,7 @@ class MemoryBranches(BranchStore):
         standing = ledger.standing(life.txid)
         if standing is not None:
             return standing
-        if call.decision is None and life.state is TxState.ENDED:
+        if call.decision is None and life.state is TxState.SEALED:
             return None
         if call.decision is not None and (kept.is_bound(life.txid) or life.state is TxState.PARKED):
             raise EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
@@ -211,7 +211,7 @@ class MemoryBranches(BranchStore):
             ledger.win(life.txid, PART, life.owner)
         ledger.elect(life.txid, call.votes)
         if life.state is TxState.ACTIVE and call.decision is not Decision.ROLLBACK:
-            ledger.move(life.txid, TxEvent.END, evidence=call.evidence)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=call.evidence)
         ledger.touch(life.txid)
         if call.decision is not None:
             ledger.move(life.txid, TxEvent.COMMIT if call.decision is Decision.COMMIT else TxEvent.ROLL_BACK)

@@ -23,7 +23,7 @@ from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt
 
-CLOSED = (TxState.ENDED, TxState.PREPARED)
+CLOSED = (TxState.SEALED, TxState.PREPARED)
 UNDECIDED = (TxState.ACTIVE, *CLOSED)
 ZERO = timedelta(0)
 KEPT = 20

@@ -106,7 +106,7 @@ def test_the_last_halves_and_the_end_are_one_commit_before_local_work(
                 write_entry(connection)
         return tx
 
-    with gate(probe, "UPDATE", "tx", when="NEW.state = 'ended'") as end:
+    with gate(probe, "UPDATE", "tx", when="NEW.state = 'sealed'") as end:
         done = start(run)
         end.wait()
         assert probe.value("SELECT count(*) FROM half") == 0

@@ -26,7 +26,7 @@ MOVED = """
 SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT max("off") FROM cursor WHERE grp = 'billing'),
        (SELECT count(*) FROM intent), (SELECT state FROM tx), (SELECT count(*) FROM op WHERE keyed),
        (SELECT count(*) FROM event)"""
-NOTHING = [(1, 0, 1, "ended", 0, 0)]
+NOTHING = [(1, 0, 1, "sealed", 0, 0)]
 EVERYTHING = [(2, 1, 0, "committed", 1, 1)]
 PUT_ELSEWHERE = "UPDATE cursor SET \"off\" = 1, owner = NULL, epoch = epoch + 1 WHERE grp = 'billing'"
 
@@ -96,7 +96,7 @@ def test_a_conflict_never_rolls_back_what_committed_in_its_own_database(
 ) -> None:
     probe.run(PUT_ELSEWHERE)
     assert check_back(broker) == 0
-    assert probe.rows(MOVED) == [(1, 1, 1, "ended", 0, 0)]
+    assert probe.rows(MOVED) == [(1, 1, 1, "sealed", 0, 0)]
     CheckBack(broker.kernel, replace(AT_ONCE, max_checks=2)).run_once()
     assert probe.value("SELECT state FROM tx") == "parked"
     assert "cursor" in probe.value("SELECT parked FROM doubt")
@@ -115,7 +115,7 @@ def test_an_owner_hears_of_a_conflict_and_nothing_is_decided(broker: Broker, pro
     probe.run(PUT_ELSEWHERE)
     with pytest.raises(EffectConflict):
         dead.__exit__(None, None, None)
-    assert probe.rows(MOVED) == [(1, 1, 1, "ended", 0, 0)]
+    assert probe.rows(MOVED) == [(1, 1, 1, "sealed", 0, 0)]
 
 
 def test_the_owner_takes_the_same_way(broker: Broker, probe: Probe, books: Engine, dead: Transaction) -> None:

@@ -22,7 +22,7 @@ def test_a_doubt_that_somebody_has_locked_keeps_no_other_from_being_held(store: 
     txids = [opened(store, group, key=key).txid for key in "abc"]
     with store.ledgers.open() as ledger:
         for txid in txids[:2]:
-            ledger.move(txid, TxEvent.END)
+            ledger.move(txid, TxEvent.SEAL)
     assert [doubt.txid for doubt in swept(store, group)] == txids[:2]
     held = [doubt for txid in txids if (doubt := store.doubts.of(txid)) is not None]
     before = dict(_due(stored))

@@ -8,10 +8,13 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 
 from tests.scene.stored import Stored
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import StoreError
+from txsaga.messages.decide import DecidedBy
 from txsaga.store import migrate
 from txsaga.store.connection import make_engine, parse_url
-from txsaga.wiring.connecting import open_store
+from txsaga.wiring.connecting import connect, open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
@@ -70,3 +73,17 @@ def test_what_is_no_decision_is_still_refused(home_url: str, older: Stored, tabl
     open_store(home_url).close()
     with pytest.raises(IntegrityError, match="decision_check"):
         older.rows(f"INSERT INTO {table} (decision) VALUES (3)")
+
+
+def test_a_transaction_that_was_closed_before_is_sealed_and_can_be_decided(
+    bring_to: Callable[[str], None], home_url: str
+) -> None:
+    stored = Stored(home_url)
+    bring_to("0017")
+    stored.rows("INSERT INTO tx (txid, pgroup, key, epoch, state) VALUES (7, 1, 'order-7', 1, 'ended')")
+    open_store(home_url).close()
+    with connect(home_url, roles=False, env={}) as broker:
+        assert stored.rows("SELECT state FROM tx") == [("sealed",)]
+        by = DecidedBy(who="a test", why="its work is done", from_check=True, found=TxState.SEALED)
+        assert broker.kernel.decider.decide(7, Decision.COMMIT, by).won
+    assert stored.rows("SELECT state, (SELECT decision FROM op) FROM tx") == [("committed", 1)]

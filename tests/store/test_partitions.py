@@ -263,11 +263,11 @@ def open_key(scene: Scene) -> Callable[[], object]:
 
 
 def ended_key(scene: Scene) -> Callable[[], object]:
-    return keyed(scene, TxEvent.END)
+    return keyed(scene, TxEvent.SEAL)
 
 
 def parked_key(scene: Scene) -> Callable[[], object]:
-    return keyed(scene, TxEvent.END, TxEvent.PARK)
+    return keyed(scene, TxEvent.SEAL, TxEvent.PARK)
 
 
 def not_given_out(scene: Scene) -> Callable[[], object]:

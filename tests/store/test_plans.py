@@ -40,7 +40,7 @@ SELECT i, 1, i % {queues} + 1, 0, 1, i / 20, i % 3 = 0, convert_to(repeat('x', 1
   FROM generate_series(1, {count}) i;
 INSERT INTO part (txid, part, attempt) SELECT i, 0, 0 FROM generate_series(3, {count}, 3) i;
 INSERT INTO tx (txid, pgroup, key, epoch, state)
-SELECT i, 1, i, 1, CASE WHEN i % 1000 = 500 THEN 'ended' ELSE 'committed' END FROM generate_series(3, {count}, 3) i;
+SELECT i, 1, i, 1, CASE WHEN i % 1000 = 500 THEN 'sealed' ELSE 'committed' END FROM generate_series(3, {count}, 3) i;
 INSERT INTO op (txid, xid, decision, keyed)
 SELECT i, (1000000 + i)::text::xid8, 1, i % 3 = 0 FROM generate_series(1, {count}) i WHERE i % 1000 <> 500;
 INSERT INTO log (qid, base, n, txid, part, attempt, chunk)

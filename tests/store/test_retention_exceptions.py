@@ -218,7 +218,7 @@ class TestKeyed:
         with scene.store.ledgers.open() as ledger:
             ledger.add(replace(life, owner=2), 1, [row(scene.qid, "keyed")])
             ledger.win(life.txid, 1, 2)
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.PARK)
         scene.give_up(life.txid)
         return life
@@ -245,7 +245,7 @@ class TestKeyed:
     def test_one_without_messages_keeps_a_place_for_its_decision(self, scene: Scene, stored: Stored) -> None:
         life = opened(scene.store, scene.group)
         with scene.store.ledgers.open() as ledger:
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.PARK)
         scene.give_up(life.txid)
         scene.leave()

@@ -109,7 +109,7 @@ TRIES = [
         "INSERT INTO op (txid, decision, keyed) VALUES ({key}, 2, true)"),
     Try("open a life", "SELECT nextval('tx_seq'); INSERT INTO tx (txid, pgroup, key, epoch, state) "
         "VALUES (currval('tx_seq'), {theirs}, 'z', 1, 'active')"),
-    Try("move a life", "UPDATE tx SET state = 'ended' WHERE txid = {key}"),
+    Try("move a life", "UPDATE tx SET state = 'sealed' WHERE txid = {key}"),
     Try("win a part", "INSERT INTO part VALUES ({key}, 7, 9)"),
     Try("change a part", "UPDATE part SET attempt = 9 WHERE txid = {key}"),
     Try("keep a place", "INSERT INTO effect VALUES ({key}, 9, 'late', '{{}}')"),

@@ -311,7 +311,7 @@ class AnswerRole:
         if decision is None:
             self._say(doubt.txid, state, why)
         elif doubt.keyed:
-            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.WORD, found=TxState.ENDED)))
+            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.WORD, found=TxState.SEALED)))
         else:
             end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
             done = self._kernel.decides.submit(end)

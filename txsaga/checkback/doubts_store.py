@@ -237,7 +237,7 @@ def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind
 
 def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> int:
     tx, doubt, group = schema.tx, schema.doubt, schema.producer_group
-    closed = [TxState.ENDED.value, TxState.PREPARED.value]
+    closed = [TxState.SEALED.value, TxState.PREPARED.value]
     now = func.clock_timestamp()
     said = func.make_interval(0, 0, 0, 0, 0, 0, cast(group.c.checks["min_age"].astext, Float))
     lease = func.make_interval(0, 0, 0, 0, 0, 0, func.coalesce(tx.c.lease, LEASE.total_seconds()))

@@ -47,7 +47,7 @@ class TxState(StrEnum):
     """The state of a keyed or flow transaction."""
 
     ACTIVE = "active"  # its owner adds to it; others may only roll it back
-    ENDED = "ended"  # sealed by its owner: the evidence may commit it
+    SEALED = "sealed"  # by its owner: nothing is added any more, and the evidence may commit it
     PREPARED = "prepared"  # every branch voted yes
     PARKED = "parked"  # out of checks: invisible, listed, settled by an operator; not a decision
     COMMITTED = "committed"
@@ -57,7 +57,7 @@ class TxState(StrEnum):
 class TxEvent(StrEnum):
     """What moves a transaction."""
 
-    END = "end"
+    SEAL = "seal"
     PREPARE = "prepare"
     COMMIT = "commit"
     ROLL_BACK = "roll_back"
@@ -67,16 +67,16 @@ class TxEvent(StrEnum):
 
 TRANSACTION: Lifecycle[TxState, TxEvent] = Lifecycle(
     {
-        (TxState.ACTIVE, TxEvent.END): TxState.ENDED,
+        (TxState.ACTIVE, TxEvent.SEAL): TxState.SEALED,
         (TxState.ACTIVE, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
-        (TxState.ENDED, TxEvent.PREPARE): TxState.PREPARED,
-        (TxState.ENDED, TxEvent.COMMIT): TxState.COMMITTED,
-        (TxState.ENDED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
-        (TxState.ENDED, TxEvent.PARK): TxState.PARKED,
+        (TxState.SEALED, TxEvent.PREPARE): TxState.PREPARED,
+        (TxState.SEALED, TxEvent.COMMIT): TxState.COMMITTED,
+        (TxState.SEALED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
+        (TxState.SEALED, TxEvent.PARK): TxState.PARKED,
         (TxState.PREPARED, TxEvent.COMMIT): TxState.COMMITTED,
         (TxState.PREPARED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
         (TxState.PREPARED, TxEvent.PARK): TxState.PARKED,
-        (TxState.PARKED, TxEvent.RESUME): TxState.ENDED,
+        (TxState.PARKED, TxEvent.RESUME): TxState.SEALED,
         (TxState.PARKED, TxEvent.COMMIT): TxState.COMMITTED,
         (TxState.PARKED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
     }

@@ -74,7 +74,7 @@ CONCLUDE_TYPES = (
     *("int8[]", "int4[]", "int4[]", "text[]"),
 )
 CONCLUDE_ANSWERS = "txid int8, done bool"
-OPENED, ENDED = 3, 0
+OPENED, SEALED = 3, 0
 """The decision column of undecided transactions: open, or sealed."""
 
 NUMBERS_TYPES = ("int4", "int4")
@@ -149,7 +149,7 @@ def words(calls: Sequence[DecisionRequest]) -> Values:
     return [
         [word.life.txid for word in calls],
         [word.life.owner for word in calls],
-        [int(word.decision or ENDED) for word in calls],
+        [int(word.decision or SEALED) for word in calls],
         [word.who for word in calls],
         [kept(word.why) for word in calls],
         [word.evidence or 0 for word in calls],
@@ -169,7 +169,7 @@ def conclusions(calls: Sequence[Conclusion]) -> Values:
         [life.txid for life in lives],
         [life.group for life in lives],
         [life.given for life in lives],
-        [int(word.decision or ENDED) if isinstance(word, DecisionRequest) else OPENED for word in calls],
+        [int(word.decision or SEALED) if isinstance(word, DecisionRequest) else OPENED for word in calls],
         [word.who if isinstance(word, DecisionRequest) else "" for word in calls],
         [kept(word.why) if isinstance(word, DecisionRequest) else "" for word in calls],
         [word.evidence or 0 if isinstance(word, DecisionRequest) else 0 for word in calls],
@@ -213,7 +213,7 @@ def standing_of(word: Conclusion, stands: tuple[Any, ...] | None) -> Answer | Tx
         return life if decision is None else DecidedOtherwise(life.txid, Decision(decision).name)
     if decision is not None:
         return Decision(decision)
-    if word.decision is None and state == TxState.ENDED:
+    if word.decision is None and state == TxState.SEALED:
         return None  # already sealed: the answer was lost
     return EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
 

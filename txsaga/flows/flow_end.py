@@ -135,7 +135,7 @@ def _own_lock(resource: str, holder: str, held: Sequence[FlowStep], transaction:
 
 
 DIED = "its process died in it, and its failure was dealt with"
-CLOSED = (TxState.ENDED, TxState.PREPARED, TxState.PARKED)
+CLOSED = (TxState.SEALED, TxState.PREPARED, TxState.PARKED)
 
 
 class Run(NamedTuple):

@@ -395,7 +395,7 @@ class BlockOwner:
             if current is not None and current.owner != life.owner:
                 raise Superseded(life.txid)
             try:
-                if word.votes and current is not None and current.state is TxState.ENDED:
+                if word.votes and current is not None and current.state is TxState.SEALED:
                     ledger.elect(life.txid, word.votes)
                 elif word.votes:
                     self._end(ledger, word)
@@ -411,4 +411,4 @@ class BlockOwner:
             ledger.add(life, PART, word.rows)
         ledger.win(life.txid, PART, life.owner)  # also without messages: those of an earlier owner don't count (R4)
         ledger.elect(life.txid, word.votes)
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)

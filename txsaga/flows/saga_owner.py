@@ -196,7 +196,7 @@ class SagaOwner:
         if word.rows:
             ledger.add(word.life, PART, word.rows)
         ledger.win(word.life.txid, PART, word.life.owner)
-        ledger.move(word.life.txid, TxEvent.END)
+        ledger.move(word.life.txid, TxEvent.SEAL)
 
 
 class SagaStep:

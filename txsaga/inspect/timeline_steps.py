@@ -66,7 +66,7 @@ def _lane(resource: str | None, *, aux: bool) -> str:
     return f"{resource} aux" if aux else resource
 
 
-CLOSED = (TxState.ENDED, TxState.PREPARED)
+CLOSED = (TxState.SEALED, TxState.PREPARED)
 CHECK = "CHECK "
 RECORDED = {
     "PARKED": "parked",

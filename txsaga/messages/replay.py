@@ -132,7 +132,7 @@ class Replays:
             raise UnknownTransaction(f"the messages of transaction {trace.txid} are gone")
         ledger.record(life.txid, REPLAY, who=by.who, why=by.why)
         ledger.record(trace.txid, REPLAYED, who=by.who, why=by.why)
-        ledger.move(life.txid, TxEvent.END)
+        ledger.move(life.txid, TxEvent.SEAL)
         self._kernel.decider.within(ledger, life.txid, Decision.COMMIT, by)
         return life.txid
 

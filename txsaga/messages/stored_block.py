@@ -133,7 +133,7 @@ class StoredBlock:
             if rows:
                 ledger.add(life, PART, rows)
             ledger.win(life.txid, PART, life.owner)
-            ledger.move(life.txid, TxEvent.END, evidence=evidence)
+            ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
 
 
 ENTER = "write `with producer.transaction(…) as tx:`"

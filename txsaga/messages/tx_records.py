@@ -73,7 +73,7 @@ class TxRecords:
         """Return whether the closing point of this owner was written, after its answer was lost."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(life.txid)
-        return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
+        return current is not None and (current.state, current.owner) == (TxState.SEALED, life.owner)
 
     def _try(self, group: Group, key: str, run: str | None) -> TxRecord | None:
         with self._kernel.store.ledgers.open() as ledger:

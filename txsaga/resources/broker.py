@@ -103,7 +103,7 @@ class BranchRecords:
                 return  # its answer was lost
             self._lives.own(ledger, life)
             _add(ledger, life, rows)
-            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.PREPARE)
 
     def tell(self, branch: BranchId, decision: Decision) -> Finish:

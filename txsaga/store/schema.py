@@ -224,7 +224,7 @@ tx = Table(
     UniqueConstraint("pgroup", "key", "epoch"),  # one transaction per key and epoch
 )
 Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
-Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
+Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "sealed", "prepared"]))
 
 part = Table(
     "part",

@@ -63,7 +63,7 @@ def test_what_waits_for_its_last_resource_is_not_parked_however_old_it_is(
         view = elsewhere.kernel.store.registry.transaction(tx.txid)
     away.dispose()
     assert view is not None
-    assert view.state == TxState.ENDED
+    assert view.state == TxState.SEALED
     assert len(bank.prepared()) == 1
     bank.broker.ask_runs(Host(RunState.OVER))
     bank.recover()

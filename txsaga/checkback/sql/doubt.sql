@@ -3,7 +3,7 @@
 SELECT EXISTS (SELECT FROM txsaga.doubt WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp()))
     OR EXISTS (SELECT FROM txsaga.question WHERE until <= (SELECT clock_timestamp())
                   OR (until IS NULL AND asked <= (SELECT clock_timestamp()) - interval '1 second'))
-    OR EXISTS (SELECT FROM txsaga.tx WHERE state IN ('active', 'ended', 'prepared')
+    OR EXISTS (SELECT FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')
                   AND touched <= (SELECT clock_timestamp()) - least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
                                   FROM txsaga.producer_group)) * interval '1 second'
                   AND touched <= (SELECT clock_timestamp()) - interval '1 second'

@@ -23,13 +23,13 @@ WITH r AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT pgroup, epoch FROM txsaga.tx k WHERE k.txid = r.txid AND k.owner = r.owner OFFSET 0) k),
  u AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, owner, evidence, state)
     SELECT txid, pgroup, epoch, owner, nullif(evidence, 0),
-           CASE decision WHEN 1 THEN 'committed' WHEN 2 THEN 'rolled_back' ELSE 'ended' END
+           CASE decision WHEN 1 THEN 'committed' WHEN 2 THEN 'rolled_back' ELSE 'sealed' END
       FROM r
         ON CONFLICT (txid) DO UPDATE
        SET touched = clock_timestamp(), evidence = coalesce(excluded.evidence, tx.evidence), state = excluded.state
      WHERE tx.owner = excluded.owner
-       AND (tx.state = 'active' OR (tx.state = 'ended' AND excluded.state <> 'ended'))
-       AND (excluded.state = 'ended' OR coalesce(
+       AND (tx.state = 'active' OR (tx.state = 'sealed' AND excluded.state <> 'sealed'))
+       AND (excluded.state = 'sealed' OR coalesce(
             (SELECT b.txid FROM txsaga.ballot b WHERE b.txid = excluded.txid LIMIT 1),
             (SELECT e.txid FROM txsaga.effect e WHERE e.txid = excluded.txid LIMIT 1),
             (SELECT i.txid FROM txsaga.intent i WHERE i.txid = excluded.txid LIMIT 1),
@@ -75,7 +75,7 @@ WITH r AS MATERIALIZED (
        OR r.txid / {span} >= (SELECT last_value / {span} FROM txsaga.tx_seq))),
  t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, evidence)
     SELECT txid, pgroup, 1, CASE decision WHEN 1 THEN 'committed' WHEN 2 THEN 'rolled_back'
-           WHEN 3 THEN 'active' ELSE 'ended' END, nullif(evidence, 0)
+           WHEN 3 THEN 'active' ELSE 'sealed' END, nullif(evidence, 0)
       FROM r ORDER BY txid
         ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
  m AS (SELECT r.* FROM r JOIN t ON t.txid = r.txid),

@@ -32,7 +32,7 @@ SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget
        clock_timestamp() - s.ended AS age
   FROM txsaga.flow_step s
   JOIN txsaga.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
-  JOIN txsaga.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
+  JOIN txsaga.tx t ON t.txid = s.txid AND t.state IN ('active', 'sealed')
   JOIN txsaga.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
  WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL;
 

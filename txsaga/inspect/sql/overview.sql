@@ -3,7 +3,7 @@
 SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
        clock_timestamp() - coalesce(t.opened, h.born) AS age
   FROM (
-    SELECT txid FROM txsaga.tx WHERE state IN ('active', 'ended', 'prepared')
+    SELECT txid FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')
     UNION SELECT txid FROM txsaga.doubt
     UNION SELECT h.txid FROM txsaga.half h
      WHERE h.txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u

@@ -85,7 +85,7 @@ BEGIN
             || CASE WHEN copied THEN format(
                    ' AND NOT EXISTS (SELECT FROM txsaga.%I h WHERE h.txid = x.txid)'
                    ' AND NOT EXISTS (SELECT FROM txsaga.tx t WHERE t.txid = x.txid'
-                   ' AND t.state IN (''active'', ''ended'', ''prepared'', ''parked''))', halves || '_spared')
+                   ' AND t.state IN (''active'', ''sealed'', ''prepared'', ''parked''))', halves || '_spared')
                        ELSE '' END;
     END LOOP;
     LOCK TABLE ONLY txsaga.half IN ACCESS EXCLUSIVE MODE;

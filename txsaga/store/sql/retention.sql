@@ -32,7 +32,7 @@ SELECT EXISTS (SELECT FROM k) AND NOT (
 SELECT EXISTS (SELECT FROM txsaga.half h WHERE h.txid >= :low AND h.txid < :bound
                   AND NOT EXISTS (SELECT FROM txsaga.op o WHERE o.txid = h.txid))
     OR EXISTS (SELECT FROM txsaga.tx t WHERE t.txid >= :low AND t.txid < :bound
-                  AND t.state IN ('active', 'ended', 'prepared', 'parked'));
+                  AND t.state IN ('active', 'sealed', 'prepared', 'parked'));
 
 -- name: full_below
 SELECT last_txid + 1 FROM txsaga.tick WHERE EXISTS (SELECT FROM txsaga.topic WHERE retention_bytes IS NOT NULL)
@@ -74,7 +74,7 @@ SELECT EXISTS (SELECT FROM txsaga.half h WHERE h.txid < :bound
 
 -- name: open_transaction
 -- A transaction is open.
-SELECT EXISTS (SELECT FROM txsaga.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked')
+SELECT EXISTS (SELECT FROM txsaga.tx t WHERE t.txid < :bound AND t.state IN ('active', 'sealed', 'prepared', 'parked')
                   AND NOT EXISTS (SELECT FROM txsaga.doubt d WHERE d.txid = t.txid AND d.parked IS NOT NULL)
                   AND NOT EXISTS (SELECT FROM txsaga.scheduled w
                                    WHERE w.txid = t.txid AND w.at > clock_timestamp() + interval '1 hour'));
