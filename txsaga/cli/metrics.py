@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from txsaga.checkback.profile import PROFILES
-from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import CheckBack
 from txsaga.core import facts
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
