@@ -332,7 +332,6 @@ class AnswerRole:
         except TxSagaError as failure:
             state = None if isinstance(failure, InDoubt) else LocalState.UNKNOWN  # in doubt, the check does not count
             return state, f"{why}, but it could not be decided: {failure}"
-        self._kernel.tell_decided()
         return LocalState[standing.decision.name], why
 
 

@@ -72,10 +72,7 @@ class OneCheck:
         if verdict.basis is Basis.OPEN:
             self._kernel.settler.report(case, verdict.state, verdict.why)
             return CheckResult(why=verdict.why, counted=True)
-        result = self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
-        if result.standing is not None:
-            self._kernel.tell_decided()
-        return result
+        return self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
 
 
 def look(kernel: Kernel, trace: Trace) -> Looked | None:

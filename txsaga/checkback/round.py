@@ -197,7 +197,6 @@ class Round:
             unheard = verdict.basis is Basis.OPEN
             by = DecidedBy(who=CHECK_BACK, why=verdict.why, from_check=True, found=verdict.found, unheard=unheard)
             self._kernel.settler.written(case, decision, by, verdict)
-            self._kernel.tell_decided()
             self.done["settled"] += 1
         elif verdict.basis is Basis.LATER:
             self._put_off.append(PutOff(doubt.txid, HANDS_FULL, "", False))
