@@ -1,8 +1,8 @@
 """
 A message flow as declared: what starts it, what its steps do to which resources, what it sends.
 
-Plain data, in the order of declaration. Nothing is looked up or checked here: `plan` assigns each piece of work its
-place, or reports everything that is wrong. The defaults are those of local one-phase work: coordination must be
+Plain data, in the order of declaration. Nothing is looked up or checked here: the provider places each
+piece of work, or reports everything that is wrong. The defaults are those of local one-phase work: coordination must be
 requested.
 """
 

@@ -43,7 +43,7 @@ from txsaga.flows.step_records import HOME
 from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
 from txsaga.provider.operators.task import FlowOperator
 from txsaga.provider.options import require_zones
-from txsaga.provider.planning.plan import Plan, Problems, plan
+from txsaga.provider.planning.refusals import problems
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import DeclaredConnection, Said
 from txsaga.resources.capabilities import ResourceKind
@@ -169,7 +169,7 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
         raise ConfigError("a flow needs at least one step; make its tasks before enclose(…)")
     require_free(dag.task_ids, [seal])
     handlers = _handlers(tasks)
-    planned(begin, [each for each in tasks if _is_in(begin, each)], place or str(dag.fileloc))
+    require_possible(begin, [each for each in tasks if _is_in(begin, each)], place or str(dag.fileloc))
     begin.as_setup()  # type: ignore[no-untyped-call]
     begin >> _first(tasks)
     closing = EmptyOperator(task_id=seal, trigger_rule="all_done")
@@ -240,19 +240,17 @@ def _rule(task: AbstractOperator) -> str:
 COORDINATOR = "txsaga"
 
 
-def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
-    """Return the plan of a DAG's flow, or raise one error that lists everything wrong with it."""
-    found = plan(declared_flow(begin, tasks))
+def require_possible(begin: FlowBegin, tasks: Sequence[Any], place: str) -> None:
+    """Raise one error that lists everything wrong with a DAG's flow."""
     wrong = [
-        *map(str, found.found if isinstance(found, Problems) else ()),
+        *map(str, problems(declared_flow(begin, tasks))),
         *_never_held(begin, tasks),
         *_never_amended(begin, tasks),
         *_never_mapped(tasks),
     ]
-    if wrong or isinstance(found, Problems):
+    if wrong:
         told = "".join(f"\n  - {each}" for each in wrong)
         raise FlowRefused(f"{place}: flow {begin.dag_id!r} can't run as it is declared:{told}")
-    return found
 
 
 def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.provider.planning.planned import (
+from tests.provider.planning.declared import (
     CLUSTER,
     INPUT,
     flow,

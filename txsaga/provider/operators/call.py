@@ -56,7 +56,7 @@ class PythonStep(StepOperator):
         self.op_args, self.op_kwargs = list(op_args), dict(op_kwargs or {})
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan, with the function as its statement."""
+        """Return this task as a declared step of the flow, with the function as its statement."""
         texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
@@ -166,7 +166,7 @@ class CallStep(StepOperator):
         raise NotImplementedError
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         name = getattr(self.python_callable, "__name__", "call")
         texts = (Statement(text=f"function {name}"),) if self.on is not None else ()
         return DeclaredStep(
@@ -250,5 +250,5 @@ class HttpStep(StepOperator):
         raise NotImplementedError
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         return DeclaredStep(name=self.task_id)

@@ -551,7 +551,7 @@ class LaneSettled(FlowOperator):
             lane.roll_back()
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         return DeclaredStep(name=self.task_id, resource=self.resource, settle=self.decision)
 
 

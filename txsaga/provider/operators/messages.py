@@ -121,7 +121,7 @@ class Publish(StepOperator):
         return None
 
     def sends(self) -> Output:
-        """Return what this task sends, for the flow's plan."""
+        """Return what this task sends, as a declared output of the flow."""
         joins = self.publish_mode is PublishMode.JOINED
         transaction = TransactionMode.AUTOMATIC if joins else TransactionMode.NO
         return Output(name=self.task_id, topic=self.topic, transaction=transaction)

@@ -97,7 +97,7 @@ class SparkStep(FlowOperator):
             return read_result(result.read_text("utf-8"))
 
     def declared(self) -> DeclaredStep:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         return DeclaredStep(name=self.task_id)
 
     def on_kill(self) -> None:

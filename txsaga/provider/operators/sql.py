@@ -62,7 +62,7 @@ class SqlStep(StepOperator):
         return self.input if self.input is not None else self.parameters
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         texts = tuple(Statement(text=each) for each in self.statements)
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 

@@ -146,7 +146,7 @@ class FlowOperator(BaseOperator):
         """Do the task's work; the return value is its XCom."""
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan; None if it does no planned work."""
+        """Return this task as a declared step of the flow; None if it is no step."""
         return None
 
     def reference(self, context: Context) -> FlowReference:
@@ -221,7 +221,7 @@ class StepOperator(FlowOperator):
         return ""
 
     def declared(self) -> DeclaredStep | None:
-        """Return this task as a step of the flow's plan."""
+        """Return this task as a declared step of the flow."""
         return DeclaredStep(name=self.task_id, resource=self.on, hold=self.hold, mode=self.mode)
 
     def step_name(self, context: Context) -> str:

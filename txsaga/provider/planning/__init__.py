@@ -1,1 +1,1 @@
-"""The plan of a flow: where each step is settled, who votes, and which requests are refused."""
+"""Where each step of a flow is settled, and which requests are refused, known when a DAG is parsed."""

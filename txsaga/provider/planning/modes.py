@@ -2,9 +2,8 @@
 Where each piece of a flow's work is settled when one of its inputs receives something: the mode tables, and their use.
 
 The key of a table is what was declared; None in a key matches any value. Exactly one entry matches each declaration.
-The plan and the documentation page about modes read these tables; nothing else decides the mode. How the work is
-divided into steps makes no difference: each statement is placed by itself. Whether a resource is able to do it is not
-checked here.
+The documentation page about modes reads these tables too. How the work is divided into steps makes no difference: each
+statement is placed by itself. Whether a resource is able to do it is checked in `refusals`.
 """
 
 from __future__ import annotations

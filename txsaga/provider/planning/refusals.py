@@ -28,7 +28,7 @@ from txsaga.flows.declaration import (
 )
 from txsaga.flows.journal import reading
 from txsaga.provider.planning import modes
-from txsaga.provider.planning.modes import PUT_BACK, QUEUE_KINDS, Abilities, PlacedSends, PlacedWork, Settles
+from txsaga.provider.planning.modes import DECLARED, PUT_BACK, QUEUE_KINDS, Abilities, PlacedSends, PlacedWork, Settles
 from txsaga.resources.capabilities import Capabilities
 
 
@@ -128,8 +128,15 @@ def problem(refusal: Refusal, subject: str, what: str, remedy: str = "") -> Prob
     return Problem(refusal=refusal, subject=subject, what=what, remedy=remedy or refusal.remedy)
 
 
-def problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
-    """Yield all reasons why a flow can't run as declared."""
+def problems(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> list[Problem]:
+    """Return all reasons why a flow can't run as declared, by the capabilities of its resources' kinds.
+
+    It needs no connection. Whether a server can do what its kind can is checked by `probe`, before any write.
+    """
+    return list(dict.fromkeys(_problems(flow, abilities)))
+
+
+def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
     yield from _shape_problems(flow)
     inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
     looks = [

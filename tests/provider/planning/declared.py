@@ -1,8 +1,8 @@
-"""Flows for tests: a coordinated one that has a plan, and the parts to make others."""
+"""Flows for tests: a coordinated one that can be kept, and the parts to make others."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.core.decision import Decision
@@ -15,7 +15,7 @@ from txsaga.flows.declaration import (
     ResourceMode,
     Statement,
 )
-from txsaga.provider.planning.plan import Plan, Problems, RunPlan, plan
+from txsaga.provider.planning import modes, refusals
 from txsaga.provider.planning.refusals import Refusal
 
 INPUT = Input(name="transfers")
@@ -81,17 +81,39 @@ def flow(
     return replace(made, **said)  # type: ignore[arg-type]
 
 
-def run(of: FlowDeclaration) -> RunPlan:
-    """Return the plan of a flow's first input."""
-    found = plan(of)
-    assert isinstance(found, Plan), found
-    return found.runs[0]
+@dataclass(frozen=True)
+class Placed:
+    """Where the work of a flow is settled when an input receives something."""
+
+    flow: FlowDeclaration
+    input: Input
+
+    @property
+    def received(self) -> modes.Received:
+        return modes.received(self.flow, self.input)
+
+    @property
+    def works(self) -> tuple[modes.PlacedWork, ...]:
+        return modes.works(self.flow, self.input, modes.DECLARED)
+
+    @property
+    def outputs(self) -> tuple[modes.PlacedSends, ...]:
+        return modes.sends(self.flow, self.input)
+
+    @property
+    def units(self) -> tuple[modes.PlacedUnit, ...]:
+        return modes.units(self.flow, self.works)
+
+
+def run(of: FlowDeclaration) -> Placed:
+    """Place the work of a flow without problems, for its first input."""
+    assert not refusals.problems(of)
+    return Placed(of, of.inputs[0])
 
 
 def problems(of: FlowDeclaration) -> list[tuple[Refusal, str]]:
     """Return what is refused of a flow, and of what."""
-    found = plan(of)
-    return [(each.refusal, each.subject) for each in found.found] if isinstance(found, Problems) else []
+    return [(each.refusal, each.subject) for each in refusals.problems(of)]
 
 
 def places(of: FlowDeclaration) -> list[str]:
