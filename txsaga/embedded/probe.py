@@ -48,9 +48,8 @@ class PidFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """The server processes of one data folder; `visible` is False if they can't be seen."""
+    """The server processes of one data folder, as far as they can be seen."""
 
-    visible: bool
     everyone: frozenset[int]
     postmaster: int | None
     port: int | None
@@ -86,7 +85,6 @@ def working_in(data: Path, account: Account) -> Processes:
     everyone = _list(data, account) if visible else frozenset[int]()
     present = claim is not None and (claim.pid in everyone if visible else _exists(claim.pid))
     return Processes(
-        visible=visible,
         everyone=everyone,
         postmaster=claim.pid if claim and present else None,
         port=claim.port if claim and present else None,
