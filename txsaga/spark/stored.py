@@ -73,10 +73,10 @@ class RowLayout:
             at += each["counts"]
 
 
-def together(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches of a size to store in one step: small ones joined, big ones cut."""
     held, size = list[pa.RecordBatch](), 0
-    for batch in arrow_batches:
+    for batch in batches:
         rows = max(1, min(batch.num_rows, FLUSH * batch.num_rows // max(1, batch.nbytes)))
         for piece in (batch.slice(at, rows) for at in range(0, batch.num_rows, rows)):
             if held and size + piece.nbytes > FLUSH:
