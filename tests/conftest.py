@@ -131,9 +131,10 @@ def one_by_one(spares: "Spares") -> "Iterator[Install]":
 @pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config) -> "Iterator[DatabaseServer]":
     """Give the embedded PostgreSQL of this session."""
-    from tests.services.embedded import embedded_server
+    from tests.services.embedded import embedded_server, stretch_password
 
     with embedded_server(leave=pytestconfig.stash[HOMES].append) as running:
+        stretch_password(running, 1)  # 4096 would cost 4 ms for each of many thousand connections
         yield running
 
 

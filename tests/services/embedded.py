@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+from psycopg import sql
+from sqlalchemy import make_url
+
 from txsaga.embedded.launch import StopMode
 from txsaga.embedded.server import EmbeddedServer
 
@@ -45,3 +49,11 @@ def embedded_server(
     """Give a running server of one's own; `settings` are PostgreSQL's, `leave` takes the folder of one that stopped."""
     with temporary_home(leave=leave) as home:
         yield EmbeddedServer(home=home, settings=settings or {}).ensure()
+
+
+def stretch_password(server: EmbeddedServer, iterations: int) -> None:
+    """Store the password anew, stretched so often; a login takes as long."""
+    url = make_url(server.url("postgres"))
+    with psycopg.connect(url.set(drivername="postgresql").render_as_string(False), autocommit=True) as connection:
+        connection.execute(sql.SQL("SET scram_iterations = {}").format(iterations))
+        connection.execute(sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(url.password))

@@ -10,11 +10,13 @@ import pytest
 from tests.lake.conftest import books, warehouse
 from tests.services.absent import ci_or_skip
 from tests.services.databases import fresh_name
+from tests.services.embedded import stretch_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.lake.books import Books
+    from txsaga.embedded.server import EmbeddedServer
 
 __all__ = ["books", "warehouse"]
 
@@ -70,8 +72,14 @@ def jars() -> str:
     return os.environ.get(JARS) or (str(MADE) if MADE.is_dir() else "")
 
 
+@pytest.fixture(scope="session")
+def jdbc_login(server: "EmbeddedServer") -> None:
+    """Let JDBC log in: its driver takes no password that is stretched less."""
+    stretch_password(server, 4096)
+
+
 @pytest.fixture
-def runtime(spark: "SparkSession") -> "SparkSession":
+def runtime(spark: "SparkSession", jdbc_login: None) -> "SparkSession":
     """Give the session with the Iceberg runtime."""
     if not jars():
         ci_or_skip("the Iceberg runtime", MAKE_JARS)

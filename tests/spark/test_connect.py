@@ -36,6 +36,7 @@ def test_a_session_through_connect_that_lacks_packages_says_which() -> None:
     )
 
 
+@pytest.mark.usefixtures("jdbc_login")
 def test_a_session_through_connect_changes_a_table_on_a_branch(books: Books, home_url: str, warehouse: Path) -> None:
     if find_spec("grpc_status") is None:
         ci_or_skip("the client of Spark Connect", "pip install 'pyspark[connect]'")
