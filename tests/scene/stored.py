@@ -41,8 +41,9 @@ class Stored:
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass, by the database's clock, for everything that is stored now."""
-        self._shift(seconds, ("half", "born"), ("tick", "at"), ("tx", "touched"), ("doubt", "check_at"))
-        self._shift(seconds, ("tx", "opened"), ("doubt", "resumed"), ("question", "asked"), ("question", "until"))
+        owners = (("half", "born"), ("tick", "at"), ("tx", "touched"), ("tx", "opened"))
+        checks = (("doubt", "check_at"), ("doubt", "resumed"), ("question", "asked"), ("question", "until"))
+        self._shift(seconds, *owners, *checks)
 
     def let_leases_pass(self, seconds: float) -> None:
         """Let time pass for everybody who leads or is alive."""
@@ -60,5 +61,7 @@ class Stored:
                     connection.exec_driver_sql(f'UPDATE "{self.namespace}"."{table.name}" SET {earlier}')
 
     def _shift(self, seconds: float, *columns: tuple[str, str]) -> None:
-        for table, column in columns:
-            self.rows(f"UPDATE {table} SET {column} = {column} - :s * interval '1 second'", s=seconds)
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for table, column in columns:
+                earlier = f"{column} - :s * interval '1 second'"
+                connection.execute(text(f'UPDATE "{self.namespace}".{table} SET {column} = {earlier}'), {"s": seconds})
