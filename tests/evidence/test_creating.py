@@ -15,8 +15,6 @@ from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.location import create
 from txsaga.evidence.schema import ddl
 
-pytestmark = pytest.mark.core
-
 TABLES = {"txsaga_database", "txsaga_evidence", "txsaga_inbox"}
 DIALECTS = ["mariadb", "mysql", "postgresql", "sqlite"]
 

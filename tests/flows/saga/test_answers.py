@@ -13,7 +13,7 @@ from txsaga.errors import AnswerLost, ServiceFailed, ServiceRefused
 from txsaga.flows.step import Left
 from txsaga.resources.services import HttpReply
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
 LONG = "more than 9 bytes; answer with less"
 SHOP = Http("https://shop/book")

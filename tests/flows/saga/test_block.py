@@ -22,7 +22,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.saga_code import compensation
 
-pytestmark = [pytest.mark.postgres, pytest.mark.core]
+pytestmark = pytest.mark.postgres
 
 
 def test_steps_that_succeed_stay_and_the_message_is_published(agency: Agency) -> None:
