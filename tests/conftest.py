@@ -9,6 +9,7 @@ import random
 import secrets
 import shutil
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,11 +113,12 @@ def no_heartbeat() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spares() -> "Spares":
+def spares() -> "Iterator[Spares]":
     """Give the namespaces that tests of this session emptied."""
     from tests.services.spares import Spares
 
-    return Spares()
+    with closing(Spares()) as spares:
+        yield spares
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,11 +1,11 @@
 """Databases that come and go on a running PostgreSQL server."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from typing import LiteralString, Protocol
 
-from sqlalchemy import Connection, NullPool, create_engine, text
+import psycopg
+from psycopg import sql
+from sqlalchemy import make_url
 
 
 class DatabaseServer(Protocol):
@@ -25,17 +25,17 @@ def fresh_name(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(6)}"
 
 
-ROLLED_BACK = "select gid from pg_prepared_xacts where database = current_database()"
-ENDED = """
+ROLLED_BACK: LiteralString = "select gid from pg_prepared_xacts where database = current_database()"
+ENDED: LiteralString = """
 select pg_terminate_backend(pid, 5000) from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid()"""
-AS_MADE = """
+AS_MADE: LiteralString = """
 select datacl is null and datconnlimit = -1 and not exists (select from pg_db_role_setting where setdatabase = d.oid)
        and not exists (select from pg_event_trigger) and not exists (select from pg_publication)
        and (select count(*) from pg_extension) = 1 and not exists (select from pg_largeobject_metadata)
        and not exists (select from pg_default_acl) and not exists (select from pg_foreign_data_wrapper)
   from pg_database d where datname = current_database()"""
-EMPTIED = """
+EMPTIED: LiteralString = """
 do $$ declare name text; begin
     for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema' loop
         execute 'drop schema ' || quote_ident(name) || ' cascade';
@@ -64,8 +64,8 @@ class LentDatabases:
         """Empty a database for the next test; one that was altered is dropped."""
         with _outside_transactions(self._server.url(name)) as inside:
             _free(inside)
-            if inside.execute(text(AS_MADE)).scalar():
-                inside.exec_driver_sql(EMPTIED)
+            if _value(inside, AS_MADE):
+                inside.execute(EMPTIED)
                 self._empty.append(name)
                 return
         drop_database(self._server, name)
@@ -76,18 +76,21 @@ def drop_database(server: DatabaseServer, name: str) -> None:
     with _outside_transactions(server.url(name)) as inside:
         _free(inside)
     with _outside_transactions(server.url("postgres")) as beside:
-        beside.exec_driver_sql(f'drop database if exists "{name}" with (force)')
+        beside.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
-def _free(inside: Connection) -> None:
+def _free(inside: psycopg.Connection) -> None:
     """End what others left in a database: sessions and prepared transactions."""
-    inside.execute(text(ENDED))
-    for gid in inside.execute(text(ROLLED_BACK)).scalars().all():
-        inside.exec_driver_sql("rollback prepared '{}'".format(gid.replace("'", "''")))
+    inside.execute(ENDED)
+    for (gid,) in inside.execute(ROLLED_BACK).fetchall():
+        inside.execute(sql.SQL("rollback prepared {}").format(gid))
 
 
-@contextmanager
-def _outside_transactions(url: str) -> Iterator[Connection]:
-    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        yield connection
+def _value(inside: psycopg.Connection, question: LiteralString) -> object:
+    row = inside.execute(question).fetchone()
+    return row and row[0]
+
+
+def _outside_transactions(url: str) -> psycopg.Connection:
+    address = make_url(url).set(drivername="postgresql").render_as_string(False)
+    return psycopg.connect(address, autocommit=True)

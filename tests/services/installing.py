@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from tests.services.spares import Spares
 
@@ -24,17 +24,24 @@ def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
     from alembic import command
 
     from txsaga.store import functions, migrate, schema
+    from txsaga.store.connection import transaction
 
     scripts: dict[int, tuple[str, str]] = {}
     one_by_one: Install = migrate._upgrade
-    to_head, span = command.upgrade, schema.SPAN
+    in_full, to_head, span = migrate.migrate, command.upgrade, schema.SPAN
+
+    def migrated(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
+        ordinary = migrate._upgrade is install and command.upgrade is to_head and schema.SPAN == span
+        if spares is not None and ordinary and FRESH.search(namespace):
+            with transaction(engine) as connection:
+                if _is_spare(connection, namespace, spares):
+                    return None
+        return in_full(engine, namespace, renew=renew)
 
     def install(connection: Connection, namespace: str) -> None:
         fresh = FRESH.search(namespace) and migrate.current(connection, namespace) is None
         if not fresh or command.upgrade is not to_head:
             one_by_one(connection, namespace)
-        elif spares is not None and schema.SPAN == span and spares.take(connection, namespace):
-            _send(connection, ";".join(_functions(namespace)))
         elif schema.SPAN in scripts:
             script, of = scripts[schema.SPAN]
             _send(connection, script.replace(of, namespace))
@@ -46,7 +53,22 @@ def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "_upgrade", install)
+        patch.setattr(migrate, "migrate", migrated)
         yield one_by_one
+
+
+def _is_spare(connection: Connection, namespace: str, spares: Spares) -> bool:
+    """Make a spare namespace a store of this name, if there is one."""
+    from txsaga.store import founding, granting, migrate, schema
+
+    migrate.check_server(connection)
+    granting.one_by_one(connection, namespace)
+    if not spares.take(connection, namespace):
+        return False
+    connection.exec_driver_sql(f'SET LOCAL search_path TO "{namespace}"')
+    _send(connection, ";".join(_functions(namespace)))
+    founding.found(connection, namespace, span_ahead=schema.SPAN)
+    return True
 
 
 def _send(connection: Connection, script: str) -> None:

@@ -80,14 +80,6 @@ DO $$ DECLARE it record; BEGIN
     END LOOP;
 END $$"""
 
-# The migration has just made this schema, as it does everywhere.
-NEW = """
-SELECT nspowner = current_user::regrole AND nspacl IS NULL
-       AND NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = s.oid)
-       AND NOT EXISTS (SELECT FROM pg_proc WHERE pronamespace = s.oid)
-       AND NOT EXISTS (SELECT FROM pg_type WHERE typnamespace = s.oid)
-  FROM pg_namespace s WHERE nspname = :s"""
-
 
 class Spares:
     """The emptied namespaces of one database."""
@@ -96,15 +88,16 @@ class Spares:
         self._ready: list[str] = []
         self._where: URL | None = None
         self._as_made: str | None = None
+        self._session: psycopg.Connection | None = None
+        """Kept from test to test: a new one would read the whole catalog anew."""
 
     def take(self, connection: Connection, namespace: str) -> bool:
-        """Rename a spare one; its functions still name the old one."""
+        """Rename a spare one, if nothing has the name yet; its functions still name the old one."""
         if not self._ready or connection.engine.url != self._where:
             return False
-        if not connection.execute(text(NEW), {"s": namespace}).scalar():
+        if connection.execute(text("SELECT to_regnamespace(:s)"), {"s": namespace}).scalar() is not None:
             return False
-        spare = self._ready.pop()
-        connection.exec_driver_sql(f'DROP SCHEMA "{namespace}"; ALTER SCHEMA "{spare}" RENAME TO "{namespace}"')
+        connection.exec_driver_sql(f'ALTER SCHEMA "{self._ready.pop()}" RENAME TO "{namespace}"')
         return True
 
     def give_back(self, home_url: str) -> None:
@@ -117,10 +110,17 @@ class Spares:
             self._where, new = url, fresh_name("t")
             open_store(home_url.replace(namespace, new)).close()
             self._as_made = described_in_short(url, new)
-        with closing(_session(url)) as session, suppress(psycopg.errors.LockNotAvailable):
-            if self._is_as_made(session, namespace):
-                session.execute(EMPTIED.format(s=namespace))
+        if self._session is None or not _answers(self._session):
+            self._session = _session(url)
+        with suppress(psycopg.errors.LockNotAvailable):
+            if self._is_as_made(self._session, namespace):
+                self._session.execute(EMPTIED.format(s=namespace))
                 self._ready.append(namespace)
+
+    def close(self) -> None:
+        """End the session that looks at namespaces."""
+        if self._session is not None:
+            self._session.close()
 
     def _is_as_made(self, session: psycopg.Connection, namespace: str) -> bool:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -143,6 +143,14 @@ def _described(session: psycopg.Connection, namespace: str) -> str | None:
         return None
     version = session.execute(f'SELECT version_num FROM "{namespace}".alembic_version')
     return f"{digest} {version.fetchall()}"
+
+
+def _answers(session: psycopg.Connection) -> bool:
+    try:
+        session.execute("SELECT")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _session(url: URL) -> psycopg.Connection:

@@ -36,8 +36,7 @@ def engine(home_database: str) -> Iterator[Engine]:
 @pytest.fixture
 def own_spares(one_by_one: Install, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spares]:
     monkeypatch.setattr(migrate, "_upgrade", one_by_one)
-    spares = Spares()
-    with installed_by_script(spares):
+    with closing(Spares()) as spares, installed_by_script(spares):
         yield spares
 
 
