@@ -138,7 +138,7 @@ def test_a_timeout_within_a_block_comes_out_as_one(one: Looped, monkeypatch: pyt
     assert (one.entries(), one.shop.bodies()) == ([7], ["a chair"])
 
 
-@pytest.mark.parametrize("moment", range(0, 60, 2))
+@pytest.mark.parametrize("moment", range(0, 60, 4))
 def test_wherever_a_task_is_cancelled_there_is_one_outcome(one: Looped, moment: int) -> None:
     async def work() -> None:
         for at in range(8):
