@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 
-EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 15)
+EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 8)
 
 
 class Refused(Exception):

@@ -67,6 +67,7 @@ def leave(world: World) -> None:
 
 @pytest.mark.req("RMQ-08", "RMQ-07")
 @pytest.mark.rule("R14")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", ["Sweeping", "Fenced", "Deciding", "Asked", "Heard", "Answering"])
 def test_a_store_that_is_restarted_in_the_middle_of_a_recovery_is_recovered(
     doomed: EmbeddedServer, world: World, caplog: pytest.LogCaptureFixture, moment: str

@@ -39,6 +39,7 @@ with txsaga.connect(sys.argv[1], roles=False, env={}) as broker:
 
 
 @pytest.mark.req("IBM-61")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("late", ["ack", "nack", "extend", "consume"])
 def test_a_stalled_member_loses_its_message_to_another_and_is_told(world: World, late: str) -> None:
     program, pipe = [sys.executable, "-c", MEMBER, world.home, late], subprocess.PIPE

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_branch_in_a_folder_survives_a_kill_at_every_line(
     tmp_path: Path, program: str, pytestconfig: pytest.Config
 ) -> None:
-    stride = 1 if pytestconfig.getoption("full_matrix") else 7
+    stride = 1 if pytestconfig.getoption("full_matrix") else 15
     first = 1 + int(os.environ[KILL_SEED]) % stride  # each run tries others
     command = [sys.executable, "-m", program, str(tmp_path / "reports"), str(first), str(stride)]
     died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
