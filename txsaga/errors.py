@@ -115,17 +115,6 @@ class UnknownTransaction(TransactionError):
     """There is no such transaction, or the token is not its own."""
 
 
-class NumberLapsed(UnknownTransaction):
-    """The number that a transaction was to begin under can't be used any more; nothing was written."""
-
-    def __init__(self, txid: int) -> None:
-        super().__init__(
-            f"number {txid} was given out too long ago, or by another store, and nothing can begin under it any more; "
-            "nothing was written: begin the transaction anew"
-        )
-        self.txid = txid
-
-
 class NotParked(TransactionError):
     """Only what is parked can be resumed."""
 
@@ -145,8 +134,8 @@ class IllegalTransition(TransactionError):
 class DecidedOtherwise(TransactionError):
     """Another decision is final; `standing` names it."""
 
-    def __init__(self, txid: int, standing: str, advice: str = "") -> None:
-        super().__init__(f"transaction {txid} is already decided: {standing} stands{advice and '; '}{advice}")
+    def __init__(self, txid: int, standing: str) -> None:
+        super().__init__(f"transaction {txid} is already decided: {standing} stands")
         self.txid = txid
         self.standing = standing
 

@@ -150,7 +150,7 @@ def pay_alone(broker: Broker, world: World) -> None:
 
 @TILL_TOLD
 def pay_one(broker: Broker, world: World) -> None:
-    """Do the same without a key: it votes, and nothing is written before the decision."""
+    """Do the same without a key, with a message."""
     producer = teller(broker)
     for id in fresh_ids(world):
         with producer.coordinated(BANK) as tx:
@@ -262,7 +262,7 @@ def recover(broker: Broker, world: World) -> None:
     broker.producer("nudger").send("nudges", b"")
     broker.kernel.notes.flush()
     roles = [*broker.own_roles(), *(role for role in broker.roles(AT_ONCE) if not isinstance(role, Recovery))]
-    roles.append(Recovery(broker.kernel, lone=timedelta(0)))  # whoever has votes and no decision is taken for dead
+    roles.append(Recovery(broker.kernel))
     end = time.monotonic() + PATIENCE
     while sum(role.run_once() for role in roles) or not is_quiet(broker):
         if time.monotonic() > end:

@@ -13,13 +13,11 @@ from tests.chaos.world import BANK
 
 ROLES = "Publishing:1"
 """The news that the roles begin with: their own facts are those of another program."""
-UNNAMED = tuple(
+TWO_PHASES = tuple(
     f"{fact}:1"
-    for step in ("Voting Voted", "Deciding Decided", "Finishing Finished", "Noting Noted")
+    for step in ("Naming Named", "Voting Voted", "Deciding Decided", "Finishing Finished", "Noting Noted")
     for fact in step.split()
 )
-"""Without a key nothing is written before the decision."""
-TWO_PHASES = ("Naming:1", "Named:1", *UNNAMED)
 ONE_PHASE = tuple(
     f"{fact}:{n}" for fact in ("Ending", "Ended", "Working", "Worked", "Deciding", "Decided") for n in (1, 2)
 )
@@ -27,7 +25,7 @@ ONE_PHASE = tuple(
 PAY = Scenario(
     name="two databases and a message, recovered by two at once",
     roles_from=ROLES,
-    sure=UNNAMED,
+    sure=TWO_PHASES,
     run=coordinated.pay,
     after=(coordinated.recover,),
     copies=2,
@@ -66,7 +64,7 @@ ALONE = Scenario(
 ONE = Scenario(
     name="one database and a message",
     roles_from=ROLES,
-    sure=UNNAMED,
+    sure=ONE_PHASE,
     run=coordinated.pay_one,
     after=(coordinated.recover,),
     copies=2,
@@ -76,7 +74,7 @@ ONE = Scenario(
 IN_LOOP = Scenario(
     name="two databases and a message within an event loop",
     roles_from=ROLES,
-    sure=UNNAMED,
+    sure=TWO_PHASES,
     run=looping.pay_in_loop,
     after=(coordinated.recover,),
     check=agreed(*BOTH),
@@ -85,7 +83,7 @@ IN_LOOP = Scenario(
 FAIL = Scenario(
     name="an exception, a vote of no, a success",
     roles_from=ROLES,
-    sure=UNNAMED,
+    sure=TWO_PHASES,
     run=coordinated.fail,
     after=(coordinated.recover,),
     check=agreed(*BOTH),

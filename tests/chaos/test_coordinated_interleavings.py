@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING
@@ -123,9 +122,9 @@ class Stage:
             case Act.CHECK:
                 CheckBack(first.kernel, AT_ONCE).run_once()
             case Act.RECOVER:
-                Recovery(first.kernel, lone=timedelta(0)).run_once()
+                Recovery(first.kernel).run_once()
             case Act.RECOVER_TOO:
-                Recovery(second.kernel, lone=timedelta(0)).run_once()
+                Recovery(second.kernel).run_once()
             case Act.TAKE_OVER:
                 if self.key is not None:
                     self._moved(second)

@@ -115,10 +115,8 @@ def killing(restart: Callable[[], None], moment: str) -> tuple[Observer, list[st
 
 PREPARED = ("Voted", "Deciding", "Decided", "Finishing")
 """A session that is killed there has voted, and its owner has not told it."""
-NAMED_FIRST = ("Naming", "Named")
-"""Moments of what may be entered again, as under a key: without one the branches of databases are named at the end."""
-TWO_PHASES = (*NAMED_FIRST, "Voting", *PREPARED, "Finished", "Noting", "Noted")
-ONE_PHASE = (*NAMED_FIRST, "Ending", "Ended", "Working", "Worked", "Deciding", "Decided", "Noting", "Noted")
+TWO_PHASES = ("Naming", "Named", "Voting", *PREPARED, "Finished", "Noting", "Noted")
+ONE_PHASE = ("Naming", "Named", "Ending", "Ended", "Working", "Worked", "Deciding", "Decided", "Noting", "Noted")
 KINDS = (POSTGRESQL, MYSQL, SERVICE)
 MOMENTS = [
     *((kind, moment, False) for kind in KINDS for moment in TWO_PHASES),
@@ -141,7 +139,7 @@ def test_what_takes_part_is_killed_and_comes_back_and_agrees(
 ) -> None:
     world, used = victim.world, victim.used[1:] if alone else victim.used
     observe, killed = killing(victim.restart, moment)
-    key = "1" if alone or moment in NAMED_FIRST else None
+    key = "1" if alone else None
     with child.opened(world, {}, observe) as broker:
         teller(broker)
         told = attempt(broker, world, lambda tx: move(tx, "1", used), victim.used, key)
@@ -188,8 +186,7 @@ POINTS = [(kind, f"{fact}:1") for kind in KINDS for fact in TWO_PHASES]
 @pytest.mark.parametrize(("kind", "point"), POINTS, ids=[" ".join(each) for each in POINTS])
 def test_the_coordinator_and_what_takes_part_are_killed_together(victim: Victim, kind: str, point: str) -> None:
     world = victim.world
-    named_first = point.partition(":")[0] in NAMED_FIRST
-    program = coordinated.take if kind == SERVICE else coordinated.pay_by_key if named_first else coordinated.pay
+    program = coordinated.take if kind == SERVICE else coordinated.pay
     assert child.kill(program, world, KillPoint.parse(point))
     victim.restart()
     child.finish(coordinated.recover, world, copies=2)

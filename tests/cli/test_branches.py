@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -88,22 +87,6 @@ def test_what_is_decided_is_told_now_and_a_resource_that_is_away_is_named(desk: 
     assert (said.code, said.lines[2].split()) == (0, ["mortgage", "1", "0", "0", "-"])
     assert (desk.bank.balances(), desk.bank.prepared()) == (PAID, [])
     assert desk("branches", "--json").documents == []
-
-
-def test_what_nobody_decided_is_told_and_freed_by_whoever_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.bank.left(decided=False)
-    said = desk("recover")
-    assert (said.code, said.lines[1].split()) == (6, ["current", "0", "1", "0", "-"])
-    assert said.lines[3].startswith("2 of them nobody has decided: each is rolled back once it was seen for 30 s; ")
-    said = desk("recover", "--json", "--wait", "0.2")
-    assert (said.code, [each["why"] for each in said.documents]) == (6, [None, None])
-    counts = [(each["told"], each["waiting"], each["lone"], each["freed_after_seconds"]) for each in said.documents]
-    assert (counts, len(desk.bank.prepared())) == ([(0, 1, 1, 30.0)] * 2, 2)
-    monkeypatch.setattr("txsaga.flows.recovery.LONE", timedelta(seconds=0.5))
-    monkeypatch.setattr("txsaga.cli.branches.PAUSE", 0.1)
-    said = desk("recover", "--json", "--wait", "50")
-    assert (said.code, [(each["told"], each["lone"]) for each in said.documents]) == (0, [(1, 0)] * 2)
-    assert (desk.bank.balances(), desk.bank.prepared()) == ({"current": START, "mortgage": START}, [])
 
 
 def test_a_resource_without_a_setting_is_named_too(desk: Desk) -> None:

@@ -16,7 +16,6 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import LateSlot, Row, TxRecord
 from txsaga.errors import (
-    DecidedOtherwise,
     EffectConflict,
     Superseded,
     TransactionsRejected,
@@ -24,7 +23,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
-from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest, Fence
+from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest
 from txsaga.store.store import Store
 
 YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY
@@ -60,25 +59,6 @@ def said(
 ) -> DecisionRequest:
     """Speak as the owner."""
     return DecisionRequest(life, decision, "owner 1", "the block ended", rows, votes, evidence)
-
-
-def numbered(store: Store) -> TxRecord:
-    """Take a number for a transaction of which nothing is written yet."""
-    (life,) = store.branches.numbers(new_group(store), 1)
-    return life
-
-
-def concluded(
-    store: Store,
-    life: TxRecord,
-    decision: Decision | None,
-    rows: Sequence[Row] = (),
-    votes: Sequence[BranchVote] = (),
-    evidence: int | None = None,
-) -> DecisionRequest:
-    """Speak as the owner of such a transaction."""
-    word = said(life, decision, rows, votes, evidence)
-    return word._replace(resources=resources(store, "current", "mortgage"))
 
 
 def states(store: Store, life: TxRecord) -> list[BranchState]:
@@ -135,11 +115,11 @@ class BranchContract:
 
     def test_what_only_read_is_told_from_what_is_committed(self, store: Store) -> None:
         votes = (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))
-        life, unwritten = begun(store), numbered(store)
+        life, other = begun(store), begun(store)
         with store.ledgers.open() as ledger:
             ledger.elect(life.txid, votes)
-        written(store, concluded(store, unwritten, COMMIT, votes=votes))
-        for txid in (life.txid, unwritten.txid):
+        written(store, said(other, COMMIT, votes=votes))
+        for txid in (life.txid, other.txid):
             assert [branch.why for branch in store.branches.of(txid)] == ["", NOTHING_DONE]
 
     def test_what_is_rolled_back_delivers_nothing_and_waits_for_its_resources(self, store: Store) -> None:
@@ -164,6 +144,7 @@ class BranchContract:
         assert closed is not None
         assert (closed.state, closed.evidence) == (TxState.SEALED, ledger_of)
         assert store.branches.unfinished() == []
+        assert (read(store, qid), states(store, life)) == ([], [BranchState.PREPARED, BranchState.PREPARED])
         assert written(store, said(life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)) is None
         assert written(store, said(life, COMMIT)) is COMMIT
         assert read(store, qid) == ["a"]
@@ -299,95 +280,37 @@ class BranchContract:
         assert trace is not None
         assert list(trace.branches) == list(store.branches.of(life.txid))
 
-    @pytest.mark.rule("R9")
-    def test_of_a_transaction_without_a_key_the_decision_may_be_the_first_thing_written(self, store: Store) -> None:
-        (qid,), life = new_queues(store), numbered(store)
-        assert store.registry.transaction(life.txid) is None
-        word = concluded(store, life, COMMIT, [row(qid, "a", "b")], FIRST_OF)
-        assert written(store, word) is COMMIT
-        named = [(each.number, each.attempt, each.resource, each.state) for each in store.branches.of(life.txid)]
-        assert named == [(1, 1, "current", BranchState.PREPARED), (2, 1, "mortgage", BranchState.PREPARED)]
+    @pytest.mark.rule("R14")
+    def test_a_decision_that_is_repeated_changes_nothing(self, store: Store) -> None:
+        (qid,), life = new_queues(store), begun(store)
+        word = said(life, COMMIT, [row(qid, "a", "b")], FIRST_OF)
+        for _ in range(2):  # the first answer was lost
+            assert written(store, word) is COMMIT
+        assert states(store, life) == [BranchState.PREPARED, BranchState.PREPARED]
         assert read(store, qid) == ["a", "b"]
         assert [(each.what, each.who, each.why) for each in store.overview.history(life.txid)] == [
             ("COMMIT", "owner 1", "the block ended")
         ]
-        assert written(store, word) is COMMIT  # its answer was lost
-        assert read(store, qid) == ["a", "b"]
 
-    def test_a_branch_without_a_vote_is_named_by_such_a_decision_and_not_elected(self, store: Store) -> None:
-        life = numbered(store)
-        written(store, concluded(store, life, ROLLBACK))
-        assert states(store, life) == [BranchState.ACTIVE, BranchState.ACTIVE]
+    def test_a_branch_without_a_vote_is_not_elected(self, store: Store) -> None:
+        life = begun(store)
+        written(store, said(life, COMMIT, votes=FIRST_OF[:1]))
+        assert states(store, life) == [BranchState.PREPARED, BranchState.ACTIVE]
         assert [branch.number for branch, _ in store.branches.unfinished()] == [1, 2]
 
-    def test_numbers_are_given_out_once(self, store: Store) -> None:
-        group = new_group(store)
-        given = [life.txid for _ in range(3) for life in store.branches.numbers(group, 5)]
-        assert len(set(given)) == 15
-        assert begun(store).txid not in given
-
-    @pytest.mark.rule("R9")
-    def test_what_was_fenced_can_not_be_committed_any_more(self, store: Store) -> None:
-        (qid,), life = new_queues(store), numbered(store)
-        fence = Fence(life.txid, "recovery", "its owner is gone")
-        assert written(store, fence) is ROLLBACK
-        assert written(store, fence) is ROLLBACK
-        assert written(store, concluded(store, life, COMMIT, [row(qid, "a")], FIRST_OF)) is ROLLBACK
-        assert (read(store, qid), store.branches.of(life.txid)) == ([], [])
-        with pytest.raises(DecidedOtherwise):
-            written(store, BeginBranches(life.group, resources(store, "current"), life=life))
-        assert [(each.what, each.who) for each in store.overview.history(life.txid)] == [("ROLLBACK", "recovery")]
-
-    @pytest.mark.rule("R9")
-    def test_a_fence_that_comes_too_late_tells_what_stands(self, store: Store) -> None:
-        decided, ended, opened = numbered(store), numbered(store), numbered(store)
-        (ledger_of,) = resources(store, "ledger")
-        written(store, concluded(store, decided, COMMIT, votes=FIRST_OF))
-        written(store, concluded(store, ended, None, votes=FIRST_OF, evidence=ledger_of))
-        written(store, BeginBranches(opened.group, resources(store, "current"), life=opened))
-        fences = [Fence(life.txid, "recovery", "") for life in (decided, ended, opened)]
-        assert list(store.branches.write(fences)) == [COMMIT, None, None]
-
-    def test_an_end_may_be_the_first_thing_written(self, store: Store) -> None:
-        (qid,), life = new_queues(store), numbered(store)
-        (ledger_of,) = resources(store, "ledger")
-        end = concluded(store, life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)
-        assert written(store, end) is None
-        assert written(store, end) is None
-        with store.ledgers.open() as ledger:
-            closed = ledger.lock(life.txid)
-        assert closed is not None
-        assert (closed.state, closed.evidence) == (TxState.SEALED, ledger_of)
-        assert (read(store, qid), states(store, life)) == ([], [BranchState.PREPARED, BranchState.PREPARED])
-        assert written(store, said(life, COMMIT)) is COMMIT
-        assert read(store, qid) == ["a"]
-
-    def test_a_transaction_that_has_its_number_may_be_written_down_before_its_end(self, store: Store) -> None:
-        life = numbered(store)
-        begin = BeginBranches(life.group, resources(store, "current", "mortgage"), life=life)
-        assert written(store, begin) == life
-        assert written(store, begin) == life  # its answer was lost
-        assert states(store, life) == [BranchState.ACTIVE, BranchState.ACTIVE]
+    @pytest.mark.rule("R14")
+    def test_what_began_before_transactions_were_rejected_is_decided(self, store: Store) -> None:
+        life = begun(store)
+        store.registry.reject_transactions(True)
         assert written(store, said(life, COMMIT, votes=FIRST_OF)) is COMMIT
 
-    @pytest.mark.rule("R8")
-    @pytest.mark.rule("R14")
-    def test_nobody_concludes_what_he_was_not_given_the_number_of(self, store: Store) -> None:
-        life = numbered(store)
-        forged = replace(life, given=life.token)  # anybody of the group can ask for that of any number
-        with pytest.raises(UnknownTransaction):
-            written(store, concluded(store, forged, COMMIT, votes=FIRST_OF))
-        with pytest.raises(UnknownTransaction):
-            written(store, BeginBranches(life.group, [], life=forged))
-        assert store.registry.transaction(life.txid) is None
-
-    def test_many_are_concluded_at_once_each_with_its_own(self, store: Store) -> None:
+    def test_many_are_decided_at_once_each_with_its_own(self, store: Store) -> None:
         (qid,) = new_queues(store)
-        lives = [numbered(store) for _ in range(3)]
+        lives = [begun(store) for _ in range(3)]
         words = [
-            concluded(store, lives[0], COMMIT, [row(qid, "a")], FIRST_OF),
-            concluded(store, lives[1], ROLLBACK),
-            concluded(store, lives[2], COMMIT, [row(qid, "b")], (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))),
+            said(lives[0], COMMIT, [row(qid, "a")], FIRST_OF),
+            said(lives[1], ROLLBACK),
+            said(lives[2], COMMIT, [row(qid, "b")], (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))),
         ]
         assert list(store.branches.write(words)) == [COMMIT, ROLLBACK, COMMIT]
         assert sorted(read(store, qid)) == ["a", "b"]
@@ -396,9 +319,3 @@ class BranchContract:
             BranchState.ACTIVE,
             BranchState.COMMITTED,
         ]
-
-    def test_a_store_that_rejects_transactions_gives_out_no_numbers(self, store: Store) -> None:
-        group = new_group(store)
-        store.registry.reject_transactions(True)
-        with pytest.raises(TransactionsRejected):
-            store.branches.numbers(group, 3)

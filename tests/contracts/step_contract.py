@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -112,62 +111,24 @@ class StepContract:
         assert (first.state, first.left, first.output) == (StepState.DONE, Left.WORK, '{"id": 5}')
         assert (second.number, second.state, second.compensation) == (2, StepState.STARTED, None)
 
-    def test_one_that_has_its_number_begins_under_it_once(self, store: Store) -> None:
-        (life,) = store.branches.numbers(new_group(store), 1)
-        for _ in range(2):  # the first answer was lost
-            begun = written(store, OpenSaga(life.group, (step(1), step(2)), "r", life))
-            assert isinstance(begun, TxRecord) and (begun.txid, begun.token, begun.run) == (life.txid, life.token, "r")
-        assert states(store, life) == ["started", "started"]
-        assert [view.txid for view in store.steps.listed()] == [life.txid]
-
-    def test_nobody_begins_under_a_number_that_is_not_his(self, store: Store) -> None:
-        (life,) = store.branches.numbers(new_group(store), 1)
-        with pytest.raises(TxSagaError):
-            written(store, OpenSaga(life.group, (step(1),), None, replace(life, given=life.token)))
-        assert store.steps.of(life.txid) == []
-
-    def test_steps_that_were_not_written_down_come_with_the_decision(self, store: Store) -> None:
-        life = opened(store)
-        done = tuple(mark(life, number, FINISH, left=Left.WORK) for number in (1, 2))
-        word = settle(life, COMMIT)._replace(marks=done, begun=(step(2, compensation=None),))
-        for _ in range(2):
-            assert written(store, word) is COMMIT
-        assert states(store, life) == ["done", "done"]
-        assert store.steps.listed() == []
-
     @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-    def test_one_of_which_nothing_was_written_is_begun_and_decided_at_once(
-        self, store: Store, decision: Decision
-    ) -> None:
-        (life,) = store.branches.numbers(new_group(store), 1)
-        begin = OpenSaga(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
-        done = (mark(life, 1, FINISH, left=Left.WORK), mark(life, 2, FINISH, left=Left.WORK))
-        word = settle(life, decision)._replace(marks=done, begin=begin)
-        for _ in range(2):
+    def test_what_became_of_steps_is_written_with_the_decision(self, store: Store, decision: Decision) -> None:
+        life = opened(store, step(1), step(2, compensation=None))
+        done = tuple(mark(life, number, FINISH, left=Left.WORK) for number in (1, 2))
+        word = settle(life, decision)._replace(marks=done)
+        for _ in range(2):  # the first answer was lost
             assert written(store, word) is decision
+        assert [each.left for each in store.steps.of(life.txid)] == [Left.WORK, Left.WORK]
         assert states(store, life) == (["done"] * 2 if decision is COMMIT else ["compensating"] * 2)
         assert len(store.steps.listed()) == (decision is ROLLBACK)
 
     @pytest.mark.rule("R14")
-    def test_what_had_its_number_before_transactions_were_rejected_comes_to_its_end(self, store: Store) -> None:
-        first, second = store.branches.numbers(new_group(store), 2)
+    def test_what_began_before_transactions_were_rejected_comes_to_its_end(self, store: Store) -> None:
+        life = opened(store)
         store.registry.reject_transactions(True)
-        word = settle(first, COMMIT)._replace(begin=OpenSaga(first.group, (step(1, compensation=None),), None, first))
+        assert written(store, RecordStep(life, [step(2)])) is None
         for _ in range(2):  # the first answer was lost
-            assert written(store, word) is COMMIT
-        assert isinstance(written(store, OpenSaga(second.group, (step(1),), None, second)), TxRecord)
-
-    @pytest.mark.rule("R3")
-    def test_a_begin_whose_answer_was_lost_does_not_begin_what_was_decided_meanwhile(self, store: Store) -> None:
-        (life,) = store.branches.numbers(new_group(store), 1)
-        written(store, OpenSaga(life.group, (step(1),), None, life))
-        assert isinstance(written(store, OpenSaga(life.group, (step(1), step(2)), None, life)), TxRecord)
-        assert states(store, life) == ["started", "started"]
-        written(store, settle(life, ROLLBACK))
-        for steps in ((step(3),), ()):
-            with pytest.raises(DecidedOtherwise):
-                written(store, OpenSaga(life.group, steps, None, life))
-        assert len(store.steps.of(life.txid)) == 2
+            assert written(store, settle(life, COMMIT)) is COMMIT
 
     def test_a_step_that_is_written_down_twice_is_there_once(self, store: Store) -> None:
         life = opened(store)

@@ -26,7 +26,6 @@ from txsaga.flows.calls import (
     BranchOutcome,
     BranchVote,
     DecisionRequest,
-    Fence,
     OpenSaga,
     RecordStep,
     Start,
@@ -62,7 +61,8 @@ class Filled(NamedTuple):
     group: int
 
     def lives(self, first: int) -> list[TxRecord]:
-        (life,) = self.store.branches.numbers(self.group, 1)
+        (life,) = self.store.branches.write([BeginBranches(self.group, [])])
+        assert isinstance(life, TxRecord)
         return [replace(life, txid=first + at) for at in range(SOME)]
 
     def _counted(self, server: PGconn) -> dict[str, int]:
@@ -90,9 +90,9 @@ class Filled(NamedTuple):
         return found
 
 
-def word(life: TxRecord, decision: Decision = Decision.COMMIT, resources: Sequence[int] = ()) -> DecisionRequest:
+def word(life: TxRecord, decision: Decision = Decision.COMMIT) -> DecisionRequest:
     votes = [BranchVote(number, 1, Vote.PREPARED) for number in RESOURCES]
-    return DecisionRequest(life, decision, "owner 1", "the block ended", (), votes, None, resources)
+    return DecisionRequest(life, decision, "owner 1", "the block ended", (), votes)
 
 
 def noted(txids: Sequence[int]) -> list[BranchOutcome]:
@@ -106,14 +106,12 @@ def filled(home_database: str) -> Iterator[Filled]:
         group = store.registry.group("shop", transactional=True).id
         for name in ("first", "second"):
             store.registry.resource(name, uuid4())
-        young = store.branches.numbers(group, 2)
-        store.branches.write([word(life, resources=RESOURCES) for life in young])
-        store.branches.write(noted([life.txid for life in young]))
         begun = store.branches.write([BeginBranches(group, RESOURCES)] * 2)
-        store.branches.write([word(life) for life in begun if isinstance(life, TxRecord)])
+        young = [life for life in begun if isinstance(life, TxRecord)]
+        store.branches.write([word(life) for life in young])
+        store.branches.write(noted([life.txid for life in young]))
         opened = [life for life in store.steps.write([OpenSaga(group, [STEP])] * 2) if isinstance(life, TxRecord)]
         store.steps.write([RecordStep(life, [NEXT]) for life in opened])
-        store.branches.write([Fence(young[0].txid, "recovery", "gone")])
         stored = Stored(url)
         for statement in FILL.split(";"):
             stored.rows(statement)
@@ -131,19 +129,6 @@ def test_the_word_of_an_owner_is_written_by_index(filled: Filled) -> None:
     looked = filled.looked_at(lambda: filled.store.branches.write([word(life) for life in lives]))
     assert 0 < looked["branch"] <= FEW, looked
     assert 0 < looked["tx"] <= FEW, looked
-    assert max(looked.values()) <= FEW, looked
-
-
-def test_the_only_word_of_a_transaction_is_written_by_index(filled: Filled) -> None:
-    lives = filled.store.branches.numbers(filled.group, SOME)
-    call = [word(life, resources=RESOURCES) for life in lives]
-    looked = filled.looked_at(lambda: filled.store.branches.write(call))
-    assert max(looked.values()) <= FEW, looked
-
-
-def test_a_fence_is_written_by_index(filled: Filled) -> None:
-    fences = [Fence(txid, "recovery", "gone") for txid in range(20_000, 20_000 + SOME)]
-    looked = filled.looked_at(lambda: filled.store.branches.write(fences))
     assert max(looked.values()) <= FEW, looked
 
 

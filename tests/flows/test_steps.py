@@ -95,22 +95,23 @@ def test_a_decision_stands_and_its_steps_are_to_be_undone(
 
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_a_saga_that_is_begun_with_its_decision_is_there_once(
+def test_a_decision_in_one_batch_with_a_begin_is_there_once(
     store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch, decision: Decision, done: bool
 ) -> None:
-    (life,) = store.branches.numbers(new_group(store), 1)
-    begin = OpenSaga(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
+    life = opened(store, step(1), step(2, compensation=None))
     done_before = tuple(Mark(life.txid, life.owner, number, StepEvent.FINISH) for number in (1, 2))
     lose_one(monkeypatch, done=done)
-    word = settle(life, decision)._replace(marks=done_before, begin=begin)
-    beside = OpenSaga(life.group, (step(1),))  # which is looked up by its ticket
-    stands, other = store.steps.write([word, beside])
+    word = settle(life, decision)._replace(marks=done_before)
+    begin = OpenSaga(life.group, (step(1),))  # which is looked up by its ticket
+    stands, other = store.steps.write([word, begin])
     assert stands is decision and isinstance(other, TxRecord)
     assert stored.rows("SELECT decision FROM op") == [(int(decision),)]
     assert stored.rows("SELECT txid, count(*) FROM step GROUP BY txid ORDER BY txid") == [
         (life.txid, 2),
         (other.txid, 1),
     ]
+    found = "done" if decision is COMMIT else "compensating"
+    assert [each.state.value for each in store.steps.of(life.txid)] == [found, found]
     assert stored.value("SELECT count(*) FROM event") == 1
 
 

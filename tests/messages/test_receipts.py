@@ -11,7 +11,7 @@ TOKEN = b"a token"
 
 
 def test_the_token_is_not_shown() -> None:
-    life = TxRecord(txid=1, group=2, token=TOKEN, key=None, epoch=1, owner=1, state=TxState.ACTIVE, given=TOKEN)
+    life = TxRecord(txid=1, group=2, token=TOKEN, key=None, epoch=1, owner=1, state=TxState.ACTIVE)
     request = EndRequest(
         message_id="m",
         transaction_id="t",

@@ -12,13 +12,10 @@ from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Op
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent, TxState
-from txsaga.core.records import TxRecord
 from txsaga.errors import (
-    DecidedOtherwise,
     EffectConflict,
     Superseded,
     TransactionError,
-    TransactionsRejected,
     TxSagaError,
     UnknownTransaction,
 )
@@ -32,15 +29,12 @@ from txsaga.flows.calls import (
     BranchOutcome,
     Call,
     DecisionRequest,
-    Fence,
     Guest,
     Place,
 )
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
-FENCED = 0
-"""The producer group of a transaction that recovery knows by its number alone."""
 GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
 
 
@@ -53,25 +47,6 @@ class MemoryBranches(BranchStore):
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
-
-    def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Give out numbers for transactions of which nothing is written before their end."""
-        with self._home.lock:
-            if self._home.rejecting:
-                raise TransactionsRejected(str(self._home.identity))
-            return [self._life(group, self._home.next_txid()) for _ in range(count)]
-
-    def _life(self, group: int, txid: int) -> TxRecord:
-        return TxRecord(
-            txid=txid,
-            group=group,
-            token=self._home.token(group, txid),
-            given=self._home.token(-group, txid),
-            key=None,
-            epoch=1,
-            owner=1,
-            state=TxState.ACTIVE,
-        )
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return the branches of a transaction, every attempt."""
@@ -147,8 +122,6 @@ class MemoryBranches(BranchStore):
                         return self._on_begin(kept, call)
                     case DecisionRequest():
                         return self._on_decide(kept, call)
-                    case Fence():
-                        return self._on_fence(kept, call)
                     case BranchOutcome():
                         return self._on_outcome(kept, call)
         except TransactionError as wrong:
@@ -156,43 +129,13 @@ class MemoryBranches(BranchStore):
 
     def _on_begin(self, kept: Kept, call: BeginBranches) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
-        if call.life is None:
-            life = ledger.create(call.group, None, 1, call.run)
-            assert life is not None
-            ledger.name(life, call.resources)
-            return life
-        if not self._is_first(kept, call.life):
-            standing = ledger.standing(call.life.txid)
-            if standing is not None:
-                raise DecidedOtherwise(call.life.txid, standing.name)
-            return call.life
-        self._write_down(ledger, call.life, call.resources)
-        return call.life
-
-    def _write_down(self, ledger: MemoryLedger, life: TxRecord, resources: Sequence[int]) -> None:
-        ledger.open(life)
-        ledger.name(life, resources)
-
-    def _is_first(self, kept: Kept, life: TxRecord) -> bool:
-        """Tell whether nothing is written of a transaction; `UnknownTransaction` where its number is not its own."""
-        opened = kept.lives.get(life.txid)
-        if life.given != self._home.token(-life.group, life.txid):
-            raise UnknownTransaction(f"transaction {life.txid} is not in this store")
-        return opened is None
-
-    def _on_fence(self, kept: Kept, call: Fence) -> Answer:
-        ledger = MemoryLedger(self._home, self._names, kept)
-        if call.txid not in kept.lives:
-            ledger.open(self._life(FENCED, call.txid))
-            ledger.move(call.txid, TxEvent.ROLL_BACK)
-            kept.decide(Op(call.txid, Decision.ROLLBACK, from_check=True))
-            ledger.record(call.txid, Decision.ROLLBACK.name, who=call.who, why=call.why)
-        return ledger.standing(call.txid)
+        life = ledger.create(call.group, None, 1, call.run)
+        assert life is not None
+        ledger.name(life, call.resources)
+        return life
 
     def _on_decide(self, kept: Kept, call: DecisionRequest) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
-        if call.resources and self._is_first(kept, call.life):
-            self._write_down(ledger, call.life, call.resources)
         life = ledger.lock(call.life.txid)
         if life is None:
             raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")

@@ -57,7 +57,7 @@ class MemoryLedger(MemoryTables, Ledger):
         earlier = [life for life in lives if before is None or life.epoch < before]
         return max(earlier, key=lambda life: life.epoch, default=None)
 
-    def sees(self, group: int) -> bool:
+    def sees(self, group: int | None = None) -> bool:
         """Show everything."""
         return True
 
@@ -67,10 +67,6 @@ class MemoryLedger(MemoryTables, Ledger):
         return opened.life if opened else None
 
     share = lock
-
-    def open(self, life: TxRecord) -> None:
-        """Open a life that has its number."""
-        self._put(life)
 
     def create(
         self,

@@ -22,7 +22,6 @@ from txsaga.errors import (
     TransactionClosed,
     TransactionError,
     TxSagaError,
-    UnknownTransaction,
 )
 from txsaga.flows.calls import Answer, Close, Mark, OpenSaga, RecordStep, ReleaseSaga, SagaCall, Settle, Start
 from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
@@ -44,11 +43,6 @@ class MemorySteps(Steps):
         ordered = sorted(calls, key=lambda call: ORDER.index(type(call)))
         steps = [call for call in ordered if isinstance(call, OpenSaga | RecordStep)]
         answers = {id(call): self._one(call) for call in steps}
-        for word in [call for call in calls if isinstance(call, Settle)]:
-            if word.begin is not None and isinstance(refused := self._one(word.begin), UnknownTransaction):
-                answers[id(word)] = refused
-            if word.begun:
-                self._one(RecordStep(word.word.life, word.begun))
         with self._home.block() as kept:
             for call in calls:
                 for mark in getattr(call, "marks", ()):
@@ -125,14 +119,7 @@ class MemorySteps(Steps):
 
     def _on_open(self, kept: Kept, call: OpenSaga) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
-        if call.life is not None:
-            if call.life.given != self._home.token(-call.group, call.life.txid):
-                raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
-            if call.life.txid in kept.lives:  # whoever fenced it was first, or its answer was lost
-                self._on_record(kept, RecordStep(call.life, call.steps))
-                return _numbered(call)
-            ledger.open(_numbered(call))
-        life = _numbered(call) if call.life else ledger.create(call.group, None, 1, call.run)
+        life = ledger.create(call.group, None, 1, call.run)
         assert life is not None
         kept.sagas[life.txid] = SagaRow(self._home.now() + LEASE)
         self._put(kept, life, call.steps)
@@ -200,11 +187,6 @@ class MemorySteps(Steps):
             stalled=row.stalled,
             why=row.why,
         )
-
-
-def _numbered(begin: OpenSaga) -> TxRecord:
-    assert begin.life is not None
-    return replace(begin.life, run=begin.run)
 
 
 def _is_free(kept: Kept, row: SagaRow, opened: Opened, now: datetime) -> bool:

@@ -23,16 +23,13 @@ PUBLISH = PREPARE.replace("prepare(", "publish(")
 DECIDE = "SELECT * FROM decide({txid}::int8, {group}, {token}, 2, {check}, 6)"
 RAW_HALF = "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body) VALUES "
 RAW_TX = "INSERT INTO tx (txid, pgroup, key, epoch, state) VALUES ({plain}, {own}, 'a', 1, 'active')"
-CONCLUDE = (
-    "SELECT 1 FROM conclude(ARRAY[{txid}]::int8[], ARRAY[{group}]::int4[], ARRAY[{token}]::bytea[], ARRAY[{word}], "
-    "'{{{{x}}}}', '{{{{x}}}}', '{{{{0}}}}'" + ", '{{{{}}}}'" * 9 + ") WHERE done"
-)
-OPEN_SAGAS = (
-    "SELECT 1 FROM open_sagas(ARRAY[{{own}}]::int4[], '{{{{\"\"}}}}', '{{{{0}}}}'"
+BEGIN_BRANCHES = "SELECT * FROM begin_branches(ARRAY[{theirs}]::int4[], '{{\"\"}}'" + ", '{{}}'" * 3 + ")"
+OPEN_SAGAS = "SELECT * FROM open_sagas(ARRAY[{theirs}]::int4[], '{{\"\"}}', '{{0}}'" + ", '{{}}'" * 9 + ")"
+RESOLVE = (
+    "SELECT * FROM resolve(ARRAY[{txid}]::int8[], '{{{{1}}}}', '{{{{2}}}}', '{{{{x}}}}', '{{{{x}}}}', '{{{{0}}}}'"
     + ", '{{{{}}}}'" * 9
-    + ", ARRAY[{txid}]::int8[], ARRAY[{token}]::bytea[], '{{{{true}}}}')"
+    + ")"
 )
-FENCE = "SELECT * FROM fence(ARRAY[{plain}]::int8[], '{{me}}', '{{why}}')"
 RECALL = "SELECT * FROM recall({later}::int8, {later_group}, {later_token}, 2, true, 6)"
 NOBODYS = "UPDATE producer_group SET role = NULL"
 LOGGED = "INSERT INTO log VALUES ({qid}, 99, 1, {plain}, 0, 0, 0)"
@@ -203,29 +200,14 @@ ROWS = [
         txid="{own_plain}", group="{own}", token="'forged'", check=False), NOTHING, EASY),
     Row(P, "recall what others scheduled", RECALL,
         opened_by=NOBODYS),
-    Row(P, "decide somebody's half as a transaction that was never written", CONCLUDE.format(
-        txid="{plain}", group="{own}", token="token({own}, {plain})", word=2), NOTHING),
-    Row(P, "decide what is not there yet", CONCLUDE.format(
-        txid="999999", group="{own}", token="token({own}, 999999)", word=1), NOTHING),
-    Row(P, "begin in the place of somebody's half", CONCLUDE.format(
-        txid="{plain}", group="{own}", token="token({own}, {plain})", word=3), NOTHING),
-    Row(P, "learn what shows that a number was given out",
-        "SELECT 1 WHERE token(-{own}, {plain}) IS NOT NULL", NOTHING),
-    Row(P, "begin a saga in the place of somebody's half", OPEN_SAGAS.format(
-        txid="{plain}", token="token({own}, {plain})"), NOTHING),
-    Row(P, "begin a saga on what is not there yet", OPEN_SAGAS.format(
-        txid="999999", token="token({own}, 999999)"), NOTHING),
-    Row(P, "conclude in somebody's name", CONCLUDE.format(
-        txid="{plain}", group="{theirs}", token="{token}", word=2)),
-    Row(P, "take numbers in somebody's name", "SELECT * FROM give_out({theirs}, 1)", opened_by=NOBODYS),
-    Row(P, "fence somebody's half", FENCE),
-    Row(C, "take numbers", "SELECT * FROM give_out({theirs}, 1)"),
-    Row(C, "conclude", CONCLUDE.format(txid="{plain}", group="{theirs}", token="{token}", word=2)),
-    Row(C, "fence", FENCE),
-    Row(OP, "take numbers", "SELECT * FROM give_out({theirs}, 1)"),
-    Row(OP, "conclude", CONCLUDE.format(txid="{plain}", group="{theirs}", token="{token}", word=2)),
-    Row(E, "take numbers", "SELECT * FROM give_out({theirs}, 1)"),
-    Row(E, "conclude", CONCLUDE.format(txid="{plain}", group="{theirs}", token="{token}", word=2)),
+    Row(P, "decide somebody's half as a transaction", RESOLVE.format(txid="{plain}")),
+    Row(P, "decide somebody's transaction with its branches", RESOLVE.format(txid="{key}")),
+    Row(P, "decide a transaction that is not there yet", RESOLVE.format(txid="999999")),
+    Row(P, "begin branches in somebody's name", BEGIN_BRANCHES, opened_by=NOBODYS),
+    Row(P, "begin a saga in somebody's name", OPEN_SAGAS, opened_by=NOBODYS),
+    *(Row(right, "begin branches", BEGIN_BRANCHES) for right in (C, OP, E)),
+    *(Row(right, "begin a saga", OPEN_SAGAS) for right in (C, OP, E)),
+    *(Row(right, "decide as an owner", RESOLVE.format(txid="{key}")) for right in (C, OP)),
     Row(P, "learn somebody's token", "SELECT 1 WHERE token({theirs}, {plain}) IS NOT NULL", NOTHING,
         NOBODYS),
     Row(P, "prepare in somebody's name", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1}),

@@ -1,11 +1,11 @@
-"""Coordinated transactions under logins that do not own the store: producers decide, an engine fences what is left."""
+"""Coordinated transactions under logins that do not own the store: producers decide, an engine finishes them."""
 
 # Fixtures are named where they are asked for.
 # ruff: noqa: F811
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
@@ -24,7 +24,9 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
+from txsaga.flows.calls import BranchVote
 from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.owner import BlockOwner
 from txsaga.flows.recovery import Recovery
 from txsaga.store.right import Right
 
@@ -100,24 +102,43 @@ def test_blocks_of_a_producer_have_branches_of_their_own(
     assert [len(operator.kernel.store.branches.of(txid or 0)) for txid in txids] == [2, 2, 2, 2]
 
 
+def left_prepared(producer: Broker, banks: dict[str, Engine]) -> tuple[BlockOwner, Sequence[BranchVote]]:
+    """Return the owner of a transaction that is prepared in both, and its votes."""
+    tx = coordinated(producer, banks).__enter__()
+    write(tx)
+    return tx._owner, tx._owner.work.named(tx._owner.work.prepare())
+
+
 @pytest.mark.rule("R9", "R14")
-def test_an_engine_fences_what_a_producer_left_prepared_and_the_producer_is_told(
+def test_an_engine_leaves_what_a_producer_prepared_and_finishes_what_it_decided(
     open_as: Open, operator: Broker, engine: Broker, banks: dict[str, Engine]
 ) -> None:
-    tx = coordinated(open_as(Right.PRODUCER), banks).__enter__()
-    write(tx)
-    owner = tx._owner
-    votes = owner.work.named(owner.work.prepare())
+    owner, votes = left_prepared(open_as(Right.PRODUCER), banks)
     for name, bank in banks.items():
         engine.register(name, bank)
-    recovery = Recovery(engine.kernel, lone=timedelta(0))
-    for _ in range(2):
-        recovery.run_once()
-    assert owner.decide(Decision.COMMIT, "the block ended", votes=votes) is Decision.ROLLBACK
+    recovery = Recovery(engine.kernel, fresh=timedelta(0))
+    recovery.run_once()
+    assert owner.decide(Decision.COMMIT, "the block ended", votes=votes) is Decision.COMMIT
+    assert rows(banks) == [0, 0]
     owner.leave()
     recovery.run_once()
-    assert rows(banks) == [0, 0]
-    assert engine.kernel.store.overview.history(owner.life.txid)[0].who == "recovery"
+    assert rows(banks) == [1, 1]
+
+
+@pytest.mark.rule("R9")
+def test_a_producer_does_not_roll_back_branches_of_groups_that_it_does_not_see(
+    open_as: Open, operator: Broker, engine: Broker, banks: dict[str, Engine]
+) -> None:
+    owner, votes = left_prepared(open_as(Right.PRODUCER), banks)
+    owner.decide(Decision.COMMIT, "the block ended", votes=votes)
+    owner.leave()
+    stranger = open_as(Right.PRODUCER)
+    for name, bank in banks.items():
+        stranger.register(name, bank)
+        engine.register(name, bank)
+    assert Recovery(stranger.kernel).run_once() == 0
+    Recovery(engine.kernel, fresh=timedelta(0)).run_once()
+    assert rows(banks) == [1, 1]
 
 
 def test_a_consumer_can_not_begin(open_as: Open, operator: Broker, banks: dict[str, Engine]) -> None:

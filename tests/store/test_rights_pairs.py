@@ -18,10 +18,9 @@ from tests.scene.stored import Stored
 from tests.store.opened_as import Open, made, open_as, operator, run_roles
 from tests.store.rights_scene import Scene, outcome, scene
 from tests.store.rights_table import (
-    CONCLUDE,
+    BEGIN_BRANCHES,
     DECIDE,
     DONE,
-    FENCE,
     LEASE,
     LOGGED,
     ONE,
@@ -30,6 +29,7 @@ from tests.store.rights_table import (
     PUBLISH,
     RAW_HALF,
     RECALL,
+    RESOLVE,
     C,
     E,
     P,
@@ -76,12 +76,9 @@ TRIES = [
     Try("schedule", "SELECT * FROM schedule(1::int8, true, {theirs}, {qid}, 0, 1, NULL::int4, NULL::int4, {body}, "
         "1::float8, NULL::float8)"),
     Try("send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
-    Try("begin branches", "SELECT * FROM begin_branches(ARRAY[{theirs}]::int4[], '{{\"\"}}'" + ", '{{}}'" * 3 + ")"),
-    Try("take numbers", "SELECT * FROM give_out({theirs}, 1)"),
-    Try("conclude", CONCLUDE.format(txid="{free}", group="{theirs}", token="{given}", word=2)),
-    Try("open a saga", OPEN_SAGAS.format(txid="{free}", token="{given}").replace("{own}", "{theirs}")),
-    Try("resolve", "SELECT * FROM resolve(ARRAY[{open}]::int8[], '{{1}}', '{{2}}', '{{x}}', '{{x}}', '{{0}}'"
-        + ", '{{}}'" * 9 + ")"),
+    Try("begin branches", BEGIN_BRANCHES),
+    Try("open a saga", OPEN_SAGAS),
+    Try("resolve", RESOLVE.format(txid="{open}")),
     Try("note a branch", "SELECT * FROM note_branches(ARRAY[{key}]::int8[], '{{8}}', '{{1}}', '{{rolled_back}}', "
         "'{{x}}')", "SELECT FROM branch WHERE txid = {key} AND state = 'rolled_back'"),
     Try("decide with the token", DECIDE.format(txid="{plain}", group="{theirs}", token="{token}", check=True)),
@@ -96,7 +93,6 @@ TRIES = [
         "SELECT 1 WHERE NOT EXISTS (SELECT FROM question WHERE txid = {plain})"),
     Try("take off the list", "SELECT unlist({plain})",
         "SELECT 1 WHERE NOT EXISTS (SELECT FROM doubt WHERE txid = {plain})"),
-    Try("fence", FENCE.replace("{plain}", "{free}")),
     Try("read the log", "SELECT * FROM {s}.fetch({qid}, 0, 9, 9)"),
     Try("read a body", "SELECT body FROM half WHERE txid = {plain}"),
     Try("add a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})"),
@@ -189,14 +185,8 @@ class Logins:
                 "INSERT INTO tx (txid, pgroup, epoch, state) VALUES (nextval('tx_seq'), {theirs}, 1, 'active')"
             )
             life = self.owner.execute(opened_life.format(**self.names) + " RETURNING txid").fetchone()
-            given = self.owner.execute("SELECT txid, given FROM give_out({theirs}, 1)".format(**self.names)).fetchone()
-        assert given is not None and life is not None
-        self.names |= {"open": life[0]} | {
-            "free": given[0],
-            "given": f"'\\x{given[1].hex()}'::bytea",
-            "me": "x",
-            "why": "why",
-        }
+        assert life is not None
+        self.names["open"] = life[0]
         self.login = {rights: made.new(*rights) for rights in MAKERS}
         self.of = {rights: connected(login) for rights, login in self.login.items()}
 

@@ -66,6 +66,5 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     assert listed(frozenset(OVER)) in branches["over"] and f"'{NOTHING_DONE}'" in branches["resolve"]
     assert all(listed(STEP.sources(StepEvent.COMPENSATE)) in steps[name] for name in ("settle", "claim"))
     assert all(listed(frozenset(UNDONE)) in steps[name] for name in ("close", "listed"))
-    assert f"'{NOTHING_DONE}'" in branches["conclude"] and f"WHEN {branches_store.OPENED} THEN" in branches["conclude"]
     assert f"'{home_rows_store.PREFIX}'" in home_rows_store.SQL["left"]
     assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in steps_store.SETTLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from txsaga.core.records import Doubt, Group
 
@@ -48,22 +48,15 @@ class Running:
 
     def start_anew(self) -> None:
         """Forget all of them, as a forked child must: its parent works on them."""
-        _of_parents.extend([*getattr(self, "_since", ()), *getattr(self, "_unwritten", ())])
+        _of_parents.extend(getattr(self, "_since", ()))
         self._lock = Lock()
         self._driven: dict[tuple[int, int], float] = {}
         self._present: set[str] = set()
         self._since: WeakKeyDictionary[object, tuple[float, Doubt]] = WeakKeyDictionary()
-        self._unwritten: WeakSet[object] = WeakSet()
-
-    def begin_unwritten(self, worker: object) -> None:
-        """Record a worker whose work no store knows: it is never checked, but it has sessions."""
-        with self._lock:
-            self._unwritten.add(worker)
 
     def begin(self, worker: object, doubt: Doubt) -> None:
         """Record what a worker works on; garbage-collected workers drop out."""
         with self._lock:
-            self._unwritten.discard(worker)
             self._since[worker] = self._since.get(worker, (time.monotonic(), doubt))[0], doubt
         if self.on_work is not None:
             self.on_work()
@@ -71,10 +64,7 @@ class Running:
     def end(self, worker: object) -> None:
         """Record that a worker is done."""
         with self._lock:
-            try:
-                self._unwritten.remove(worker)
-            except KeyError:
-                self._since.pop(worker, None)
+            self._since.pop(worker, None)
 
     def drive(self, txid: int, owner: int) -> None:
         """Record that this owner of a saga, or its driver, is at work here."""

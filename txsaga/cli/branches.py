@@ -72,17 +72,17 @@ def recover(
     ] = None,
 ) -> None:
     """Finish prepared branches now, in the resources that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
-    from txsaga.flows.recovery import LONE, Recovery
+    from txsaga.flows.recovery import Recovery
 
     options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
     with opened(options) as broker:
-        recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0), lone=LONE)
+        recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0))
         recovery.run_once()
         while any((waiting := _waiting(broker, recovery)).values()) and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE))
             recovery.run_once()
-    _show_told(recovery, waiting, LONE, as_json=options.json)
-    if recovery.lone or any(found.why for name, found in recovery.seen.items() if name in waiting):
+    _show_told(recovery, waiting, as_json=options.json)
+    if recovery.orphans or any(found.why for name, found in recovery.seen.items() if name in waiting):
         raise typer.Exit(exits.UNAVAILABLE)
 
 
@@ -182,30 +182,18 @@ def _show(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
 
 
 def _waiting(broker: Broker, recovery: Recovery) -> Counter[str]:
-    waiting = Counter(recovery.lone)
+    waiting = Counter(recovery.orphans)
     waiting.update({each.resource: each.waiting for each in broker.kernel.store.overview.branches()})
     return waiting
 
 
-def _show_told(recovery: Recovery, waiting: Counter[str], lone: timedelta, *, as_json: bool) -> None:
+def _show_told(recovery: Recovery, waiting: Counter[str], *, as_json: bool) -> None:
     seen = sorted(((n, found) for n, found in recovery.seen.items() if n in waiting), key=lambda each: each[0])
-    counts, seconds = recovery.lone, lone.total_seconds()
     if as_json:
-        document(
-            [
-                {"resource": name, **found.document(), "waiting": waiting[name], "lone": counts.get(name, 0)}
-                | ({"freed_after_seconds": seconds} if name in counts else {})
-                for name, found in seen
-            ]
-        )
+        document([{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen])
         return
     columns = ("resource", "told", "waiting", "of an earlier life", "why")
     table(columns, [(name, s.told, waiting[name], len(s.earlier), s.why or None) for name, s in seen])
-    if counts:
-        say(
-            f"{sum(counts.values())} of them nobody has decided: each is rolled back once it was seen for "
-            f"{seconds:.0f} s; go on with --wait {seconds + 10:.0f}, or run an engine"
-        )
 
 
 def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_json: bool) -> None:

@@ -30,7 +30,6 @@ from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter, of_branches, o
 from txsaga.flows.calls import Answer as CallAnswer
 from txsaga.flows.calls import Call, SagaCall
 from txsaga.flows.follow_up import Followers
-from txsaga.flows.txid_pool import TxidPool
 from txsaga.lake.home_rows import HomeRows
 from txsaga.lake.ports import Tables
 from txsaga.messages.decide import Decider
@@ -111,7 +110,6 @@ class Kernel:
         write = AnnouncedBatches(store.branches.write, of_branches, announce)
         self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write)
         self.notes = OutcomeWriter(write)
-        self.numbers = TxidPool(store.branches.numbers)
         steps = AnnouncedBatches(store.steps.write, of_sagas, announce)
         self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", steps)
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}

@@ -95,9 +95,6 @@ class TxRecord:
     run: str | None = None  # the flow that it belongs to
     coordinator: UUID | None = None  # the store whose branch it is; its key is the branch's name
     lease: timedelta | None = None  # of a flow: a process must renew it in this time; others are held while they run
-    given: bytes = field(
-        default=b"", compare=False, repr=False
-    )  # proves that its number was assigned, until it is written
 
     @property
     def voted(self) -> bool:

@@ -28,9 +28,7 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import (
-    DecidedOtherwise,
     EffectConflict,
-    NumberLapsed,
     OutcomeUnknown,
     Superseded,
     TransactionsRejected,
@@ -48,7 +46,6 @@ from txsaga.flows.calls import (
     BranchVote,
     Call,
     DecisionRequest,
-    Fence,
     Guest,
     Place,
 )
@@ -68,32 +65,15 @@ RESOLVE_TYPES = (
     *("int8[]", "int4[]", "int4[]", "text[]"),
 )
 RESOLVE_ANSWERS = "txid int8"
-CONCLUDE_TYPES = (
-    *("int8[]", "int4[]", "bytea[]", "int4[]", "text[]", "text[]", "int4[]"),
-    *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
-    *("int8[]", "int4[]", "int4[]", "text[]"),
-)
-CONCLUDE_ANSWERS = "txid int8, done bool"
-OPENED, SEALED = 3, 0
-"""The decision column of undecided transactions: open, or sealed."""
-
-NUMBERS_TYPES = ("int4", "int4")
-NUMBERS_ANSWERS = "txid int8, token bytea, given bytea"
-FENCE_TYPES = ("int8[]", "text[]", "text[]")
-FENCE_ANSWERS = "txid int8"
+SEALED = 0
+"""The decision column of a transaction that is sealed, not decided."""
 NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
 NOTE_ANSWERS = "txid int8, number int4, attempt int4"
 
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
-Conclusion = BeginBranches | DecisionRequest
-"""A request about a transaction without a row."""
 Values = list[list[Any]]
 """The columns of a statement's parameters."""
-FENCED = 0
-"""The producer group of a transaction of which recovery knows only the number."""
-FENCE_STANDS = (int(Decision.ROLLBACK), 1, TxState.ROLLED_BACK.value, FENCED)
-"""The stored values if a fence was first: decision, owner, state, group."""
 
 
 class Sort(IntEnum):
@@ -101,36 +81,24 @@ class Sort(IntEnum):
 
     BEGIN = auto()
     WORD = auto()
-    CONCLUSION = auto()
-    FENCE = auto()
     NOTE = auto()
 
 
 def sort_of(call: Call) -> Sort:
     """Return the statement that writes a call."""
     match call:
-        case BeginBranches(life=None):
+        case BeginBranches():
             return Sort.BEGIN
-        case BeginBranches() | DecisionRequest(resources=[_, *_]):
-            return Sort.CONCLUSION
         case DecisionRequest():
             return Sort.WORD
-        case Fence():
-            return Sort.FENCE
         case BranchOutcome():
             return Sort.NOTE
 
 
-def life_in(word: Conclusion) -> TxRecord:
-    """Return the record that a request is about."""
-    assert word.life is not None
-    return word.life
-
-
-def life_of(group: int, txid: int, token: bytes, *, run: str | None = None, given: bytes = b"") -> TxRecord:
+def life_of(group: int, txid: int, token: bytes, *, run: str | None = None) -> TxRecord:
     """Return a new record without a key."""
     state = TxState.ACTIVE
-    return TxRecord(txid=txid, group=group, token=token, key=None, epoch=1, owner=1, state=state, run=run, given=given)
+    return TxRecord(txid=txid, group=group, token=token, key=None, epoch=1, owner=1, state=state, run=run)
 
 
 def begins(calls: Sequence[BeginBranches]) -> Values:
@@ -161,35 +129,6 @@ def words(calls: Sequence[DecisionRequest]) -> Values:
     ]
 
 
-def conclusions(calls: Sequence[Conclusion]) -> Values:
-    """Return parameters of requests about transactions without a row."""
-    lives, said = [life_in(word) for word in calls], [word for word in calls if isinstance(word, DecisionRequest)]
-    branches = [(life_in(word).txid, *branch) for word in calls for branch in _branches(word)]
-    return [
-        [life.txid for life in lives],
-        [life.group for life in lives],
-        [life.given for life in lives],
-        [int(word.decision or SEALED) if isinstance(word, DecisionRequest) else OPENED for word in calls],
-        [word.who if isinstance(word, DecisionRequest) else "" for word in calls],
-        [kept(word.why) if isinstance(word, DecisionRequest) else "" for word in calls],
-        [word.evidence or 0 if isinstance(word, DecisionRequest) else 0 for word in calls],
-        *_rows(said),
-        [branch[0] for branch in branches],
-        [branch[1] for branch in branches],
-        [branch[2] for branch in branches],
-        [branch[3].value for branch in branches],
-    ]
-
-
-def fences(calls: Sequence[Fence]) -> Values:
-    """Return parameters of fences."""
-    return [
-        [fence.txid for fence in calls],
-        [fence.who for fence in calls],
-        [kept(fence.why) for fence in calls],
-    ]
-
-
 def notes(calls: Sequence[BranchOutcome]) -> Values:
     """Return parameters of branch outcomes."""
     return [
@@ -201,16 +140,14 @@ def notes(calls: Sequence[BranchOutcome]) -> Values:
     ]
 
 
-def standing_of(word: Conclusion, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
+def standing_of(word: DecisionRequest, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
     """Return the decision, or why the owner's request changed nothing."""
-    life = life_in(word)
+    life = word.life
     decision, owner, state, group = stands or (None, None, None, None)
-    if group not in (life.group, FENCED):
+    if group != life.group:
         return UnknownTransaction(f"transaction {life.txid} is not in this store")
     if owner != life.owner:  # any decision names another owner's branches
         return Superseded(life.txid)
-    if isinstance(word, BeginBranches):
-        return life if decision is None else DecidedOtherwise(life.txid, Decision(decision).name)
     if decision is not None:
         return Decision(decision)
     if word.decision is None and state == TxState.SEALED:
@@ -227,12 +164,6 @@ def _rows(calls: Sequence[DecisionRequest]) -> Values:
         [row.count for _, row in rows],
         [row.body for _, row in rows],
     ]
-
-
-def _branches(word: Conclusion) -> list[tuple[int, int, BranchState]]:
-    """Return its branches; one without a vote is rolled back, even if it holds work."""
-    votes = {vote.number: VOTED[vote.vote] for vote in word.votes} if isinstance(word, DecisionRequest) else {}
-    return [(number, it, votes.get(number, BranchState.ACTIVE)) for number, it in enumerate(word.resources, 1)]
 
 
 class Owned(NamedTuple):
@@ -285,23 +216,17 @@ class BranchStore:
             )
 
         self._begin = statement("begin", "begin_branches", BEGIN_TYPES, "x.pgroup", "x.txid")
-        self._numbers = statement("numbers", "give_out", NUMBERS_TYPES, "x.pgroup", "x.txid")
-        self._conclude = statement("conclude", "conclude", CONCLUDE_TYPES, "r.pgroup", "r.txid")
         self._resolve = statement("resolve", "resolve", RESOLVE_TYPES)
-        self._fence = statement("fence", "fence", FENCE_TYPES)
         self._note = statement("note", "note_branches", NOTE_TYPES)
         self._lock, self._standing = (
             PreparedStatement.of(SQL[name].format(s=s), ("int8[]",)) for name in ("lock", "standing")
         )
-        self._wait_shortly = PreparedStatement.of(SQL["wait_shortly"], ())
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Execute calls of every kind in ONE commit, each with its own answer.
 
         `DecisionRequest` answers `Superseded` if the transaction has another owner, and `EffectConflict` if something
-        is bound to it that only the decider applies (late bodies, offsets, messages). `Fence` answers the final
-        decision, None if the transaction was written meanwhile and is open; it fails while the owner's decision is
-        being written.
+        is bound to it that only the decider applies (late bodies, offsets, messages).
         """
         sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
         past = superseded(
@@ -317,13 +242,6 @@ class BranchStore:
             *_, rows = [next(found) for _ in task.statements]
             answers |= task.read(rows)
         return [answers[id(call)] for call in calls]
-
-    def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
-        """Assign numbers to transactions of which nothing is written before their end; they may stay unused."""
-        (rows,) = self._exchanged([self._numbers.call(group, count)])
-        if not rows:
-            raise TransactionsRejected(self._store)
-        return [life_of(group, txid, token, given=given) for txid, token, given in rows]
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return every attempt of the branches of a transaction."""
@@ -397,11 +315,6 @@ class BranchStore:
                 locked = self._lock.call(sorted(word.life.txid for word in calls))
                 resolved = self._resolve.call(*words(calls))
                 return Task([locked, resolved], lambda rows: self._told(calls, {row[0] for row in rows}))
-            case Sort.CONCLUSION:
-                return Task([self._conclude.call(*conclusions(calls))], lambda rows: self._heard(calls, rows))
-            case Sort.FENCE:
-                fenced = self._fence.call(*fences(calls))
-                return Task([self._wait_shortly.call(), fenced], lambda rows: self._fenced(calls, rows))
             case Sort.NOTE:
                 return Task([self._note.call(*notes(calls))], lambda rows: _noted(calls, set(rows)))
 
@@ -418,31 +331,6 @@ class BranchStore:
         others = [word for word in told if word.life.txid not in done]
         stands = self._stands([word.life.txid for word in others])
         return answers | {id(word): standing_of(word, stands.get(word.life.txid)) for word in others}
-
-    def _heard(self, told: Sequence[Conclusion], rows: Rows) -> Answers:
-        """Return each request's answer; if no row came back, its number has lapsed."""
-        done: dict[int, bool] = {txid: first for txid, first in rows}
-        unseen = dict.fromkeys((txid for txid, first in done.items() if not first), FENCE_STANDS)
-        stands = unseen | self._stands(list(unseen))  # a fence has no group: a producer's login does not see it
-        answers: Answers = {}
-        for word in told:
-            life = life_in(word)
-            if done.get(life.txid):
-                answers[id(word)] = life if isinstance(word, BeginBranches) else word.decision
-            elif life.txid not in done:
-                answers[id(word)] = NumberLapsed(life.txid)
-            else:
-                answers[id(word)] = standing_of(word, stands.get(life.txid))
-        return answers
-
-    def _fenced(self, calls: Sequence[Fence], rows: Rows) -> Answers:
-        done = {row[0] for row in rows}
-        stands = self._stands([fence.txid for fence in calls if fence.txid not in done])
-        answers: Answers = {id(fence): Decision.ROLLBACK for fence in calls if fence.txid in done}
-        for fence in calls:
-            decision = stands.get(fence.txid, (None,))[0]
-            answers.setdefault(id(fence), None if decision is None else Decision(decision))
-        return answers
 
     def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         if not txids:

@@ -23,15 +23,11 @@ NONE: Place = (0, 0, 0)
 
 
 class BeginBranches(NamedTuple):
-    """Begins a transaction without a key; its branches in these resources get numbers from 1 on, in attempt 1.
-
-    With `life`, the transaction has its number already, but nothing of it is written yet.
-    """
+    """Begins a transaction without a key; its branches in these resources get numbers from 1 on, in attempt 1."""
 
     group: int
     resources: Sequence[int]
     run: str | None = None
-    life: TxRecord | None = None
 
 
 VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
@@ -49,8 +45,7 @@ class BranchVote(NamedTuple):
 class DecisionRequest(NamedTuple):
     """The owner's decision, with its half messages and the branches that voted.
 
-    Without a decision it is the end (R1): the transaction is decided later, by the evidence in that resource. If
-    nothing of it is written yet, the request names the resources of its branches as `BeginBranches` would.
+    Without a decision it is the end (R1): the transaction is decided later, by the evidence in that resource.
     """
 
     life: TxRecord
@@ -60,15 +55,6 @@ class DecisionRequest(NamedTuple):
     rows: Sequence[Row] = ()
     votes: Sequence[BranchVote] = ()
     evidence: int | None = None
-    resources: Sequence[int] = ()
-
-
-class Fence(NamedTuple):
-    """Keeps a transaction of which nothing is written, and whose owner is gone, from being committed."""
-
-    txid: int
-    who: str
-    why: str
 
 
 class BranchOutcome(NamedTuple):
@@ -98,16 +84,13 @@ class Guest(NamedTuple):
     state: TxState
 
 
-Call = BeginBranches | DecisionRequest | Fence | BranchOutcome
+Call = BeginBranches | DecisionRequest | BranchOutcome
 Answer = TxRecord | Decision | bool | None
 """An open transaction's record; the final decision, None for an end; whether the branch was still waiting."""
 
 
 class Start(NamedTuple):
-    """A step that is about to run. With an action it is after the point of no return.
-
-    A step that can't be undone, and that no resource has to fence, may be written with the next call.
-    """
+    """A step that is about to run. With an action it is after the point of no return."""
 
     number: int
     name: str
@@ -118,19 +101,13 @@ class Start(NamedTuple):
     action: str | None = None
     expires: timedelta | None = None
 
-    @property
-    def may_wait(self) -> bool:
-        """Return whether nothing would be left to do for it if its owner died."""
-        return self.compensation is None and self.resource is None and self.expires is None
-
 
 class OpenSaga(NamedTuple):
-    """Begins a transaction without a key, with its first steps; with `life` it has its number already."""
+    """Begins a transaction without a key, with its first steps."""
 
     group: int
     steps: Sequence[Start]
     run: str | None = None
-    life: TxRecord | None = None
 
 
 class Mark(NamedTuple):
@@ -159,17 +136,12 @@ class RecordStep(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """The owner's decision: COMMIT comes with the steps after it, ROLLBACK has its steps compensated.
-
-    `begun` are earlier steps that were not written yet; `begin` is set if nothing of the transaction was.
-    """
+    """The owner's decision: COMMIT comes with the steps after it, ROLLBACK has its steps compensated."""
 
     word: DecisionRequest
     driver: str
     steps: Sequence[Start] = ()
     marks: Marks = ()
-    begun: Sequence[Start] = ()
-    begin: OpenSaga | None = None
 
 
 class ReleaseSaga(NamedTuple):

@@ -130,10 +130,6 @@ _making = Lock()
 
 WHY = "the block ended"
 
-LATE = (
-    "recovery took its owner for dead, as votes were held so long without a decision; pass key=… where they take long"
-)
-
 
 class On:
     """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
@@ -273,7 +269,7 @@ class Coordinated(MessageBuffer):
         """Cast a vote in one of its ballots; False if this voter has already voted."""
         self._require_open("vote")
         said = CastVote(voter=voter, yes=yes, evidence=evidence or {})
-        return vote(self._kernel, self._owner.write_down().txid, name, said)
+        return vote(self._kernel, self._owner.life.txid, name, said)
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Consume a message, or move a stream's cursor past a chunk, with the decision."""
@@ -308,7 +304,7 @@ class Coordinated(MessageBuffer):
 
     def _life_for(self, what: str) -> TxRecord:
         self._require_open(what)
-        return self._owner.write_down()
+        return self._owner.life
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -351,8 +347,7 @@ class Coordinated(MessageBuffer):
         work.refuse_open_units()
         journals, rows = work.take_journals(), self._outbox.take_whole()
         work.open_journals(journals)
-        # With messages a vote costs less than sealing: the decision is then the only thing written here.
-        last = work.last(alone=not self._bound and (self._owner.written or not rows))
+        last = work.last(alone=not self._bound)
         votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
             self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
@@ -375,7 +370,7 @@ class Coordinated(MessageBuffer):
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
-            raise DecidedOtherwise(self._owner.life.txid, standing.name, LATE if self._owner.fenced else "")
+            raise DecidedOtherwise(self._owner.life.txid, standing.name)
         if told.against:
             raise told.against[0]
         if told.silent:

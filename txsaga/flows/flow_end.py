@@ -169,7 +169,7 @@ class FlowOwner(BlockOwner):
             last = last_attempts(flows.steps(txid))
             dead = self._given_up(flows, last) if self._journals else []
             units = [each for each in flows.units(txid) if each.decision is None]
-            self._own(flows.take_over(txid), written=True)
+            self._own(flows.take_over(txid))
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             runs = list(self._journals_named(flows, units)) if self._journals else []

@@ -1,10 +1,8 @@
 """
 What the owner of one coordinated transaction has in the store: its record, its named branches, its decision.
 
-Branches of a transaction with a key, or of a flow, are named before their work (R9): it may be begun again, and what an
-earlier attempt holds must not be committed. One without a key has one attempt, so nothing of it is written before its
-end: the first write, a decision or the end, names the branches, and a fence written before it is final. If its row is
-needed earlier, it is written first.
+Branches are named before their work (R9): recovery rolls back what no transaction names, and what an earlier attempt
+holds must not be committed.
 
 The decision request goes through the batches of this process: many owners' decisions share one commit. Effects that
 only the decider applies (late bodies, bound offsets and messages) are decided there, with the same rows. If the request
@@ -16,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from txsaga.core import facts
@@ -102,9 +99,6 @@ class BlockOwner:
         self.patience = patience
         self._lives = TxRecords(kernel)
         self._polled = self._units = False
-        self.written = False  # the store has a row of it
-        self.fenced = False  # it had none, and recovery fenced it as if the owner who voted were dead
-        self._writing = Lock()
         self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.with_effects = False  # it writes tables: the batch of many owners would refuse them
         self._released = PhaseTwoResult([], {}, [])
@@ -120,46 +114,26 @@ class BlockOwner:
         return self.life.txid if hasattr(self, "life") else None
 
     def enter(self) -> None:
-        """Begin; name the branches first if it can be begun again or a resource can't list them (R9)."""
+        """Begin, and name the branches (R9)."""
         self._resources = self._resources or resources_of(self._kernel, self._names, self.patience)
         self.ids = [recorded.id for recorded, _ in self._resources]
         numbers: Sequence[int] = range(1, len(self.ids) + 1)
         if self._key is not None:
             numbers = run_blocking(partial(self._enter_again, self._key))
-        elif self._run is None and all(each.capabilities.listed for _, each in self._resources):
-            self._own(self._kernel.numbers.take(self._group.id), written=False)
         else:
             life = self._kernel.branches.call(BeginBranches(self._group.id, self.ids, self._run))
             assert isinstance(life, TxRecord)
-            self._own(life, written=True)
+            self._own(life)
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
         for number, (_, each) in zip(numbers, self._resources, strict=True):
             self.work.add(each.name, BranchPart(BranchId(transaction, number, self.life.owner), each))
-        if self.written:
-            self._kernel.running.begin(self, Doubt.of(self.life))
-        else:
-            self._kernel.running.begin_unwritten(self)
+        self._kernel.running.begin(self, Doubt.of(self.life))
 
     def _enter_again(self, key: str) -> Sequence[int]:
-        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self.patience), written=True)
+        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self.patience))
         numbers = patiently(lambda: self._named(self.ids), self.patience)
         self._free_of_earlier(key)
         return numbers
-
-    def write_down(self) -> TxRecord:
-        """Write the transaction to the store if needed; return its record."""
-        if not self.written:
-            run_blocking(self._write_down)
-        return self.life
-
-    def _write_down(self) -> None:
-        with self._writing:
-            if self.written:
-                return
-            begun = self._kernel.branches.call(BeginBranches(self._group.id, self.ids, life=self.life))
-            assert isinstance(begun, TxRecord)
-            self.written = True
-            self._kernel.running.begin(self, Doubt.of(begun))
 
     def refuse_last_resource(self, what: str) -> None:
         """Refuse `what`, which can fail at the decision, if a resource's own commit is the decision (R12)."""
@@ -172,7 +146,7 @@ class BlockOwner:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store messages ahead of the decision."""
-        life = self.write_down()
+        life = self.life
         with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.add(life, PART, rows)
@@ -180,7 +154,7 @@ class BlockOwner:
 
     def call(self, ballot: Ballot) -> None:
         """Call a ballot."""
-        life, announce = self.write_down(), self._kernel.announce
+        life, announce = self.life, self._kernel.announce
         with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.call(life.txid, ballot)
@@ -199,13 +173,12 @@ class BlockOwner:
             run_blocking(self._kernel.notes.flush)  # outcomes of units from before the decision are written before it
         word = self._word(decision, why, rows, votes)
         with self._none_left_behind():
-            if self.with_effects and self.written:
+            if self.with_effects:
                 return run_blocking(partial(self._decide_with_effects, word))
             try:
                 standing = self._kernel.branches.call(word)
             except EffectConflict:
                 return run_blocking(partial(self._decide_with_effects, word))
-        self._heard(word, standing)
         assert isinstance(standing, Decision)
         return standing
 
@@ -220,7 +193,6 @@ class BlockOwner:
         word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
         with self._none_left_behind():
             standing = self._kernel.branches.call(word)
-        self._heard(word, standing)
         assert standing is None or isinstance(standing, Decision)
         return standing
 
@@ -258,7 +230,6 @@ class BlockOwner:
 
     def open_unit(self, resource: RegisteredResource, participant: Participant) -> str:
         """Name a unit of an auxiliary lane before its work; return its key."""
-        self.write_down()
         (number,) = run_blocking(lambda: self._named([resource.id], aux=True))
         key = f"{participant.name} unit {number}"
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
@@ -298,7 +269,7 @@ class BlockOwner:
     def abandon(self, error: BaseException) -> None:
         """Undo a begin that was interrupted: it must not be taken for running work."""
         self._kernel.running.end(self)
-        if not self.written or isinstance(error, TxSagaError):
+        if self.txid is None or isinstance(error, TxSagaError):
             return  # nothing is to be undone, or it can't be undone now: check-back does it
         with suppress(TxSagaError):
             self.finish(self.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}"))
@@ -311,8 +282,8 @@ class BlockOwner:
         finally:
             self._kernel.running.end(self)
 
-    def _own(self, life: TxRecord, *, written: bool) -> None:
-        self.life, self.written = life, written
+    def _own(self, life: TxRecord) -> None:
+        self.life = life
         self.work = Work(life.txid, self._kernel.announce, self.patience)
 
     def _word(
@@ -323,12 +294,7 @@ class BlockOwner:
         votes: Sequence[BranchVote],
         evidence: int | None = None,
     ) -> DecisionRequest:
-        unnamed = () if self.written else self.ids
-        return DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence, unnamed)
-
-    def _heard(self, word: DecisionRequest, standing: object) -> None:
-        self.fenced = not self.written and standing is Decision.ROLLBACK and word.decision is not standing
-        self.written = True
+        return DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence)
 
     def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:

@@ -1,12 +1,11 @@
 """
 Recovery: finish the branches of decided transactions when their owner could not.
 
-Its only decision is to fence what an owner left undecided, so that it is never committed. A decided transaction's
-branches are committed if the decision names them, rolled back otherwise; a prepared branch without a decision is left
-alone while its owner may live. One that no transaction of this incarnation can name any more was never decided and
-never will be: it is rolled back (presumed abort). Each resource is handled by itself, so a dead one does not slow the
-others; its branches wait for it for as long as it takes. Any number of copies may run. If recovery never runs, locks of
-dead owners stay.
+It decides nothing. A decided transaction's branches are committed if the decision names them, rolled back otherwise; a
+prepared branch without a decision is left to its owner and to check-back. One that no transaction names was never
+decided and never will be: it is rolled back (presumed abort). Each resource is handled by itself, so a dead one does
+not slow the others; its branches wait for it for as long as it takes. Any number of copies may run. If recovery never
+runs, locks of dead owners stay.
 
 It also has resources drop, page by page, what they keep of finished branches. The row of a commit is dropped some time
 after the resource has acknowledged the decision, a barrier after longer than any local transaction can last (R10).
@@ -19,13 +18,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from uuid import UUID
 
 from txsaga.checkback.round import CHECK_BACK
@@ -48,7 +46,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import HEURISTIC, HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
-from txsaga.flows.calls import NONE, BranchesWritten, BranchOutcome, Fence
+from txsaga.flows.calls import NONE, BranchesWritten, BranchOutcome
 from txsaga.resources.participant import Ages, FinishesMany, Participant
 
 logger = logging.getLogger("txsaga")
@@ -70,11 +68,6 @@ PATIENCE = 5.0
 
 FOR_OPERATORS = HEURISTIC | {BranchState.FORGOTTEN}
 """States of branches that an operator has to handle."""
-LONE = timedelta(seconds=30)
-"""An owner with yes votes and no decision for so long is taken for dead, as is one whose lease has run out."""
-FENCING = 2.0
-"""Seconds that the fences of one resource may take in a round: decided branches are finished only after them."""
-WHO, WHY = "recovery", "a resource held its branch, and nobody had decided it"
 
 Told = tuple[Branch, Decision]
 
@@ -166,17 +159,15 @@ class Orphans:
     """Rolls back prepared branches that no decision names or ever will, so that their locks do not stay for ever (R9).
 
     A branch that its owner may still bring to a decision is left alone. So is one that an earlier incarnation of the
-    store prepared: after a restore, nothing shows what was decided after the restored moment (R8). A transaction
-    without a key has no row before its decision. If its branch is held for long, it is fenced first: the fence is a
-    decision, and the first decision is final, so an owner that wakes up later can't commit what is rolled back here.
+    store prepared: after a restore, nothing shows what was decided after the restored moment (R8). A transaction has
+    its row before its first branch, so one whose row is gone can't be decided any more. A login that does not see the
+    transactions of all groups can't know that, and leaves such a branch to an engine.
     """
 
-    def __init__(self, kernel: Kernel, lone: timedelta = LONE) -> None:
-        self._kernel, self._lone = kernel, lone.total_seconds()
-        self.left: dict[str, int] = {}  # branches per resource that may have to be rolled back soon
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.left: dict[str, int] = {}  # orphans per resource that could not be rolled back yet
         self._told: set[BranchId] = set()
-        self._seen: dict[str, dict[BranchId, float]] = {}  # branches without a row, and when first seen
-        self._late: dict[str, list[int]] = {}  # owner was writing a decision; the last tried come last
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier incarnation of the store prepared."""
@@ -192,15 +183,22 @@ class Orphans:
         earlier += [id for id in alone if identity.incarnation_of(ours[id]) != identity.incarnation]
         for id in earlier:
             self._tell(participant.name, id)
-        lone = self._long_alone(participant.name, [id for id in alone if id not in earlier])
-        orphans = [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
-        orphans += self._fenced(participant.name, {id: ours[id] for id in lone})
+        orphans = [id for id in alone if id not in earlier]
+        if orphans and not self._sees_all():
+            logger.warning(
+                "%d branches in %r may be of groups that this login does not see", len(orphans), participant.name
+            )
+            orphans = []
+        orphans += [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
         # Skip branches that were finished since they were listed.
         still = set(self._prepared(participant)) if orphans else set[BranchId]()
         done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
-        waits = set(alone).difference(earlier, done) or still.intersection(orphans).difference(done)
-        self.left[participant.name] = len(waits)
+        self.left[participant.name] = len(still.intersection(orphans).difference(done))
         return len(done), tuple(id.gid for id in earlier)
+
+    def _sees_all(self) -> bool:
+        with self._kernel.store.ledgers.open() as ledger:
+            return ledger.sees()
 
     def _prepared(self, participant: Participant) -> Sequence[BranchId]:
         return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
@@ -220,43 +218,6 @@ class Orphans:
             if life is None or life.lease is not None:
                 return False  # the process that takes over a flow decides itself what it leaves out
             return life.owner > branch.attempt and ledger.standing(branch.txid) is None
-
-    def _long_alone(self, resource: str, lone: Sequence[BranchId]) -> list[BranchId]:
-        """Return the branches first seen so long ago that their owner is not about to decide."""
-        now, before = time.monotonic(), self._seen.get(resource, {})
-        self._seen[resource] = {id: before.get(id, now) for id in lone}
-        return [id for id, since in self._seen[resource].items() if now - since >= self._lone]
-
-    def _fenced(self, resource: str, lone: Mapping[BranchId, int]) -> list[BranchId]:
-        """Make sure that these are not decided any more; return those that are not committed.
-
-        A transaction whose owner is writing its decision can't be fenced. It does not delay the others: the next round
-        tries it after them.
-        """
-        txids, before = dict.fromkeys(lone.values()), self._late.get(resource, [])
-        groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in before if txid in txids)])
-        fenced, late, until = set[int](), list[int](), time.monotonic() + FENCING
-        while groups and time.monotonic() < until:
-            group = groups.popleft()
-            try:
-                fenced |= self._fence(group) if group else set()
-            except StoreUnavailable as error:
-                if len(group) > 1:
-                    groups.extendleft([group[len(group) // 2 :], group[: len(group) // 2]])
-                    continue
-                late += group
-                logger.warning("transaction %d could not be fenced, the next round tries again: %s", group[0], error)
-        if groups:
-            logger.warning(
-                "resource %r: fences of %d transactions wait for the next round", resource, sum(map(len, groups))
-            )
-        self._late[resource] = [txid for txid in chain.from_iterable(groups) if txid in before] + late
-        return [id for id, txid in lone.items() if txid in fenced]
-
-    def _fence(self, txids: Sequence[int]) -> set[int]:
-        with self._kernel.announce.around(facts.Deciding, *txids, about=Decision.ROLLBACK.name):
-            stands = self._kernel.store.branches.write([Fence(txid, WHO, WHY) for txid in txids])
-        return {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
 
     def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
         logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
@@ -340,18 +301,16 @@ class Recovery:
     name = "recovery"
     pace = Pace(1.0, 5.0)
 
-    def __init__(
-        self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH, lone: timedelta = LONE
-    ) -> None:
-        self._kernel, self._reach, self._orphans = kernel, ResourceScheduler(patience), Orphans(kernel, lone)
+    def __init__(self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH) -> None:
+        self._kernel, self._reach, self._orphans = kernel, ResourceScheduler(patience), Orphans(kernel)
         self._tidying = RecoveryCleanup(kernel)
         self._scan_at, self._fresh = 0.0, fresh
         self._databases: dict[int, UUID] = {}  # a resource registered under a number stays the same
         self.seen: dict[str, ResourceHealth] = {}
 
     @property
-    def lone(self) -> dict[str, int]:
-        """How many undecided branches each resource holds; they are rolled back once they are old enough."""
+    def orphans(self) -> dict[str, int]:
+        """How many branches that no transaction names each resource still holds; the next round rolls them back."""
         return {name: count for name, count in list(self._orphans.left.items()) if count}
 
     def run_once(self) -> int:
@@ -360,8 +319,8 @@ class Recovery:
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN
             done += self._scan_all()
-        elif lone := self.lone:
-            done += self._scan_all(set(lone))
+        elif orphans := self.orphans:
+            done += self._scan_all(set(orphans))
         return done + self._finish_all()
 
     def finish(self, txid: int, resources: Set[str]) -> int:

@@ -1,10 +1,9 @@
 """
 What the owner of one saga has in the store: its transaction record, its steps, its decision.
 
-A step that another process might have to undo or fence is written before it runs; its result is written with the next
-step or the decision: until then only its resource has it. While nothing of the saga is written, so that no other
-process can decide it, steps that can't be undone wait to be written with these. The first such step of a saga without
-a key begins it. If no decision is written, another driver takes over once the owner is silent, and rolls it back.
+A step is written before it runs; its result is written with the next step or the decision: until then only its resource
+has it. The first step of a saga without a key begins it. If no decision is written, another driver takes over once the
+owner is silent, and rolls it back.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ class SagaOwner:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self._lives, self._lock = TxRecords(kernel), threading.Lock()
         self._marks: list[Mark] = []
-        self._begun: list[Start] = []
-        self._written = False
         self.steps: dict[int, SagaStep] = {}
         self.life: TxRecord | None = None
 
@@ -57,8 +54,6 @@ class SagaOwner:
     def opened(self) -> TxRecord:
         """Return the transaction record, opening one if there is none yet."""
         with self._lock:
-            if self.life is not None and not self._written:
-                self._begin(self._begun)
             return self.life or self._hold(self._lives.open_unkeyed(self._group, self._run))
 
     def number(self) -> int:
@@ -69,19 +64,14 @@ class SagaOwner:
             return number
 
     def record(self, start: Start) -> None:
-        """Write a step and the results before it; one that may wait is written with the next call."""
+        """Write a step and the results before it."""
         self.steps[start.number].start = start
         with self._lock:
-            if start.may_wait and not self._written:  # once it is written, others may have decided it
-                if self.life is None:
-                    self._take_number()
-                self._begun.append(start)
+            if self.life is None:
+                self._begin(start)
                 return
-            if self.life is None or not self._written:
-                self._begin((*self._begun, start))
-                return
-            life, (marks, begun) = self.life, self._taken()
-        self._kernel.steps.call(RecordStep(life, (*begun, start), marks))
+            life, marks = self.life, self._taken()
+        self._kernel.steps.call(RecordStep(life, [start], marks))
 
     def finish(self, number: int, output: str | None) -> None:
         """Note that a step is done; it is written with the next call."""
@@ -118,13 +108,9 @@ class SagaOwner:
         self._kernel.tell_hooks(self._group, life, decision, why)
         word = DecisionRequest(life, decision, f"owner {life.owner}", why, rows)
         with self._lock:
-            marks, begun = self._taken()
-        settle = Settle(word, self._kernel.member, behind, marks, begun)
-        if not self._written:
-            settle = settle._replace(begun=(), begin=OpenSaga(self._group.id, begun, self._run, life))
+            marks = self._taken()
         try:
-            standing = self._kernel.steps.call(settle)
-            self._written = True
+            standing = self._kernel.steps.call(Settle(word, self._kernel.member, behind, marks))
         except EffectConflict:
             self._decide_with_effects(word, behind)
             standing = self._kernel.steps.call(Settle(word, self._kernel.member))
@@ -142,23 +128,17 @@ class SagaOwner:
         if self.life is not None:
             self._kernel.running.leave(self.life.txid, self.life.owner)
 
-    def _take_number(self) -> None:
-        """Take a number without writing anything: there is nothing that others could undo."""
-        self.life = self._kernel.numbers.take(self._group.id)
-        self._kernel.running.begin_unwritten(self)
-
-    def _begin(self, steps: Sequence[Start]) -> None:
-        begun = self._kernel.steps.call(OpenSaga(self._group.id, steps, self._run, self.life))
+    def _begin(self, step: Start) -> None:
+        begun = self._kernel.steps.call(OpenSaga(self._group.id, [step], self._run))
         assert isinstance(begun, TxRecord)
-        self._begun = []
         self._hold(begun)
 
-    def _taken(self) -> tuple[list[Mark], list[Start]]:
-        marks, begun, self._marks, self._begun = self._marks, self._begun, [], []
-        return marks, begun
+    def _taken(self) -> list[Mark]:
+        marks, self._marks = self._marks, []
+        return marks
 
     def _hold(self, life: TxRecord) -> TxRecord:
-        self.life, self._written = life, True
+        self.life = life
         self._kernel.running.begin(self, Doubt.of(life))
         self._kernel.running.drive(life.txid, life.owner)
         return life

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
 from typing import Any, TypeVar
@@ -27,7 +26,6 @@ from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.errors import (
     DecidedOtherwise,
-    NumberLapsed,
     OutcomeUnknown,
     Superseded,
     TransactionClosed,
@@ -55,10 +53,10 @@ def _leased(name: str) -> str:
 
 
 STEP_TYPES = ("int4[]", "text[]", "text[]", "text[]", "text[]", "text[]", "text[]", "float8[]")
-OPEN_TYPES = ("int4[]", "text[]", "int8[]", "int4[]", *STEP_TYPES, "int8[]", "bytea[]", "bool[]")
+OPEN_TYPES = ("int4[]", "text[]", "int8[]", "int4[]", *STEP_TYPES)
 OWNED = ("int8[]", "int4[]")
 """The types of transactions and their owners."""
-OPEN_ANSWERS = "ord int8, txid int8, token bytea, first bool"
+OPEN_ANSWERS = "ord int8, txid int8, token bytea"
 OPEN = _leased("open")
 RECORD = _leased("record")
 SETTLE = _leased("settle")
@@ -108,20 +106,14 @@ class Steps:
 
     def _written(self, calls: Sequence[SagaCall]) -> Answers:
         words = _of(calls, Settle)
-        begins = [each for each in _of(calls, OpenSaga) if each.life is None]
-        numbered = [each for each in _of(calls, OpenSaga) if each.life is not None]
-        late = [each.begin for each in words if each.begin is not None]
+        begins = _of(calls, OpenSaga)
         records, marks = _of(calls, RecordStep), _of(calls, Mark)
         rests, closes = _of(calls, ReleaseSaga), _of(calls, Close)
         others: list[RecordStep | Settle | ReleaseSaga | Close] = [*records, *words, *rests, *closes]
         noted = [*marks, *(mark for each in others for mark in each.marks)]
-        begun = [*records, *(RecordStep(each.word.life, each.begun) for each in words if each.begun)]
-        kept = [True] * len(numbered) + [False] * len(late)
-        known = _open_values([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
         rest = {
-            "known": None if known is None else self._open.call(*known),
             "locked": self._lock.call(sorted(w.word.life.txid for w in words)) if words else None,
-            "records": self._record.call(*_record_values(begun)) if begun else None,
+            "records": self._record.call(*_record_values(records)) if records else None,
             "marks": self._mark.call(*_mark_values(noted)) if noted else None,
             "told": self._resolve.call(*words_of([each.word for each in words])) if words else None,
             "settled": self._settle.call(*_settle_values(words)) if words else None,
@@ -134,7 +126,6 @@ class Steps:
         answers = self._begun(begins, rows.get("begins", ()))
         answers |= self._recorded(records, {row[0] for row in rows.get("records", ())})
         answers |= self._told(words, {row[0] for row in rows.get("told", ())})
-        answers |= self._opened_as_known(numbered, words, {row[1]: row[3] for row in rows.get("known", ())})
         moved = set(rows.get("marks", ()))
         answers |= {id(mark): (mark.txid, mark.number, mark.owner) in moved for mark in marks}
         for some, name in ((rests, "rests"), (closes, "closes")):
@@ -210,40 +201,13 @@ class Steps:
         return rows
 
     def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
-        found = {ord: (txid, token) for ord, txid, token, _ in rows}
+        found = {ord: (txid, token) for ord, txid, token in rows}
         return {
             id(begin): life_of(begin.group, *found[at], run=begin.run)
             if at in found
             else TransactionsRejected(self._store)
             for at, begin in enumerate(begins, 1)
         }
-
-    def _opened_as_known(
-        self, numbered: Sequence[OpenSaga], words: Sequence[Settle], found: Mapping[int, bool]
-    ) -> Answers:
-        """Answer begins under numbers that were taken before, and requests about numbers that have lapsed."""
-        answers: Answers = {}
-        for begin in numbered:
-            life = _numbered(begin)
-            if life.txid not in found:
-                answers[id(begin)] = NumberLapsed(life.txid)
-            else:
-                answers[id(begin)] = life if found[life.txid] else self._go_on(life, begin)
-        for word in words:
-            if word.begin is not None and word.word.life.txid not in found:
-                answers[id(word)] = NumberLapsed(word.word.life.txid)
-        return answers
-
-    def _go_on(self, life: TxRecord, begin: OpenSaga) -> Answer | TxSagaError:
-        """Add the steps of a begin to the existing record: its own, if an answer was lost, or another's."""
-        if begin.steps:
-            record = RecordStep(life, begin.steps)
-            (rows,) = self._exchanged([], [self._record.call(*_record_values([record]))])
-            if rows:
-                return life
-        standing = self._stands([life.txid]).get(life.txid)
-        open_ = standing is not None and standing[0] is None and standing[1] == life.owner and not begin.steps
-        return life if open_ else _refusal(life, standing)
 
     def _recorded(self, records: Sequence[RecordStep], done: set[int]) -> Answers:
         answers: Answers = {id(each): None for each in records if each.life.txid in done}
@@ -304,11 +268,6 @@ def _life_of(call: RecordStep | Settle) -> TxRecord:
     return call.life if isinstance(call, RecordStep) else call.word.life
 
 
-def _numbered(begin: OpenSaga) -> TxRecord:
-    assert begin.life is not None
-    return replace(begin.life, run=begin.run)
-
-
 def _unknown(life: TxRecord) -> TxSagaError:
     return UnknownTransaction(f"transaction {life.txid} is not in this store")
 
@@ -343,8 +302,8 @@ def _step_values(starts: Sequence[Start]) -> Values:
     ]
 
 
-def _open_values(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Sequence[bool] = ()) -> Values:
-    """Encode begins with their first steps; a ticket, or its number, finds each of them again."""
+def _open_values(begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Values:
+    """Encode begins with their first steps; a ticket finds each of them again."""
     named = [(at, step) for at, begin in enumerate(begins, 1) for step in begin.steps]
     return [
         [begin.group for begin in begins],
@@ -352,9 +311,6 @@ def _open_values(begins: Sequence[OpenSaga], tickets: Sequence[int], *, kept: Se
         list(tickets),
         [at for at, _ in named],
         *_step_values([step for _, step in named]),
-        [0 if begin.life is None else begin.life.txid for begin in begins],
-        [b"" if begin.life is None else begin.life.given for begin in begins],
-        list(kept) or [True] * len(begins),
     ]
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txsaga.store import schema as tables
 from txsaga.store import sql_files
 from txsaga.store.statement import BatchStatement, PreparedStatement
 
@@ -86,8 +85,8 @@ def written(
     sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN, others: str = "false"
 ) -> str:
     """Return a statement for a (quoted) namespace."""
-    own, given = (token.format(s=schema, group=signed, txid=txid) for signed in (group, f"-{group}"))
-    return sql.format(s=schema, token=own, given=given, rows=rows, others=others, span=tables.SPAN).strip()
+    own = token.format(s=schema, group=group, txid=txid)
+    return sql.format(s=schema, token=own, rows=rows, others=others).strip()
 
 
 @dataclass(frozen=True)

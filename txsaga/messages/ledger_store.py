@@ -102,9 +102,9 @@ class Ledger(TableLedger):
             query = query.where(tx.c.epoch < before)
         return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
 
-    def sees(self, group: int) -> bool:
-        """Return whether this login sees the transactions of a group; if not, one it does not find may exist."""
-        mine = f"{self._schema}.everywhere() OR {self._schema}.mine(:group)"
+    def sees(self, group: int | None = None) -> bool:
+        """Return whether this login sees a group's transactions, or all; if not, one it does not find may exist."""
+        mine = f"{self._schema}.everywhere() OR {self._schema}.mine(CAST(:group AS int4))"
         shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
         with translating():
             return bool(self._connection.execute(shown, {"group": group}).scalar())

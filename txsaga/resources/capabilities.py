@@ -44,7 +44,6 @@ class Capabilities:
     isolated: bool = False  # its work is invisible before the decision
     sessions: bool = True  # its work lives in a session, and is lost with it
     tells_reads: bool = False  # it detects that a branch changed nothing
-    listed: bool = False  # it can list what it holds: a branch need not be recorded before its work
     one_writer: bool = False  # a second writer waits for the first, whatever they write
     evidence: bool = False  # its own commit leaves a row, or a file, that shows the outcome
 
@@ -60,7 +59,6 @@ def _database(
         joint_commit=True,
         isolated=True,
         tells_reads=tells_reads,
-        listed=True,
         one_writer=one_writer,
         evidence=True,
     )

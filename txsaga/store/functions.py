@@ -219,7 +219,6 @@ def _of_branches(s: str) -> Iterator[Function]:
     """Yield an owner's functions for its coordinated transactions."""
     sql = branches_store
     begin = hot.written(sql.SQL["begin"], s, "x.pgroup", "x.txid")
-    numbers = hot.written(sql.SQL["numbers"], s, "x.pgroup", "x.txid")
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
     own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
     yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
@@ -238,17 +237,6 @@ def _of_branches(s: str) -> Iterator[Function]:
         not_ours(_has(s, "engine")) + rows,
         sql.SQL["resolve"].format(s=s),
     )
-    yield _called(s, "give_out", sql.NUMBERS_TYPES, sql.NUMBERS_ANSWERS, _guard(s, 1, None, many=False), numbers)
-    own = _guard(s, 2, (9, 11, 12, None), many=True)
-    own += _refusal(f"x <> 0 AND {unknown}", [7], "'there is no such resource'", many=True)
-    own += _refusal(unknown, [15], "'there is no such resource'", many=True)
-    conclude = hot.written(sql.SQL["conclude"], s, "r.pgroup", "r.txid")
-    yield _called(s, "conclude", sql.CONCLUDE_TYPES, sql.CONCLUDE_ANSWERS, own, conclude)
-    nobody = f"""
-    IF NOT {s}.everywhere() THEN
-        RAISE insufficient_privilege USING MESSAGE = session_user || ' may not decide for others';
-    END IF;"""
-    yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.SQL["fence"].format(s=s))
     theirs = not_ours(f"{s}.everywhere()")
     yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.SQL["note"].format(s=s))
     opened = hot.written(steps_store.OPEN, s, "x.pgroup", "x.txid")

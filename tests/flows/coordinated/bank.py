@@ -111,7 +111,7 @@ class Bank:
         self.stored.let_pass(LONG_AGO)
         check_once(self.broker.kernel, CheckProfile(interval=timedelta(0)))
         self.stored.rows("UPDATE branch SET at = at - interval '1 hour'")
-        return Recovery(self.broker.kernel, lone=timedelta(0)).run_once()
+        return Recovery(self.broker.kernel).run_once()
 
 
 def pay(connection: Connection, amount: int, account: int = 1) -> None:

@@ -1,35 +1,25 @@
 -- name: open
 -- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
--- A number kept for hours may lie in a dropped partition and would never be decided; partitions ahead are created in
--- time.
--- One that has its number shows that it was assigned, as `conclude` asks; it may be repeated: existing rows stay.
--- It gets a saga row unless its decision is in this commit.
 WITH x AS MATERIALIZED (
-    SELECT x.* FROM (
-        SELECT CASE WHEN r.given > 0 THEN r.given ELSE nextval('txsaga.tx_seq') END AS txid, r.*
-          FROM unnest($1, $2, $3, $13, $14, $15) WITH ORDINALITY AS r(pgroup, run, ticket, given, mine, kept, ord)
-         CROSS JOIN txsaga.store WHERE r.given > 0 OR NOT store.rejecting OFFSET 0) x
-     WHERE x.given = 0 OR (x.mine = {given} AND (to_regclass('txsaga.op_' || x.given / {span}) IS NOT NULL
-       OR x.given / {span} >= (SELECT last_value / {span} FROM txsaga.tx_seq)))),
+    SELECT nextval('txsaga.tx_seq') AS txid, r.*
+      FROM unnest($1, $2, $3) WITH ORDINALITY AS r(pgroup, run, ticket, ord)
+     CROSS JOIN txsaga.store WHERE NOT store.rejecting),
  t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, run)
-    SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x ORDER BY txid
-        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+    SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x),
  g AS (INSERT INTO txsaga.saga (txid, ticket, until)
-    SELECT x.txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
-      FROM x JOIN t ON t.txid = x.txid WHERE x.kept),
+    SELECT txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second' FROM x),
  n AS (INSERT INTO txsaga.step
            (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
     SELECT x.txid, r.number, r.name, 1, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
            nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
            CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
-      FROM x JOIN t ON t.txid = x.txid
-      JOIN unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
+      FROM x JOIN unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
            AS r(ord, number, name, kind, resource, input, compensation, action, expires) ON r.ord = x.ord)
-SELECT x.ord, x.txid, {token}, t.txid IS NOT NULL FROM x LEFT JOIN t ON t.txid = x.txid;
+SELECT x.ord, x.txid, {token} FROM x;
 
 -- name: opened
 -- Finds a begin whose answer was lost, so that it is never done twice.
-SELECT r.ord, g.txid, {token}, true FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
+SELECT r.ord, g.txid, {token} FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
   JOIN txsaga.saga g ON g.ticket = r.ticket JOIN txsaga.tx ON tx.txid = g.txid AND tx.pgroup = r.pgroup;
 
 -- name: record
