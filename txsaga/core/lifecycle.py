@@ -1,8 +1,8 @@
 """
-Which event may follow which state: one table per lifecycle, everything else is derived from it.
+Which event may follow which state: one table per lifecycle.
 
-The guards of the statements, the CHECK constraints, the diagrams in the docs and the tests all read these tables. A
-move that is not here does not exist.
+Moves are checked against these tables, and the diagrams in the docs are drawn from them. Statements in `.sql` files
+list states by hand: a new state must be added there, and to the CHECK constraint by a migration.
 """
 
 from collections.abc import Mapping

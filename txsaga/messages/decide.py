@@ -1,9 +1,9 @@
 """
-The only code that decides a keyed or flow transaction.
+Decides a keyed or flow transaction together with its home effects.
 
 Owner and check-back both decide here: the `tx` row is locked, the transaction's home effects are applied and the op row
-is written, all in one database transaction. A decision written any other way would make messages visible without the
-cursors and late bodies that belong to it (R2).
+is written, all in one database transaction. Otherwise messages would become visible without the cursors and late bodies
+that belong to them (R2). Blocks and sagas without home effects are decided in batches by `flows/sql/branch.sql`.
 
 * Others may commit only a transaction its owner has closed (R1), and roll back one judged open only while it is open.
 * A branch that voted yes is decided by its coordinator, or by an operator's force, which it learns of (R15).

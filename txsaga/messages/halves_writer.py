@@ -1,10 +1,10 @@
 """
 Writes a batch: halves, plain messages and the decisions of plain halves, in one durable step.
 
-Every decision of a plain half is written here, by request or by check. If the flush or the standby is in doubt, a
-decision still counts as successful, because it is final and a repeated request would find it; for a half the same
-answers lead to ROLLBACK. An error leaves the half pending and carries its code. If this never runs, no caller got an
-answer, and a half stays invisible until the check decides it.
+Ends of plain halves are written here; a round of check-back writes many at once by `checkback/sql/doubt.sql`. If the
+flush or the standby is in doubt, a decision still counts as successful, because it is final and a repeated request
+would find it; for a half the same answers lead to ROLLBACK. An error leaves the half pending and carries its code. If
+this never runs, no caller got an answer, and a half stays invisible until the check decides it.
 """
 
 from __future__ import annotations
