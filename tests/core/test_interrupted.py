@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -32,11 +34,25 @@ class Interrupted:
             self.raised += 1
             raise Interrupt
 
-    def send(self, main: int) -> None:
-        """Send signals at odd moments, so many."""
-        for at in range(SIGNALS):
-            time.sleep(at % 7 * 1e-5)
-            signal.pthread_kill(main, signal.SIGUSR1)
+
+SENDER = """
+import os, sys, time
+for at in range(int(sys.argv[2])):
+    time.sleep(at % 7 * 1e-5)
+    os.kill(int(sys.argv[1]), int(sys.argv[3]))
+"""
+"""Sends signals at odd moments. It is a process of its own: a thread would hold the interpreter as it sends."""
+
+
+@contextmanager
+def sending() -> Iterator[subprocess.Popen[bytes]]:
+    """Send signals to this process during the block."""
+    words = [sys.executable, "-c", SENDER, str(os.getpid()), str(SIGNALS), str(int(signal.SIGUSR1))]
+    with subprocess.Popen(words) as sender:
+        try:
+            yield sender
+        finally:
+            sender.kill()
 
 
 @pytest.fixture
@@ -90,21 +106,25 @@ def test_a_caller_that_is_interrupted_as_it_starts_the_worker_leaves_one_of_them
     assert not closing.is_alive()
 
 
-def test_a_caller_that_is_interrupted_anywhere_leaves_the_turn_to_others(interrupted: Interrupted) -> None:
+@pytest.mark.parametrize("way", ["call", "submit"])
+def test_a_caller_that_is_interrupted_anywhere_leaves_the_turn_to_others(interrupted: Interrupted, way: str) -> None:
     batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
-    sender = threading.Thread(target=interrupted.send, args=(threading.get_ident(),), daemon=True)
-    sender.start()
-    while sender.is_alive():
-        try:
-            interrupted.inside = True
-            batcher.call(1)
-            interrupted.inside = False
-        except Interrupt:
-            pass
-    answered = list[int]()
-    other = threading.Thread(target=lambda: answered.append(batcher.call(4)), daemon=True)
-    other.start()
-    other.join(10)
+    with sending() as sender:
+        while sender.poll() is None:
+            try:
+                interrupted.inside = True
+                if way == "call":
+                    batcher.call(1)
+                else:
+                    batcher.submit(1).result()
+                interrupted.inside = False
+            except Interrupt:
+                pass
     assert interrupted.raised > 100
-    assert answered == [8]
+    answered = list[int]()
+    for ask in (batcher.call, lambda item: batcher.submit(item).result()):
+        other = threading.Thread(target=lambda ask=ask: answered.append(ask(4)), daemon=True)
+        other.start()
+        other.join(10)
+    assert answered == [8, 8]
     batcher.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from tests.scene.shop import ORDERS, Shop
 from txsaga import Decision
+from txsaga.core.records import Row
 from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError
 from txsaga.messages.stored_block import StoredBlock
 from txsaga.messages.transaction import Transaction
@@ -154,6 +155,40 @@ def test_a_block_that_grew_too_big_does_no_local_work(moody_shop: Shop, monkeypa
             tx.send(ORDERS, b"x" * 2_000)
         tx.prepare()
     assert moody_shop.pending() == []
+
+
+def test_a_block_that_was_interrupted_as_it_stored_messages_commits_nothing_of_them(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def struck(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 1_000)
+    with pytest.raises(TransactionError), moody_shop.producer().transaction(key="order-1") as tx:
+        tx.send(ORDERS, b"first")
+        monkeypatch.setattr(StoredBlock, "add", struck)
+        with pytest.raises(KeyboardInterrupt):
+            tx.send(ORDERS, b"x" * 2_000)
+        tx.send(ORDERS, b"last")
+    assert (moody_shop.bodies(), moody_shop.pending()) == ([], [])
+
+
+@pytest.mark.parametrize("key", [None, "order-1"])
+def test_a_block_that_is_interrupted_as_it_closes_is_rolled_back_at_once(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    close = StoredBlock.close
+
+    def struck(block: StoredBlock, rows: Sequence[Row], evidence: int | None) -> None:
+        close(block, rows, evidence)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StoredBlock, "close", struck)
+    with pytest.raises(KeyboardInterrupt), moody_shop.producer().transaction(key=key) as tx:
+        tx.send(ORDERS, b"a chair")
+    monkeypatch.undo()
+    assert (moody_shop.bodies(), moody_shop.pending()) == ([], [] if key else [tx.txid])
 
 
 def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(

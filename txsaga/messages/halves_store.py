@@ -1,8 +1,7 @@
 """
 The hot path on PostgreSQL: halves, plain messages and decisions, a batch of all three in one commit.
 
-Each batch has exclusive use of a session: threads and event loops run theirs concurrently. If a batch never runs, its
-callers got no answer and none of it is stored.
+Each batch has exclusive use of a session. If a batch never runs, its callers got no answer and none of it is stored.
 """
 
 from __future__ import annotations
@@ -85,12 +84,13 @@ class HalfSession:
                 for at, txid in zip(places, numbers, strict=True):
                     answers[at] = Receipt(txid, halves[at].group, tokens[txid])
                 continue
-            refusal: TxSagaError = TransactionsRejected(str(self._identity))
-            if tokens:
-                damage = f"{len(places)} transactions were stored as {len(numbers)}; the schema is damaged"
-                refusal = StoreError(damage)
-            answers |= dict.fromkeys(places, refusal)
+            answers |= {at: self._refusal(len(places), len(numbers)) for at in places}
         return [answers[at] for at in range(len(halves))]
+
+    def _refusal(self, wanted: int, stored: int) -> TxSagaError:
+        if not stored:
+            return TransactionsRejected(str(self._identity))
+        return StoreError(f"{wanted} transactions were stored as {stored}; the schema is damaged")
 
     def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, DecisionOutcome | TxSagaError]:
         won = set(chain.from_iterable(decided))

@@ -145,7 +145,7 @@ class BlockStage(Enum):
     NEW = auto()  # not entered yet
     ENTERING = auto()  # entering is under way: a second attempt is refused
     OPEN = auto()  # takes messages
-    CLOSING = auto()  # closing is under way, or was interrupted: other calls are refused, and check-back decides
+    CLOSING = auto()  # closing is under way: other calls are refused
     BROKEN = auto()  # not all messages are stored: it can only roll back
     CLOSED = auto()  # closed, no local work was begun
     WORKING = auto()  # local work was begun: only its evidence shows whether it committed

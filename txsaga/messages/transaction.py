@@ -35,7 +35,7 @@ from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.decision import Decision, LocalState
-from txsaga.core.failure import on_failure
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
@@ -318,18 +318,18 @@ class Transaction(MessageBuffer):
         if self.txid is None and not self._outbox.count:
             self._stage = BlockStage.LEFT  # nothing was sent: nothing is decided
             return
-        try:
+        with report_failure(self._try_to_give_up):
             self._close(None)
-        except Exception as error:
-            with suppress(TxSagaError):  # if this fails, others find it open and roll it back
-                self._give_up(error)
-            raise
         try:
             self._decide(Decision.COMMIT, "the block ended")
         except EffectConflict as conflict:  # nothing was done outside: both decisions are possible
             with suppress(TxSagaError):
                 self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
             raise
+
+    def _try_to_give_up(self, error: BaseException) -> None:
+        with suppress(TxSagaError):  # if this fails, others find it open and roll it back
+            self._give_up(error)
 
     def _give_up(self, error: BaseException | None) -> None:
         unstored = self._stage is BlockStage.OPEN and self.txid is None
@@ -381,8 +381,8 @@ class Transaction(MessageBuffer):
 
     def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
         """Store everything sent; on failure the block is broken."""
-        try:
+        with on_failure(self._break):
             store(self._outbox.take_whole())
-        except Exception:
-            self._stage = BlockStage.BROKEN
-            raise
+
+    def _break(self) -> None:
+        self._stage = BlockStage.BROKEN

@@ -183,10 +183,7 @@ class PipelineConnection:
         self._engine.dispose(close=False)
 
     def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
-        """Run prepared statements in one transaction; return the rows of each.
-
-        `ConnectionLost` if it broke: then their outcome is unknown.
-        """
+        """Run prepared statements in one transaction; return the rows of each, or raise `ConnectionLost`."""
         if self._connection is None:
             self.connection()
         try:

@@ -39,8 +39,6 @@ SQL = sql_files.read("store/sql/founding.sql")
 class Store:
     """One namespace of a PostgreSQL database."""
 
-    waits_in_loops = True
-
     def __init__(
         self, engine: Engine, namespace: str, identity: StoreId, login: Login, patience: float = PATIENCE
     ) -> None:

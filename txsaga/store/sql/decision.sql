@@ -1,6 +1,7 @@
 -- name: write
--- The only statement that decides. The statement around it names what it decides: decided (txid, decision, keyed,
--- from_check). Rows are written in the order of their numbers: two that meet may wait, but never deadlock.
+-- Every decision of the program is written by this statement. The one around it names what it decides:
+-- decided (txid, decision, keyed, from_check). Rows are written in the order of their numbers: two that meet may wait,
+-- but never deadlock.
 INSERT INTO txsaga.op (txid, decision, keyed, from_check)
 SELECT txid, decision, keyed, from_check FROM decided ORDER BY txid;
 
