@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from txsaga.airflow_host.home import MARK, AirflowHome, environment
+from txsaga.airflow_host.host import Host
 from txsaga.airflow_host.processes import AirflowPart, PartRecord, RunningPart
-from txsaga.airflow_host.running import Host
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, HostFailed
 

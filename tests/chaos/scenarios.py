@@ -272,7 +272,7 @@ def work_for_long(broker: Broker, world: World) -> None:
     broker.create_topic(CREDITS, "transaction", queues=2)
     producer = broker.producer("bank", checker=nobody_knows)
     heartbeat, _ = broker.own_roles()
-    with patch("txsaga.checkback.running.TYPICAL", 0.0):
+    with patch("txsaga.checkback.work_in_progress.TYPICAL", 0.0):
         for id, key in (("1", None), ("2", "long-2")):
             with suppress(AlreadyCommitted), producer.transaction(key=key) as tx:
                 tx.send(CREDITS, id.encode(), key=id)

@@ -130,8 +130,8 @@ def test_a_process_that_lives_holds_its_work_and_one_that_is_killed_does_not(wor
     """Real heartbeats: what they hold is due later than now as long as the process lives."""
     program = """
 import sys, txsaga
-import txsaga.checkback.running, txsaga.checkback.heartbeat
-txsaga.checkback.running.TYPICAL = 0.0
+import txsaga.checkback.work_in_progress, txsaga.checkback.heartbeat
+txsaga.checkback.work_in_progress.TYPICAL = 0.0
 txsaga.checkback.heartbeat.Heartbeat.pace = txsaga.core.role_loop.Pace(0.05, 0.05)
 with txsaga.connect(sys.argv[1], roles=False, env={}) as broker:
     producer = broker.producer("shop", checker=lambda _: None)

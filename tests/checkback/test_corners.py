@@ -151,7 +151,7 @@ def test_a_reason_that_no_store_can_keep_is_kept_as_far_as_it_can_be(shop: Shop)
 def test_a_keyed_one_whose_owner_was_heard_of_is_not_rolled_back_when_it_is_given_up(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.work_in_progress.TYPICAL", 0.0)
     member = Member(moody_shop)
     (txid,) = left(moody_shop, member, key="order-42")
     (doubt,) = _due(moody_shop)

@@ -11,7 +11,7 @@ from tests.scene.members import Member, age
 from tests.scene.shop import Shop, order, says
 from txsaga import COMMIT, Message
 from txsaga.checkback.heartbeat import Heartbeat
-from txsaga.checkback.running import SOONEST, TYPICAL
+from txsaga.checkback.work_in_progress import SOONEST, TYPICAL
 from txsaga.core.decision import LocalState
 from txsaga.core.role_loop import Pace
 

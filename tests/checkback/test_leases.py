@@ -25,7 +25,7 @@ TOO_LONG = LEASE.total_seconds() * 1.1
 @pytest.fixture(autouse=True)
 def all_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the heartbeat hold what has only just begun."""
-    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.work_in_progress.TYPICAL", 0.0)
 
 
 @pytest.fixture

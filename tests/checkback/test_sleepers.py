@@ -121,7 +121,7 @@ def test_only_a_leader_counts_a_check_that_failed(any_shop: Shop, sleeper: Sleep
 def test_a_plain_half_whose_owner_was_heard_of_in_the_middle_of_a_round_is_not_given_up(
     any_shop: Shop, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.work_in_progress.TYPICAL", 0.0)
     owner, engine = Member(any_shop), Member(any_shop)
     engine.producer(checker=says(UNKNOWN))
     with owner.producer(checker=says(UNKNOWN)).transaction() as tx:

@@ -17,7 +17,7 @@ from txsaga.core.identity import HalfId
 from txsaga.core.records import DecisionOutcome
 from txsaga.errors import EndRefused, UnknownTransaction
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 
@@ -30,7 +30,7 @@ def captured(shop: Shop, group: str = "shop") -> EndRequest:
 
 def end(shop: Shop, request: EndRequest) -> DecisionOutcome | None:
     """Run an end request."""
-    pending = Endings(shop.broker.kernel).submit(request)
+    pending = EndRequestHandler(shop.broker.kernel).submit(request)
     return None if pending is None else pending.result(10)
 
 

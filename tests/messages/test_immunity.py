@@ -14,7 +14,7 @@ from txsaga.checkback.profile import HEADER, CheckProfile, effective, read_immun
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.errors import EndRefused, InvalidMessage
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.testing.checking import check_once
 
 CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}
@@ -43,13 +43,13 @@ def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
     producer.send_in_transaction(order(), says(None), immunity=immunity)
     stored.let_pass(age)
     request = replace(ends[0], state=LocalState[decision.name])
-    late = Endings(shop.broker.kernel).submit(request)
+    late = EndRequestHandler(shop.broker.kernel).submit(request)
     assert late is not None
     with pytest.raises(EndRefused, match="immunity") as refused:
         late.result(10)
     assert refused.value.code == ReplyCode.ILLEGAL_OPERATION
     assert shop.state(request.commit_log_offset) == "prepared"
-    checked = Endings(shop.broker.kernel).submit(replace(request, from_check=True))
+    checked = EndRequestHandler(shop.broker.kernel).submit(replace(request, from_check=True))
     assert checked is not None
     assert checked.result(10).won
     assert len(shop.read()) == (decision is Decision.COMMIT)
@@ -66,7 +66,7 @@ def test_an_immunity_below_the_least_age_of_its_group_is_raised_to_it_for_the_en
     for _ in range(2):
         producer.send_in_transaction(order(), says(None), immunity=10)
     stored.let_pass(12)
-    in_time, late = (Endings(shop.broker.kernel), Endings(shop.broker.kernel))
+    in_time, late = (EndRequestHandler(shop.broker.kernel), EndRequestHandler(shop.broker.kernel))
     first = in_time.submit(replace(ends[0], state=COMMIT))
     assert first is not None
     assert first.result(10).won

@@ -14,7 +14,7 @@ from tests.scene.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
 from txsaga.errors import NotPrimary, SendFailed, TxSagaError
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 
@@ -85,7 +85,7 @@ def test_a_standby_refuses_ends_and_halves(standby_shop: Shop, home: str) -> Non
     states: list[LocalState] = [COMMIT, ROLLBACK]
     for from_check in (False, True):
         for state in states:
-            pending = Endings(shop.broker.kernel).submit(replace(request, state=state, from_check=from_check))
+            pending = EndRequestHandler(shop.broker.kernel).submit(replace(request, state=state, from_check=from_check))
             assert pending is not None
             with pytest.raises(NotPrimary, match="this server is a standby") as refused:
                 pending.result(30)

@@ -28,7 +28,7 @@ from txsaga.core.decision import LocalState
 from txsaga.core.identity import StoreId
 from txsaga.errors import DecidedOtherwise, EndRefused, IdentityChanged, OutcomeUnknown, UnknownTransaction
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.messages.producer import Producer
 from txsaga.store import founding
 from txsaga.store.connection import make_engine, parse_url, transaction
@@ -204,7 +204,7 @@ def test_ids_of_the_life_before_are_refused(
         commit_log_offset=kept,
     )
     with pytest.raises(EndRefused, match="it lies in store"):
-        Endings(after.kernel).submit(request)
+        EndRequestHandler(after.kernel).submit(request)
 
 
 def test_a_process_of_the_life_before_stores_nothing_under_its_name(

@@ -12,7 +12,7 @@ import txsaga
 from tests.scene.stored import Stored
 from tests.store.logins import PASSWORD, Logins, logins
 from txsaga.errors import ConfigError, RightsMissing
-from txsaga.store import doctor, founding, functions, granting, migrate, rights, schema
+from txsaga.store import doctor, founding, functions, granting, migrate, privileges, schema
 from txsaga.store.connection import make_engine, parse_url, transaction
 from txsaga.store.right import Right
 from txsaga.wiring.connecting import open_store
@@ -57,14 +57,14 @@ def send(url: str, topic: str = "news", group: str = "plain") -> None:
 
 
 def test_every_table_sequence_and_function_is_in_the_table_of_rights(made: Logins, stored: Stored) -> None:
-    assert set(rights.TABLES) == {*schema.metadata.tables, "alembic_version"}
+    assert set(privileges.TABLES) == {*schema.metadata.tables, "alembic_version"}
     sequences = "SELECT relname FROM pg_class WHERE relnamespace = :s::regnamespace AND relkind = 'S'"
     of = {"s": made.namespace}
     assert {name for (name,) in stored.rows(sequences.replace(":s::", "CAST(:s AS text)::"), **of)} == set(
-        rights.SEQUENCES
+        privileges.SEQUENCES
     )
     named = "SELECT proname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = :s"
-    assert {name for (name,) in stored.rows(named, **of)} == set(rights.FUNCTIONS)
+    assert {name for (name,) in stored.rows(named, **of)} == set(privileges.FUNCTIONS)
 
 
 def test_what_is_granted_is_what_the_table_says(made: Logins, stored: Stored) -> None:
@@ -79,7 +79,7 @@ def test_what_is_granted_is_what_the_table_says(made: Logins, stored: Stored) ->
         got = {(table, what) for table, what in stored.rows(tables, s=made.namespace, who=common)}
         wanted = {
             (table, word)
-            for table, needs in rights.TABLES.items()
+            for table, needs in privileges.TABLES.items()
             for word in ("SELECT", "INSERT", "UPDATE", "DELETE", "REFERENCES")
             if word in getattr(needs, right)
         }

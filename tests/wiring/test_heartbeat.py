@@ -40,7 +40,7 @@ def watched(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Br
 def test_a_process_that_answers_nobody_still_holds_what_it_works_on(
     watched: tuple[Broker, threading.Event, list[str]], key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.work_in_progress.TYPICAL", 0.0)
     broker, held, seen = watched
     with broker.producer("shop", checker=lambda _: None).transaction(key=key) as tx:
         tx.send("orders", b"a chair")

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from txsaga.cli import exits
-from txsaga.cli.journal import to_stderr
+from txsaga.cli.log_format import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
 from txsaga.errors import TxSagaError

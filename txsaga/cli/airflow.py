@@ -22,7 +22,7 @@ from txsaga.config import Settings
 
 if TYPE_CHECKING:
     from txsaga.airflow_host.home import Keys
-    from txsaga.airflow_host.running import Host, PartStatus
+    from txsaga.airflow_host.host import Host, PartStatus
 
 app = typer.Typer(help="An Airflow on this machine: database, four parts, engine.")
 PATIENCE = timedelta(minutes=3)
@@ -139,7 +139,7 @@ def _word(part: PartStatus) -> str:
 
 def _host() -> Host:
     from txsaga.airflow_host.home import AirflowHome
-    from txsaga.airflow_host.running import Host
+    from txsaga.airflow_host.host import Host
     from txsaga.embedded.server import EmbeddedServer
 
     return Host(AirflowHome.from_env(), EmbeddedServer.from_env(Settings.from_env(os.environ).embedded))

@@ -22,7 +22,7 @@ import typer
 from txsaga.checkback.profile import PROFILES, CheckProfile
 from txsaga.cli.check_options import CHECKS, of_profile
 from txsaga.cli.home import Rest, may_dispatch, opened
-from txsaga.cli.journal import LogFormat, to_stderr
+from txsaga.cli.log_format import LogFormat, to_stderr
 from txsaga.cli.options import Options, options_of, takes, whole
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing

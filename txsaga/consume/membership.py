@@ -19,7 +19,7 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING
 
-from txsaga.checkback.running import TYPICAL
+from txsaga.checkback.work_in_progress import TYPICAL
 from txsaga.consume.claim import ConsumerGroup, Policy, Style
 from txsaga.consume.groups import open_group
 from txsaga.consume.queue_reader import Start, first_offset

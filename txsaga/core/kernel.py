@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from txsaga.checkback.checkers import Checkers, Question
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import Judge, Settler
-from txsaga.checkback.running import Running
 from txsaga.checkback.runs import Runs
+from txsaga.checkback.work_in_progress import WorkInProgress
 from txsaga.consume.claim import Claim
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -91,7 +91,7 @@ class Kernel:
         self.evidence, self._participants = evidence, participants
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers = Checkers()
-        self.running = Running()
+        self.running = WorkInProgress()
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
         self.followers: Followers | None = None

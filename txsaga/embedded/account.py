@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from txsaga.embedded.complaint import complaint
+from txsaga.embedded.error_messages import complaint
 
 _CANDIDATES = ("txsaga", "postgres", "nobody")
 

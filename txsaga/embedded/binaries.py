@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txsaga.embedded.account import Account
-from txsaga.embedded.complaint import complaint
+from txsaga.embedded.error_messages import complaint
 from txsaga.errors import EmbeddedDatabaseError
 
 OLDEST_MAJOR = 15

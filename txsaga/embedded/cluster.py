@@ -13,7 +13,7 @@ from pathlib import Path
 
 from txsaga.embedded.account import Account
 from txsaga.embedded.binaries import Binaries
-from txsaga.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
+from txsaga.embedded.error_messages import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.embedded.home import USER, Secret, ServerHome
 from txsaga.embedded.probe import pid_file
 from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError

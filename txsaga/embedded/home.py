@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from txsaga.embedded.complaint import complaint
+from txsaga.embedded.error_messages import complaint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from pathlib import Path
 from txsaga.embedded.account import Account
 from txsaga.embedded.binaries import Binaries
 from txsaga.embedded.cluster import DataFolder, major_of
-from txsaga.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
+from txsaga.embedded.error_messages import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.embedded.home import Secret, ServerHome
 from txsaga.embedded.probe import OrphanWatch, ProbeAnswer, Processes, can_look, read_pid_file, serving, tell
 from txsaga.errors import EmbeddedDatabaseError

@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 
 from txsaga.embedded.account import Account
-from txsaga.embedded.complaint import complaint, serious_line
+from txsaga.embedded.error_messages import complaint, serious_line
 from txsaga.embedded.home import USER, Secret, ServerHome
 from txsaga.errors import EmbeddedDatabaseError
 

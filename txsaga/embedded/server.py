@@ -20,7 +20,7 @@ from txsaga.embedded import probe
 from txsaga.embedded.account import Account, home_of_the_caller, server_account
 from txsaga.embedded.binaries import find_binaries, reachable
 from txsaga.embedded.cluster import major_of
-from txsaga.embedded.complaint import complaint, explained
+from txsaga.embedded.error_messages import complaint, explained
 from txsaga.embedded.home import Secret, ServerHome, database_url, public_url
 from txsaga.embedded.launch import Launch, StopMode, halt, locked
 from txsaga.embedded.probe import DATABASE, ProbeAnswer

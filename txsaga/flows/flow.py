@@ -39,6 +39,7 @@ from txsaga.flows.flow_begin import FlowFound, locked, opened
 from txsaga.flows.flow_end import FlowEnding, undo, undo_after
 from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
+from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.saga_code import Doing
 from txsaga.flows.saga_step import asked
 from txsaga.flows.saga_values import FIRST_PAUSE, Undo
@@ -55,7 +56,6 @@ from txsaga.flows.step_records import (
     last_attempts,
     require_application,
 )
-from txsaga.flows.table_steps import FlowTables
 from txsaga.lake.gates import Gate, Judged
 from txsaga.lake.table_writes import HomeTable, Table
 from txsaga.messages.half import as_message

@@ -46,6 +46,7 @@ from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
+from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.journal import Journal, taken
 from txsaga.flows.saga_actions import Turn
 from txsaga.flows.saga_code import Doing, undoing
@@ -55,7 +56,6 @@ from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step import Left, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
 from txsaga.flows.step_records import HOME, Application, FlowStep
-from txsaga.flows.table_steps import FlowTables
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, Participant, Waiting
 

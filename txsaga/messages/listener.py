@@ -33,7 +33,7 @@ from txsaga.errors import (
     UnknownTopic,
 )
 from txsaga.messages.end_request import EndRequest, SendResult
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.messages.half import as_message, half_of
 
 logger = logging.getLogger("txsaga")
@@ -65,7 +65,7 @@ class Sending:
         self,
         kernel: Kernel,
         group: Group,
-        endings: Endings,
+        endings: EndRequestHandler,
         *,
         executor: Executor | None,
         end_timeout: float = END_TIMEOUT,

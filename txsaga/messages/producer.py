@@ -32,7 +32,7 @@ from txsaga.flows.saga import Saga
 from txsaga.flows.search import PAGE, Recovered, Scope, Search
 from txsaga.flows.step_records import BUDGET, LEASE
 from txsaga.messages.end_request import EndHook, SendResult
-from txsaga.messages.ending import Endings
+from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.messages.half import admit, as_message, half_of
 from txsaga.messages.listener import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.messages.message_buffer import Outbox
@@ -79,7 +79,7 @@ class Producer(OfBroker):
             kernel.running.expect(self.group)
         kernel.hooks.register(name, settings.end_hooks)
         executor = None if listener is None else listener.execute
-        endings = Endings(kernel)
+        endings = EndRequestHandler(kernel)
         endings.know(name, self.group.id)
         self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
 

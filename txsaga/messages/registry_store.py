@@ -15,7 +15,7 @@ from txsaga.core.identity import StoreId
 from txsaga.core.records import Group, RegisteredResource, TxView
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import GroupKindMismatch, TopicExists, UnknownProducerGroup, UnknownTopic, UnknownTransaction
-from txsaga.inspect.views_store import transactions
+from txsaga.inspect.transactions_store import transactions
 from txsaga.store import schema
 from txsaga.store.connection import transaction
 

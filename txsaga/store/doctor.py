@@ -30,8 +30,8 @@ from txsaga.store.connection import NETWORK, SESSION, make_engine, parse_url, tr
 from txsaga.store.functions import functions as written_for
 from txsaga.store.migrate import OLDEST
 from txsaga.store.partitions import bounds
+from txsaga.store.privileges import needed
 from txsaga.store.right import SIGN, Right
-from txsaga.store.rights import needed
 from txsaga.store.store import Store
 
 SQL = sql_files.read("store/sql/doctor.sql")

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, text
 
 from txsaga.errors import ConfigError
 from txsaga.store import functions, schema, sql_files
+from txsaga.store.privileges import privileges
 from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
-from txsaga.store.rights import privileges
 
 SQL = sql_files.read("store/sql/right.sql")
 

@@ -15,7 +15,7 @@ from txsaga.errors import EndRefused, UnknownTransaction
 from txsaga.messages.end_request import EndRequest
 
 
-class Endings:
+class EndRequestHandler:
     """Runs end requests, each after the hooks of its group."""
 
     def __init__(self, kernel: Kernel) -> None:

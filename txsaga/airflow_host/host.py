@@ -33,7 +33,7 @@ METADATA = "airflow"
 """Airflow's own database."""
 STORE = "txsaga"
 """The database of the store, if that is the embedded one."""
-SUPERVISOR = "txsaga.provider.host"
+SUPERVISOR = "txsaga.provider.supervisor"
 PORTS = range(8080, 8180)
 HEARTBEATS = {
     AirflowPart.SCHEDULER: ("scheduler", "latest_scheduler_heartbeat"),

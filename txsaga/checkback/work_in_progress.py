@@ -25,7 +25,7 @@ _of_parents: list[object] = []
 """Kept in a forked child: an unreferenced one returns to its pool, which would roll back the parent's sessions."""
 
 
-class Running:
+class WorkInProgress:
     """The transactions that this process works on."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ PROGRAM = textwrap.dedent("""
     import subprocess, sys, time
     from txsaga.airflow_host.home import AirflowHome
     from txsaga.airflow_host.processes import AirflowPart
-    from txsaga.provider.host import Supervisor
+    from txsaga.provider.supervisor import Supervisor
 
     def run(part):
         if part is AirflowPart.SCHEDULER:  # with a worker in a group of its own, as Airflow's tasks are

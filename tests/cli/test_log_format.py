@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import TIMEOUT, environment, started
-from txsaga.cli.journal import LogFormat, to_stderr
+from txsaga.cli.log_format import LogFormat, to_stderr
 
 logger = logging.getLogger("txsaga")
 

@@ -1,5 +1,5 @@
 """
-The supervisor of an Airflow on one machine: `python -m txsaga.provider.host`, started by `txsaga airflow up`.
+The supervisor of an Airflow on one machine: `python -m txsaga.provider.supervisor`, started by `txsaga airflow up`.
 
 It imports once what all parts of Airflow need, migrates Airflow's database, and forks the parts: a process forked from
 here is ready in half the time and shares two thirds of its memory. So this process must start no thread and keep no
@@ -28,8 +28,8 @@ from types import FrameType
 
 from txsaga.airflow_host import processes
 from txsaga.airflow_host.home import EMBEDDED, STORE_OF_HOST, AirflowHome
+from txsaga.airflow_host.host import METADATA, Host
 from txsaga.airflow_host.processes import AirflowPart, PartRecord, RunningPart
-from txsaga.airflow_host.running import METADATA, Host
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
@@ -308,7 +308,7 @@ class Database:
         embedded = os.environ.get(STORE_OF_HOST) == EMBEDDED
         store = None if embedded else os.environ.get("TXSAGA_URL")
         settings = Host(self._home, self._server).settings(store, keys, os.environ)
-        os.execve(sys.executable, [sys.executable, "-m", "txsaga.provider.host"], settings)
+        os.execve(sys.executable, [sys.executable, "-m", "txsaga.provider.supervisor"], settings)
 
 
 def run(part: AirflowPart) -> int:
