@@ -7,7 +7,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.services.databases import DatabaseServer, LentDatabases, drop_database, fresh_name
 
-pytestmark = [pytest.mark.postgres, pytest.mark.core]
+pytestmark = pytest.mark.postgres
 
 SEEN: set[str] = set()
 
