@@ -70,7 +70,7 @@ def nobody_asks(_: object) -> txsaga.LocalState:
 
 # The demonstration ----------------------------------------------------------------------------------------
 
-SEEN = {"": "none", "ended": "invisible, undecided", "committed": "visible", "rolled_back": "never visible"}
+SEEN = {"": "none", "sealed": "invisible, undecided", "committed": "visible", "rolled_back": "never visible"}
 
 
 class Demo:
