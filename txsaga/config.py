@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -189,3 +190,15 @@ class Settings:
             airflow_name=AIRFLOW_NAME.of(env),
             embedded={name: value for name, value in env.items() if name.startswith("TXSAGA_PG_")},
         )
+
+
+def load(name: str, what: str) -> Any:  # the caller knows the type
+    """Load a function that settings name as module:function; an error names what could not be loaded."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as reason:
+        raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason
+    except (Exception, SystemExit) as raised:  # the user's module may raise anything
+        told = f"{type(raised).__name__}: {raised}"
+        raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised

@@ -19,7 +19,7 @@ PROGRAM = """
 import sys, txsaga.testing.kill
 from txsaga.core.announcer import Announcer
 from txsaga.core import facts
-from txsaga.wiring.connecting import load
+from txsaga.config import load
 announce = Announcer([load(sys.argv[1], "observer")])
 for turn in range(3):
     with announce.around(facts.Deciding):

@@ -41,6 +41,16 @@ print(*sorted({f"txsaga.cli.{name}" for name in MODULES.values()} & set(sys.modu
     assert done.stderr.splitlines() == ["txsaga.cli.topic"]
 
 
+def test_a_command_that_reads_loads_no_broker(shared_url: str) -> None:
+    code = f"""
+import sys
+from txsaga.cli.__main__ import main
+code = main(["--url", {shared_url!r}, "status", "--json"])
+print(code, *sorted({{"txsaga.broker", "txsaga.wiring.connecting"}} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stderr.splitlines()[-1] == "0"
+
+
 @pytest.mark.parametrize("words", [[Path(sys.executable).with_name("txsaga")], [sys.executable, "-m", "txsaga"]])
 def test_the_installed_script_and_the_package_are_this_program(words: list[str | Path]) -> None:
     done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=TIMEOUT)

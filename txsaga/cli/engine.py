@@ -150,7 +150,7 @@ def described(profile: CheckProfile) -> str:
 
 def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
     """Load the handlers, or the checkers, of groups."""
-    from txsaga.wiring.connecting import load
+    from txsaga.config import load
 
     functions: dict[str, Any] = {}
     for text in given:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from txsaga.cli.options import Options
-from txsaga.config import Settings
+from txsaga.config import Settings, load
 from txsaga.errors import ConfigError, SchemaMissing, StoreUnavailable
 from txsaga.store.right import Right
 
@@ -50,8 +50,6 @@ def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[S
 
 def _check(settings: Settings) -> None:
     """Refuse settings that name what can't be loaded, although reading needs none of it."""
-    from txsaga.wiring.connecting import load
-
     for place in settings.participants.values():
         load(place, "participant")
     for place in settings.observers:

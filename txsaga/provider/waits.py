@@ -286,7 +286,7 @@ def each_answered(
 def _checker(wait: Wait) -> Checker | None:
     if not wait.checker:
         return None
-    from txsaga.wiring.connecting import load
+    from txsaga.config import load
 
     checker: Checker = load(wait.checker, "checker")
     return checker

@@ -12,20 +12,18 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
-from txsaga.config import Settings
+from txsaga.config import Settings, load
 from txsaga.core.announcer import Announcer, Observer
 from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, list_of
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import ConfigError
 from txsaga.flows.saga_code import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
@@ -237,15 +235,3 @@ def embedded_url(settings: Settings) -> str:
 def _revived_url(settings: Settings) -> str:
     """Return the URL of the embedded database, started again if it was killed."""
     return EmbeddedServer.from_env(settings.embedded).revive().store_url()
-
-
-def load(name: str, what: str) -> Any:  # the caller knows the type
-    """Load a function that settings name as module:function; an error names what could not be loaded."""
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as reason:
-        raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason
-    except (Exception, SystemExit) as raised:  # the user's module may raise anything
-        told = f"{type(raised).__name__}: {raised}"
-        raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised

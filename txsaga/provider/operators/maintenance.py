@@ -73,7 +73,7 @@ class EngineRoles(BaseOperator):
 
     def _answering(self, broker: Broker) -> list[Role]:
         """Answer check-back for groups whose producers are gone."""
-        from txsaga.wiring.connecting import load
+        from txsaga.config import load
 
         for group, name in self.checkers.items():
             broker.answer_for(group, load(name, "checker"))
