@@ -131,6 +131,6 @@ def recover(broker: Broker, world: World) -> None:
     broker.producer("nudger").send("nudges", b"")
     roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
     end = time.monotonic() + PATIENCE
-    while sum(role.run_once() for role in roles) or not is_quiet(broker) or broker.kernel.store.steps.listed():
+    while sum(role.run_once() for role in roles) or not is_quiet(broker) or broker.kernel.store.work.sagas():
         if time.monotonic() > end:
             raise AssertionError(f"not recovered within {PATIENCE:g} s")

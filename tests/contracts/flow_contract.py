@@ -16,8 +16,8 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import TxRecord
 from txsaga.errors import TransactionClosed
 from txsaga.flows.branch import BranchEvent, BranchState, Vote
-from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.declaration import Hold
+from txsaga.flows.requests import BranchOutcome
 from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, FlowUnit, Journalled
 from txsaga.store.store import Store
 
@@ -58,7 +58,7 @@ def held(store: Store, life: TxRecord, number: int = 1, attempt: int = 1, *, lan
 
 def unfinished(store: Store) -> list[tuple[int, int, Decision]]:
     """Return what resources are to be told."""
-    return [(each.number, each.attempt, decision) for each, decision in store.branches.unfinished()]
+    return [(each.number, each.attempt, decision) for each, decision in store.work.unfinished()]
 
 
 class FlowContract:
@@ -146,7 +146,7 @@ class FlowContract:
         life = begun(store)
         first, second, again = held(store, life), held(store, life, 2), held(store, life, 1, 2)
         assert (first.branch, second.branch, again.branch) == (1, 2, 1)
-        found = [(each.number, each.attempt, each.state) for each in store.branches.of(life.txid)]
+        found = [(each.number, each.attempt, each.state) for each in store.work.branches(life.txid)]
         assert found == [(1, 1, BranchState.ENDED), (1, 2, BranchState.ENDED), (2, 1, BranchState.ENDED)]
 
     @pytest.mark.rule("R4", "R9")
@@ -157,9 +157,9 @@ class FlowContract:
             ledger.flows.settle(life.txid, [(1, 1)], ROLLBACK)
             ledger.flows.settle(life.txid, [(2, 1)], COMMIT)
         assert unfinished(store) == [(1, 1, ROLLBACK), (2, 1, COMMIT)]
-        assert store.branches.write([BranchOutcome(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
-        assert store.branches.write([BranchOutcome(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
-        assert store.branches.write([BranchOutcome(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
+        assert store.work.write([BranchOutcome(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
+        assert store.work.write([BranchOutcome(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
+        assert store.work.write([BranchOutcome(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
         assert unfinished(store) == []
 
     def test_a_unit_that_committed_is_not_undone_by_the_flow(self, store: Store) -> None:

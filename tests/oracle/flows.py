@@ -15,8 +15,8 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
-from txsaga.flows.calls import Entered, Mark, NamedBranch, Start
 from txsaga.flows.flows_store import FlowLedger, Flows
+from txsaga.flows.requests import Entered, Mark, NamedBranch, Start
 from txsaga.flows.step import STEP, Left, StepEvent
 from txsaga.flows.step_records import HOME, Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
 

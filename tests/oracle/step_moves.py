@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from tests.oracle.rows import Kept
-from txsaga.flows.calls import Mark, Start
+from txsaga.flows.requests import Mark, Start
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepRecord, StepState
 
 

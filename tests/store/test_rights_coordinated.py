@@ -24,10 +24,10 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
-from txsaga.flows.calls import BranchVote
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import BranchVote
 from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
@@ -99,7 +99,7 @@ def test_blocks_of_a_producer_have_branches_of_their_own(
         txids = list(threads.map(work, range(4)))
     producer.kernel.notes.flush()
     assert rows(banks) == [4, 4]
-    assert [len(operator.kernel.store.branches.of(txid or 0)) for txid in txids] == [2, 2, 2, 2]
+    assert [len(operator.kernel.store.work.branches(txid or 0)) for txid in txids] == [2, 2, 2, 2]
 
 
 def left_prepared(producer: Broker, banks: dict[str, Engine]) -> tuple[BlockOwner, Sequence[BranchVote]]:

@@ -18,13 +18,12 @@ from tests.scene.stored import Stored
 from tests.store.opened_as import Open, made, open_as, operator, run_roles
 from tests.store.rights_scene import Scene, outcome, scene
 from tests.store.rights_table import (
-    BEGIN_BRANCHES,
+    BEGIN_WORK,
     DECIDE,
     DONE,
     LEASE,
     LOGGED,
     ONE,
-    OPEN_SAGAS,
     PREPARE,
     PUBLISH,
     RAW_HALF,
@@ -76,8 +75,7 @@ TRIES = [
     Try("schedule", "SELECT * FROM schedule(1::int8, true, {theirs}, {qid}, 0, 1, NULL::int4, NULL::int4, {body}, "
         "1::float8, NULL::float8)"),
     Try("send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
-    Try("begin branches", BEGIN_BRANCHES),
-    Try("open a saga", OPEN_SAGAS),
+    Try("begin work", BEGIN_WORK),
     Try("resolve", RESOLVE.format(txid="{open}")),
     Try("note a branch", "SELECT * FROM note_branches(ARRAY[{key}]::int8[], '{{8}}', '{{1}}', '{{rolled_back}}', "
         "'{{x}}')", "SELECT FROM branch WHERE txid = {key} AND state = 'rolled_back'"),

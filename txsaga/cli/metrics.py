@@ -104,7 +104,7 @@ class Gauges(Collector):
                 *_of_groups(overview.readings()),
                 *_of_branches(backlogs := overview.branches()),
                 *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
-                *_of_sagas(self._store.steps.counted()),
+                *_of_sagas(self._store.work.saga_figures()),
                 self._dead_letters(),
             ]
         except TxSagaError:

@@ -33,7 +33,7 @@ def list_sagas(
     """List sagas that are not over, oldest first."""
     options = options_of(context)
     with reading(options) as store:
-        views = store.steps.listed(limit=MOST if stalled else limit)
+        views = store.work.sagas(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
     if options.json:
         document([view_document(view) for view in found])
@@ -48,8 +48,8 @@ def show(context: typer.Context, id: Id) -> None:
     options = options_of(context)
     with reading(options) as store:
         txid = number_of(id, store.registry.identity)
-        steps = store.steps.of(txid)
-        views = store.steps.listed(txid=txid)
+        steps = store.work.steps(txid)
+        views = store.work.sagas(txid=txid)
     if not steps:
         raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
     if options.json:

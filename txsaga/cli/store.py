@@ -135,7 +135,7 @@ class Status:
             undecided=overview.undecided(),
             backlogs=tuple(overview.backlogs()),
             branches=tuple(overview.branches()),
-            sagas=store.steps.counted(),
+            sagas=store.work.saga_figures(),
             held=tuple(store.flows.held()),
             last_round=overview.last_round(CHECK_BACK),
             dispatch=overview.dispatch(),

@@ -20,7 +20,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.errors import IllegalTransition, ProtocolError, TxSagaError, UnknownBranch, UnknownStep, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId
-from txsaga.flows.calls import NONE
+from txsaga.flows.requests import NONE
 from txsaga.flows.step import STEP, StepEvent, StepRecord, StepState
 
 
@@ -58,12 +58,12 @@ class BranchesByHand:
     def forget_all(self, *, who: str, why: str) -> Iterator[Forgotten]:
         """Forget every heuristic branch of the store."""
         require_reason(why)
-        while page := self._store.branches.listed(HEURISTIC, after=NONE):
+        while page := self._store.work.branches_in(HEURISTIC, after=NONE):
             for branch in page:
                 yield self._forget(branch, who, why)
 
     def _named(self, txid: int) -> Sequence[Branch]:
-        found = self._store.branches.of(txid)
+        found = self._store.work.branches(txid)
         if not found and self._store.registry.transaction(txid) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         return found
@@ -114,7 +114,7 @@ class SagasByHand:
         return self._move(step, StepEvent.SKIP, who, why)
 
     def _steps(self, txid: int, number: int | None) -> Sequence[StepRecord]:
-        steps = self._kernel.store.steps.of(txid)
+        steps = self._kernel.store.work.steps(txid)
         if not steps:
             raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
         found = [step for step in steps if number in (None, step.number)]

@@ -54,9 +54,9 @@ from txsaga.errors import (
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import BlockLane
-from txsaga.flows.calls import BranchVote
 from txsaga.flows.journal import Journal
 from txsaga.flows.owner import PART, BlockOwner, check_names
+from txsaga.flows.requests import BranchVote
 from txsaga.flows.work import PhaseTwoResult
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites

@@ -26,7 +26,7 @@ from txsaga.errors import (
     TransactionClosed,
 )
 from txsaga.flows.block_lane import able
-from txsaga.flows.calls import Entered
+from txsaga.flows.requests import Entered
 from txsaga.flows.saga import undo
 from txsaga.flows.step_records import Amendment, Enrolled
 from txsaga.messages.tx_records import TxRecords, amended

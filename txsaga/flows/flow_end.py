@@ -38,9 +38,9 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.calls import BranchVote, DecisionRequest, Settle
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
+from txsaga.flows.requests import BranchVote, Decide
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_step import patience
 from txsaga.flows.saga_values import ClaimedSaga
@@ -191,11 +191,9 @@ class FlowOwner(BlockOwner):
         """Write the decision with its home effects (R2); return the final one."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         with self._none_left_behind():
-            return self._decide_with_effects(
-                DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes)
-            )
+            return self._decide_with_effects(Decide(self.life, decision, f"owner {self.life.owner}", why, rows, votes))
 
-    def _applied(self, word: DecisionRequest, ready: PreparedEffects) -> tuple[Decision, bool]:
+    def _applied(self, word: Decide, ready: PreparedEffects) -> tuple[Decision, bool]:
         assert word.decision is not None
         life, by = self.life, DecidedBy(who=word.who, why=word.why, owner=self.life.owner)
         with self._kernel.store.ledgers.open() as ledger:
@@ -262,7 +260,7 @@ class FlowOwner(BlockOwner):
 
     def _take_held(self, units: Sequence[FlowUnit]) -> None:
         """Add the branches that steps left prepared; a lane unit with its own decision is not the flow's."""
-        states = {(b.number, b.attempt): b.state for b in self._kernel.store.branches.of(self._flow.txid)}
+        states = {(b.number, b.attempt): b.state for b in self._kernel.store.work.branches(self._flow.txid)}
         open_ = {(each.resource, each.number) for each in units}
         for step in self.held:
             assert step.branch is not None and step.resource is not None
@@ -339,11 +337,10 @@ class FlowEnding(Coordinated):
 
 def undo(kernel: Kernel, life: TxRecord) -> None:
     """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
-    if not any(step.waits for step in kernel.store.steps.of(life.txid)):
+    if not any(step.waits for step in kernel.store.work.steps(life.txid)):
         return
-    word = DecisionRequest(life, Decision.ROLLBACK, f"owner {life.owner}", "")
     try:
-        kernel.steps.call(Settle(word, kernel.member))
+        kernel.requests.call(Decide(life, Decision.ROLLBACK, f"owner {life.owner}", "", driver=kernel.member))
     except Superseded:
         wait_until_undone(kernel, life.txid)
         return
@@ -367,7 +364,7 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
             if not ledger.compensates(txid):
                 return
         with kernel.announce.around(facts.Claiming, txid):
-            taken = kernel.store.steps.claim(kernel.member, limit=1, txid=txid)
+            taken = kernel.store.work.claim(kernel.member, limit=1, txid=txid)
         for saga in taken:
             _drive(kernel, saga)
         if not taken:
@@ -377,10 +374,10 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
 
 
 def _drive(kernel: Kernel, saga: ClaimedSaga) -> None:
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
+    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
 
 
 def _require_driven(kernel: Kernel, txid: int) -> None:
-    for view in kernel.store.steps.listed(txid=txid):
+    for view in kernel.store.work.sagas(txid=txid):
         if view.stalled:
             raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")

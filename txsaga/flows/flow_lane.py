@@ -29,9 +29,9 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import NamedBranch
 from txsaga.flows.flow_begin import locked, require_joined
 from txsaga.flows.flow_end import do_journal
+from txsaga.flows.requests import NamedBranch
 from txsaga.flows.step_records import FlowStep, FlowStepState, FlowUnit, Journalled, last_attempts, open_unit
 from txsaga.resources.participant import EnlistedBranch, Participant
 

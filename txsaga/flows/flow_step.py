@@ -44,10 +44,10 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.journal import Journal, taken
+from txsaga.flows.requests import Start
 from txsaga.flows.saga_actions import Turn
 from txsaga.flows.saga_code import Doing, undoing
 from txsaga.flows.saga_step import RequestedStep, StepRetry, Tries
@@ -338,7 +338,7 @@ class StepCall:
             logger.warning("step %r of transaction %d is not written as failed: %s", step.name, self._life.txid, reason)
 
     def _known(self, name: str) -> object:
-        steps = self._kernel.store.steps.of(self._life.txid)
+        steps = self._kernel.store.work.steps(self._life.txid)
         output = next((step.output for step in steps if step.name == name), None)
         return None if output is None else json.loads(output)
 

@@ -40,8 +40,8 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed, VotedNo
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
-from txsaga.flows.calls import Entered, NamedBranch, Start
 from txsaga.flows.declaration import Hold
+from txsaga.flows.requests import Entered, NamedBranch, Start
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepState
 from txsaga.flows.step_records import (
     HOME,

@@ -38,8 +38,8 @@ from txsaga.flows.ballot import Ballot, require_carried
 from txsaga.flows.ballots import ballots
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
-from txsaga.flows.calls import BeginBranches, BranchOutcome, BranchVote, DecisionRequest
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import Begin, BranchOutcome, BranchVote, Decide
 from txsaga.flows.sessions_in_loop import looped
 from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
 from txsaga.lake.table import Effect
@@ -121,7 +121,7 @@ class BlockOwner:
         if self._key is not None:
             numbers = run_blocking(partial(self._enter_again, self._key))
         else:
-            life = self._kernel.branches.call(BeginBranches(self._group.id, self.ids, self._run))
+            life = self._kernel.requests.call(Begin(self._group.id, self.ids, run=self._run))
             assert isinstance(life, TxRecord)
             self._own(life)
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
@@ -176,7 +176,7 @@ class BlockOwner:
             if self.with_effects:
                 return run_blocking(partial(self._decide_with_effects, word))
             try:
-                standing = self._kernel.branches.call(word)
+                standing = self._kernel.requests.call(word)
             except EffectConflict:
                 return run_blocking(partial(self._decide_with_effects, word))
         assert isinstance(standing, Decision)
@@ -192,7 +192,7 @@ class BlockOwner:
         held = [vote for vote in votes if vote.vote is Vote.PREPARED]
         word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
         with self._none_left_behind():
-            standing = self._kernel.branches.call(word)
+            standing = self._kernel.requests.call(word)
         assert standing is None or isinstance(standing, Decision)
         return standing
 
@@ -293,8 +293,8 @@ class BlockOwner:
         rows: Sequence[Row],
         votes: Sequence[BranchVote],
         evidence: int | None = None,
-    ) -> DecisionRequest:
-        return DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence)
+    ) -> Decide:
+        return Decide(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence)
 
     def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
@@ -314,7 +314,7 @@ class BlockOwner:
     def _free_of_owners(self) -> None:
         """Roll back what earlier owners prepared: no decision names it any more."""
         identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
-        for branch in self._kernel.store.branches.of(self.life.txid):
+        for branch in self._kernel.store.work.branches(self.life.txid):
             participant = participants.get(branch.recorded)
             if participant is not None and branch.unfinished and branch.attempt < self.life.owner:
                 id = BranchId(identity.transaction(branch.txid), branch.number, branch.attempt)
@@ -343,17 +343,17 @@ class BlockOwner:
             self._released.notes.append(noted(self.life.txid, self.work.part(last).branch, decision, Finish.DONE))
         return decision, error if decision is Decision.ROLLBACK else None
 
-    def _decide_with_effects(self, word: DecisionRequest) -> Decision:
+    def _decide_with_effects(self, word: Decide) -> Decision:
         try:
             return self._apply(word, self.recorded() if word.decision is Decision.COMMIT else ())
         except OutcomeUnknown:  # check the decision before preparing anything: it may be published already
             return patiently(lambda: self._apply(word, ()))
 
-    def _apply(self, word: DecisionRequest, known: Sequence[Effect]) -> Decision:
+    def _apply(self, word: Decide, known: Sequence[Effect]) -> Decision:
         with self._kernel.announce.around(facts.Deciding, self.life.txid):
             return self._kernel.decider.effects.around(self.life.txid, lambda ready: self._applied(word, ready), known)
 
-    def _applied(self, word: DecisionRequest, ready: PreparedEffects) -> tuple[Decision, bool]:
+    def _applied(self, word: Decide, ready: PreparedEffects) -> tuple[Decision, bool]:
         assert word.decision is not None
         life, by = self.life, DecidedBy(who=word.who, why=word.why, owner=self.life.owner)
         with self._kernel.store.ledgers.open() as ledger:
@@ -370,7 +370,7 @@ class BlockOwner:
             except DecidedOtherwise as stands:
                 return Decision[stands.standing], False
 
-    def _end(self, ledger: Ledger, word: DecisionRequest) -> None:
+    def _end(self, ledger: Ledger, word: Decide) -> None:
         life = word.life
         self._lives.own(ledger, life)
         if word.rows:

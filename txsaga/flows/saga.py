@@ -52,7 +52,7 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.calls import Start
+from txsaga.flows.requests import Start
 from txsaga.flows.saga_code import Doing, action_of, name_of
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_owner import SagaOwner
@@ -72,24 +72,24 @@ def enter(kernel: Kernel, owner: SagaOwner) -> None:
             undo(kernel, left)
             continue
         life = owner.life
-        steps = kernel.store.steps.of(life.txid) if life is not None and life.owner > 1 else ()
+        steps = kernel.store.work.steps(life.txid) if life is not None and life.owner > 1 else ()
         if not steps:
             return
         why = "its key was entered anew"
         standing, saga = owner.decide(Decision.ROLLBACK, why)
         if standing is Decision.ROLLBACK:
-            SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
+            SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
         owner.leave()
 
 
 def undo(kernel: Kernel, left: NotCompensated) -> None:
     """Undo what is left of an earlier record, unless another process is doing it."""
     with kernel.announce.around(facts.Claiming, left.txid):
-        taken = kernel.store.steps.claim(kernel.member, limit=1, txid=left.txid)
+        taken = kernel.store.work.claim(kernel.member, limit=1, txid=left.txid)
     if not taken:
         raise left
     (saga,) = taken
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
+    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
 
 
 class Parallel:
@@ -170,7 +170,7 @@ class Later:
 
     def _found(self) -> str | None:
         txid = self._txid()
-        steps = [] if txid is None else self._kernel.store.steps.of(txid)
+        steps = [] if txid is None else self._kernel.store.work.steps(txid)
         found = next((step for step in steps if step.number == self.number), None)
         return (found.output or "null") if found is not None and found.state is StepState.DONE else None
 

@@ -60,7 +60,7 @@ from txsaga.errors import (
 )
 from txsaga.evidence.ports import Ran
 from txsaga.flows.branch import BranchId, Finish
-from txsaga.flows.calls import Close, DecisionRequest, Mark, ReleaseSaga, Settle
+from txsaga.flows.requests import Close, Decide, Mark, Release
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_step import impatient
 from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
@@ -109,7 +109,7 @@ class SagaDriver:
                     raise self._stalled(step, step.error)
                 self._through(step, back=back)
             marks, self._marks = self._marks, []
-            self._kernel.steps.call(Close(saga.txid, saga.owner, marks))
+            self._kernel.requests.call(Close(saga.txid, saga.owner, marks))
         finally:
             running.leave(saga.txid, saga.owner)
 
@@ -223,7 +223,7 @@ class SagaDriver:
     def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
         marks, self._marks = self._marks, []
         with suppress(TxSagaError):  # otherwise its lease runs out
-            self._kernel.steps.call(ReleaseSaga(self._saga.txid, self._saga.owner, by, why, stalled, marks))
+            self._kernel.requests.call(Release(self._saga.txid, self._saga.owner, by, why, stalled, marks))
 
     def _mark(
         self,
@@ -243,9 +243,9 @@ class SagaDriver:
     def _flush(self) -> None:
         marks, self._marks = self._marks, []
         for mark in marks[:-1]:
-            self._kernel.steps.submit(mark)
+            self._kernel.requests.submit(mark)
         if marks:
-            self._kernel.steps.call(marks[-1])
+            self._kernel.requests.call(marks[-1])
         self._flush_at = time.monotonic() + LINGER
 
 
@@ -342,13 +342,13 @@ class SagaRole:
     def run_once(self) -> int:
         """Take over sagas without a driver; return how many reached their end."""
         with self._kernel.announce.around(facts.Claiming):
-            taken = self._kernel.store.steps.claim(self._kernel.member, limit=self.LIMIT)
+            taken = self._kernel.store.work.claim(self._kernel.member, limit=self.LIMIT)
         if not taken:
             return 0
         left = [saga.txid for saga in taken if saga.decision is None]
         if left:
             logger.warning("%d sagas are rolled back, %s: %s", len(left), WHY, ", ".join(map(str, left)))
-        steps = self._kernel.store.steps.of_all([saga.txid for saga in taken])
+        steps = self._kernel.store.work.steps_of([saga.txid for saga in taken])
         todo = [(saga, steps.get(saga.txid, ())) for saga in taken]
         if len(taken) == 1 or self._threads == 1:
             return sum(starmap(self._driven, todo))
@@ -368,13 +368,13 @@ class SagaRole:
         return True
 
     def _rolled_back(self, saga: ClaimedSaga) -> ClaimedSaga:
-        word = DecisionRequest(_life(saga), Decision.ROLLBACK, self.name, WHY)
+        request = Decide(_life(saga), Decision.ROLLBACK, self.name, WHY, driver=self._kernel.member)
         try:
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
+            standing = self._kernel.requests.call(request)
         except EffectConflict:  # with bound effects the decider decides
             by = DecidedBy(who=self.name, why=WHY, owner=saga.owner)
             self._kernel.decider.decide(saga.txid, Decision.ROLLBACK, by)
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
+            standing = self._kernel.requests.call(request)
         assert isinstance(standing, Decision)
         self._kernel.tell_decided()
         return saga._replace(decision=standing)

@@ -20,7 +20,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Doubt, Group, Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.errors import DecidedOtherwise, EffectConflict, OutcomeUnknown, Superseded
-from txsaga.flows.calls import DecisionRequest, Mark, OpenSaga, RecordStep, Settle, Start
+from txsaga.flows.requests import Begin, Decide, Mark, RecordSteps, Start
 from txsaga.flows.saga_values import ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepRecord, StepState
 from txsaga.messages.decide import DecidedBy
@@ -71,7 +71,7 @@ class SagaOwner:
                 self._begin(start)
                 return
             life, marks = self.life, self._taken()
-        self._kernel.steps.call(RecordStep(life, [start], marks))
+        self._kernel.requests.call(RecordSteps(life, [start], marks))
 
     def finish(self, number: int, output: str | None) -> None:
         """Note that a step is done; it is written with the next call."""
@@ -106,14 +106,14 @@ class SagaOwner:
         """Write the decision with all that belongs to it; return the final one and the saga to drive."""
         life = self.life or self.opened()
         self._kernel.tell_hooks(self._group, life, decision, why)
-        word = DecisionRequest(life, decision, f"owner {life.owner}", why, rows)
         with self._lock:
             marks = self._taken()
+        word = Decide(life, decision, f"owner {life.owner}", why, rows, (), None, self._kernel.member, behind, marks)
         try:
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member, behind, marks))
+            standing = self._kernel.requests.call(word)
         except EffectConflict:
             self._decide_with_effects(word, behind)
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
+            standing = self._kernel.requests.call(word._replace(rows=(), steps=(), marks=()))
         assert isinstance(standing, Decision)
         return standing, ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
 
@@ -129,7 +129,7 @@ class SagaOwner:
             self._kernel.running.leave(self.life.txid, self.life.owner)
 
     def _begin(self, step: Start) -> None:
-        begun = self._kernel.steps.call(OpenSaga(self._group.id, [step], self._run))
+        begun = self._kernel.requests.call(Begin(self._group.id, steps=[step], run=self._run))
         assert isinstance(begun, TxRecord)
         self._hold(begun)
 
@@ -148,16 +148,16 @@ class SagaOwner:
         with self._lock:
             self._marks.append(Mark(self.life.txid, self.life.owner, number, event, left, output, error))
 
-    def _decide_with_effects(self, word: DecisionRequest, behind: Sequence[Start]) -> None:
+    def _decide_with_effects(self, word: Decide, behind: Sequence[Start]) -> None:
         """Decide bound effects by the decider; the steps after the decision are written first."""
         if behind and word.decision is Decision.COMMIT:
-            self._kernel.steps.call(RecordStep(word.life, behind))
+            self._kernel.requests.call(RecordSteps(word.life, behind))
         try:
             self._apply(word)
         except OutcomeUnknown:
             patiently(lambda: self._apply(word))
 
-    def _apply(self, word: DecisionRequest) -> None:
+    def _apply(self, word: Decide) -> None:
         assert word.decision is not None
         life, by = word.life, DecidedBy(who=word.who, why=word.why, owner=word.life.owner)
         with self._kernel.announce.around(facts.Deciding, life.txid), self._kernel.store.ledgers.open() as ledger:
@@ -171,7 +171,7 @@ class SagaOwner:
             except DecidedOtherwise:
                 return  # the store returns the final decision
 
-    def _end(self, ledger: Ledger, word: DecisionRequest) -> None:
+    def _end(self, ledger: Ledger, word: Decide) -> None:
         self._lives.own(ledger, word.life)
         if word.rows:
             ledger.add(word.life, PART, word.rows)

@@ -30,7 +30,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
-from txsaga.flows.calls import Start
+from txsaga.flows.requests import Start
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_code import Doing, action_of, check_times, checked_retries, kind_of, name_of, undoing
 from txsaga.flows.saga_owner import SagaOwner

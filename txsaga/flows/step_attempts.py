@@ -20,10 +20,10 @@ from txsaga.core.records import Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StepDone, Superseded
 from txsaga.flows.branch import Vote
-from txsaga.flows.calls import Start
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import entered, require_joined
 from txsaga.flows.journal import JournalEntry
+from txsaga.flows.requests import Start
 from txsaga.flows.step import Left
 from txsaga.flows.step import StepEvent as DeclaredEvent
 from txsaga.flows.step_records import (

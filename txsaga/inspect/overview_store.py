@@ -25,11 +25,10 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.core.topic import TopicType
 from txsaga.flows import ballots_store as ballots
-from txsaga.flows import branches_store, steps_store
 from txsaga.flows.ballot import Polled
-from txsaga.flows.branches_store import branch_of
 from txsaga.flows.flows_store import steps_of, units_of
-from txsaga.flows.steps_store import step_of
+from txsaga.flows.work_statements import BRANCHES, STEPS
+from txsaga.flows.work_store import branch_of, step_of
 from txsaga.inspect.overview import (
     Audited,
     Backlog,
@@ -60,7 +59,7 @@ SQL = sql_files.read("inspect/sql/overview.sql")
 
 # Everything but the bodies of half messages, which may be gigabytes.
 TRACE = sql_files.read("inspect/sql/trace.sql")
-LOOK = {**TRACE, "branches": branches_store.SQL["of"], "steps": steps_store.SQL["of"]}
+LOOK = {**TRACE, "branches": BRANCHES["of"], "steps": STEPS["of"]}
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
 """The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
@@ -177,7 +176,7 @@ class Overview:
         """Return what is unfinished in each resource that takes part in two-phase commit, by name."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
-            for name, undecided, waiting, oldest, heuristics in self._rows(branches_store.SQL["backlog"])
+            for name, undecided, waiting, oldest, heuristics in self._rows(BRANCHES["backlog"])
         ]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:

@@ -116,7 +116,7 @@ def test_what_found_no_place_is_told_with_the_place_to_look_at(bank: Bank, repor
     owner.leave()
     bank.broker.kernel.notes.flush()
     bank.recover()
-    (branch,) = bank.broker.kernel.store.branches.of(tx.txid or 0)
+    (branch,) = bank.broker.kernel.store.work.branches(tx.txid or 0)
     assert branch.state is BranchState.HEURISTIC_HAZARD
     staging = Path(branch.why.partition("; look at ")[2])
     assert staging.parent.parent == reports / ".txsaga"

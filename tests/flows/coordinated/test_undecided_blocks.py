@@ -14,10 +14,10 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import DecidedOtherwise, TransactionError
 from txsaga.flows.branch import BranchState, Vote
-from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import Begin, BranchVote, Decide
 from txsaga.messages.decide import DecidedBy
 
 pytestmark = pytest.mark.postgres
@@ -94,14 +94,14 @@ def test_a_branch_that_no_transaction_names_is_rolled_back_at_once(bank: Bank) -
 @pytest.mark.rule("R9")
 def test_branches_that_an_earlier_version_shared_are_finished(bank: Bank) -> None:
     kernel, first = bank.broker.kernel, bank.left(decided=False)
-    branches = kernel.store.branches
-    (other,) = branches.write([BeginBranches(first.group, [])])
+    branches = kernel.store.work
+    (other,) = branches.write([Begin(first.group, [])])
     assert isinstance(other, TxRecord)
     votes = [BranchVote(number, 1, Vote.PREPARED) for number in (1, 2)]
     branches.write(  # one commit of both, as that version wrote it
         [
-            DecisionRequest(first, Decision.COMMIT, "its owner", "the block ended", votes=votes),
-            DecisionRequest(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
+            Decide(first, Decision.COMMIT, "its owner", "the block ended", votes=votes),
+            Decide(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
         ]
     )
     assert recover(bank) == 2
@@ -138,7 +138,7 @@ def test_what_an_owner_decided_while_recovery_looked_is_left_to_it(bank: Bank, m
     transfer(tx)
     work = tx._owner.work
     votes = work.named(work.prepare())
-    look = bank.broker.kernel.store.branches.written
+    look = bank.broker.kernel.store.work.written
 
     def decided(txids: Any) -> Any:
         found = look(txids)
@@ -146,7 +146,7 @@ def test_what_an_owner_decided_while_recovery_looked_is_left_to_it(bank: Bank, m
         tx._owner.decide(Decision.COMMIT, "the block ended", votes=votes)
         return found
 
-    monkeypatch.setattr(type(bank.broker.kernel.store.branches), "written", lambda _, txids: decided(txids))
+    monkeypatch.setattr(type(bank.broker.kernel.store.work), "written", lambda _, txids: decided(txids))
     assert Recovery(bank.broker.kernel).run_once() == 0
     assert len(bank.prepared()) == 2
     tx._owner.finish(Decision.COMMIT)

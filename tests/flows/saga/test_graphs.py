@@ -143,7 +143,7 @@ def test_every_step_stays_or_is_undone_once_in_reverse_order(
     died = mortal.dead
     for dies_at in [*kills[1:], None]:
         engine(town, dies_at)
-    assert town.store.steps.listed() == []
+    assert town.store.work.sagas() == []
     decision = decided(kernel, saga) if saga.txid is not None else None
     event(f"{decision and decision.name}, {'killed' if died else 'alive'}, {len(kills)} kills")
     if not died and saga.txid is not None:

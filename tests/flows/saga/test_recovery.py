@@ -23,7 +23,7 @@ from txsaga.errors import (
     UnknownStep,
 )
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.calls import Start
+from txsaga.flows.requests import Start
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_code import CODE
@@ -104,7 +104,7 @@ def test_a_step_that_is_still_running_is_waited_for(agency: Agency) -> None:
     zombie.start()
     begun.wait(30)
     assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert (view.decision, view.why) == (Decision.ROLLBACK, "step 'b' is still running")
     go_on.set()
     zombie.join()
@@ -243,7 +243,7 @@ def test_a_compensation_that_is_out_of_retries_waits_for_a_person(agency: Agency
     assert done == ["b", "tried b", "tried b", "tried b"]
     assert agency.states(saga.txid) == ["compensating", "compensation_failed"]
     assert "Stalled" in agency.facts
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert view.stalled and "Stop: no money" in view.why
     assert agency.take_over() == 0
     assert agency.lines() == ["a"]
@@ -299,10 +299,10 @@ def test_a_saga_whose_code_is_not_here_waits_and_says_so(agency: Agency, monkeyp
         patch.delitem(CODE._functions, "agency-cancel")
         patch.setattr(CODE, "_unloaded", {"trips": "ModuleNotFoundError: No module named 'trips'"})
         assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert "'agency-cancel' is not registered in this process; module 'trips' can't be loaded" in view.why
     assert "TXSAGA_SAGAS" in view.why
-    assert agency.broker.kernel.store.steps.counted().waiting == 1
+    assert agency.broker.kernel.store.work.saga_figures().waiting == 1
     assert agency.states(saga.txid) == ["compensating"]
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
@@ -313,7 +313,7 @@ def test_a_resource_that_is_not_known_here_is_waited_for(agency: Agency) -> None
     engine = agency.broker._home._resources._engines.pop("bank")  # type: ignore[attr-defined]
     evidence = agency.broker._home._resources._evidence.pop("bank")  # type: ignore[attr-defined]
     assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert "'bank'" in view.why
     agency.broker._home._resources._engines["bank"] = engine  # type: ignore[attr-defined]
     agency.broker._home._resources._evidence["bank"] = evidence  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What is asked of the store about branches, steps and sagas, many calls in one commit, and what it answers."""
+"""Requests about branches, steps and sagas, many in one commit of the store, and what the store answers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,6 @@ NONE: Place = (0, 0, 0)
 """A place before the first branch."""
 
 
-class BeginBranches(NamedTuple):
-    """Begins a transaction without a key; its branches in these resources get numbers from 1 on, in attempt 1."""
-
-    group: int
-    resources: Sequence[int]
-    run: str | None = None
-
-
 VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
 """The state that the decision gives to a branch, by its vote."""
 
@@ -40,21 +32,6 @@ class BranchVote(NamedTuple):
     number: int
     attempt: int
     vote: Vote
-
-
-class DecisionRequest(NamedTuple):
-    """The owner's decision, with its half messages and the branches that voted.
-
-    Without a decision it is the end (R1): the transaction is decided later, by the evidence in that resource.
-    """
-
-    life: TxRecord
-    decision: Decision | None
-    who: str
-    why: str
-    rows: Sequence[Row] = ()
-    votes: Sequence[BranchVote] = ()
-    evidence: int | None = None
 
 
 class BranchOutcome(NamedTuple):
@@ -84,11 +61,6 @@ class Guest(NamedTuple):
     state: TxState
 
 
-Call = BeginBranches | DecisionRequest | BranchOutcome
-Answer = TxRecord | Decision | bool | None
-"""An open transaction's record; the final decision, None for an end; whether the branch was still waiting."""
-
-
 class Start(NamedTuple):
     """A step that is about to run. With an action it is after the point of no return."""
 
@@ -102,11 +74,15 @@ class Start(NamedTuple):
     expires: timedelta | None = None
 
 
-class OpenSaga(NamedTuple):
-    """Begins a transaction without a key, with its first steps."""
+class Begin(NamedTuple):
+    """Begins a transaction without a key: its branches in these resources get numbers from 1 on, in attempt 1.
+
+    With its first steps it is a saga.
+    """
 
     group: int
-    steps: Sequence[Start]
+    resources: Sequence[int] = ()
+    steps: Sequence[Start] = ()
     run: str | None = None
 
 
@@ -124,10 +100,10 @@ class Mark(NamedTuple):
 
 
 Marks = Sequence[Mark]
-"""Marks that come with another call are written after its steps, before the rest; they get no answer."""
+"""Marks that come with another request are written after its steps, before the rest; they get no answer."""
 
 
-class RecordStep(NamedTuple):
+class RecordSteps(NamedTuple):
     """Further steps of an open transaction, written by its owner."""
 
     life: TxRecord
@@ -135,16 +111,26 @@ class RecordStep(NamedTuple):
     marks: Marks = ()
 
 
-class Settle(NamedTuple):
-    """The owner's decision: COMMIT comes with the steps after it, ROLLBACK has its steps compensated."""
+class Decide(NamedTuple):
+    """The owner's decision, with its half messages and the branches that voted.
 
-    word: DecisionRequest
-    driver: str
+    Without a decision it is the seal (R1): the transaction is decided later, by the evidence in that resource. A driver
+    sees to the steps: COMMIT comes with the steps after it, ROLLBACK has the steps before it compensated.
+    """
+
+    life: TxRecord
+    decision: Decision | None
+    who: str
+    why: str
+    rows: Sequence[Row] = ()
+    votes: Sequence[BranchVote] = ()
+    evidence: int | None = None
+    driver: str | None = None
     steps: Sequence[Start] = ()
     marks: Marks = ()
 
 
-class ReleaseSaga(NamedTuple):
+class Release(NamedTuple):
     """Releases a saga for a time, or until an operator acts."""
 
     txid: int
@@ -163,8 +149,9 @@ class Close(NamedTuple):
     marks: Marks = ()
 
 
-SagaCall = OpenSaga | RecordStep | Mark | Settle | ReleaseSaga | Close
-
+Request = Begin | RecordSteps | Mark | Decide | BranchOutcome | Release | Close
+Answer = TxRecord | Decision | bool | None
+"""An open transaction's record; the final decision, None for a seal and for steps; whether something was changed."""
 
 NamedBranch = tuple[int, int]
 """A branch by its number and attempt."""
