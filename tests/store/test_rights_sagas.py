@@ -36,7 +36,7 @@ def left(broker: Broker) -> int:
     """Leave a saga as a process does that dies behind its first step."""
     saga = broker.saga("travel").__enter__()
     saga.step(call, compensate=call_off, input={"what": "a"})
-    saga._owner.leave()
+    saga._steps.leave()
     assert saga.txid is not None
     return saga.txid
 

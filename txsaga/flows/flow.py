@@ -36,11 +36,12 @@ from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import able
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import FlowFound, locked, opened
-from txsaga.flows.flow_end import FlowEnding, undo, undo_after
+from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
 from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.saga_code import Doing
+from txsaga.flows.saga_driver import undo, undo_after
 from txsaga.flows.saga_step import asked
 from txsaga.flows.saga_values import FIRST_PAUSE, Undo
 from txsaga.flows.step_attempts import Attempted, StepPlace, attempted

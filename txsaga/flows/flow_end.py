@@ -12,38 +12,30 @@ The compensation of each was written before it ran.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import Doubt, Group, Row, TxRecord
+from txsaga.core.records import Group, TxRecord
 from txsaga.errors import (
     AlreadyCommitted,
-    CompensationFailed,
     ConfigError,
     DecidedOtherwise,
     FlowUnknown,
-    NotCompensated,
     OwnLock,
     ProtocolError,
     RetryLater,
     RolledBack,
     StepsOpen,
-    Superseded,
-    TxSagaError,
 )
-from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.owner import BlockOwner
-from txsaga.flows.requests import BranchVote, Decide
-from txsaga.flows.saga_driver import SagaDriver
-from txsaga.flows.saga_step import patience
-from txsaga.flows.saga_values import ClaimedSaga
+from txsaga.flows.branch_block import BranchBlock
+from txsaga.flows.enlisted import Enlisted
+from txsaga.flows.owner import Owner
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step_attempts import close_failed
 from txsaga.flows.step_records import (
@@ -56,18 +48,11 @@ from txsaga.flows.step_records import (
     last_attempts,
 )
 from txsaga.flows.work import BranchPart
-from txsaga.messages.decide import DecidedBy
-from txsaga.messages.effects import PreparedEffects
 from txsaga.resources.participant import EnlistedBranch, Journals, Participant, Waiting
 
 if TYPE_CHECKING:
     from txsaga.flows.flows_store import FlowLedger
     from txsaga.messages.ledger_store import Ledger
-
-logger = logging.getLogger("txsaga")
-
-LOOK = 0.2
-"""Seconds between two polls whether another driver has finished."""
 
 
 class HeldBranch:
@@ -146,71 +131,75 @@ class Run(NamedTuple):
     statements: Sequence[Journalled]
 
 
-class FlowOwner(BlockOwner):
-    """The owner that ends a flow, whose steps' branches exist already."""
+class FlowEnding(BranchBlock):
+    """The end of a flow, as a block: entering it takes the flow over, leaving it decides."""
 
     def __init__(
-        self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str], journals: bool
+        self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str] = (), journals: bool = True
     ) -> None:
-        super().__init__(kernel, group, (), key=life.key, run=life.run)
-        self._flow, self._polled = life, True  # any process may have opened ballots
-        self._handled, self._journals = handled, journals
-        self.runs: list[Run] = []
-        self.held: Sequence[FlowStep] = ()
-        self.home_work = False
+        owner = Owner(kernel, group, key=life.key, run=life.run)
+        super().__init__(kernel, owner, Enlisted(kernel, owner))
+        owner.polled = owner.with_effects = True  # any process may have called ballots, or left effects
+        self._bound = True  # never one-phase: other processes may have voted
+        self._flow, self._handled, self._journals = life, handled, journals
+        self._runs: list[Run] = []
+        self._held: Sequence[FlowStep] = ()
+        self._home_work = False
 
-    def enter(self) -> None:
-        """Raise the owner, and name the branches of journals before their work (R9)."""
+    @property
+    def life(self) -> TxRecord:
+        """The flow's record under its last owner."""
+        return self._owner.life
+
+    def do_journals(self) -> None:
+        """Execute the journals, each resource in one transaction."""
+        work = self._branches.work
+        for run in self._runs:
+            work.handle(run.key)
+            part = work.part(run.key)
+            assert part.session is not None
+            held = [each for each in self._held if each.resource == run.unit.resource]
+            do_journal(part.participant, part.session, part.branch, run.statements, held)
+        if work.last(alone=False) is not None and (self._home_work or self._has_effects()):
+            raise ConfigError(
+                "rows and tables of the home database can't be written beside a resource whose commit is the decision "
+                "(R12); "
+                "leave one of them to a flow of its own"
+            )
+
+    def give_up(self, why: str) -> None:
+        """Roll back."""
+        self._roll_back(why)
+
+    def _enter(self) -> None:
+        """Take the flow over, and name the branches of journals before their work (R9)."""
         txid, kernel = self._flow.txid, self._kernel
         self._settle_ended()
         with kernel.announce.around(facts.Naming, txid), kernel.store.ledgers.open() as ledger:
-            self._require_open(ledger)
+            self._require_undecided(ledger)
             flows = ledger.flows
             last = last_attempts(flows.steps(txid))
             dead = self._given_up(flows, last) if self._journals else []
             units = [each for each in flows.units(txid) if each.decision is None]
-            self._own(flows.take_over(txid))
+            life = flows.take_over(txid)
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
-            runs = list(self._journals_named(flows, units)) if self._journals else []
-        self.held = [each for each in last if each.holds_locks]
+            runs = list(self._journals_named(flows, units, life.owner)) if self._journals else []
+        self._owner.own(life)
+        self._branches.open()
+        self._held = [each for each in last if each.holds_locks]
         self._take_held(units)
         for unit, statements in runs:
             self._take_run(unit, statements)
         self._free([*earlier, *dead])
-        kernel.running.begin(self, Doubt.of(self.life))
+        self._owner.hold()
 
-    def has_effects(self) -> bool:
+    def _has_effects(self) -> bool:
         """Return whether its decision would write rows or tables, which may be refused."""
         with self._kernel.store.ledgers.open() as ledger:
             return bool(ledger.effects(self._flow.txid))
 
-    def decide(
-        self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
-    ) -> Decision:
-        """Write the decision with its home effects (R2); return the final one."""
-        self._kernel.tell_hooks(self._group, self.life, decision, why)
-        with self._none_left_behind():
-            return self._decide_with_effects(Decide(self.life, decision, f"owner {self.life.owner}", why, rows, votes))
-
-    def _applied(self, word: Decide, ready: PreparedEffects) -> tuple[Decision, bool]:
-        assert word.decision is not None
-        life, by = self.life, DecidedBy(who=word.who, why=word.why, owner=self.life.owner)
-        with self._kernel.store.ledgers.open() as ledger:
-            current = ledger.lock(life.txid)
-            if current is not None and current.owner != life.owner:
-                if word.decision is Decision.ROLLBACK and ledger.standing(life.txid) is Decision.ROLLBACK:
-                    return Decision.ROLLBACK, False  # its answer was lost, and an engine is already undoing it
-                raise Superseded(life.txid)
-            if current is not None and current.state is TxState.ACTIVE and word.decision is Decision.COMMIT:
-                self._end(ledger, word)
-            try:
-                standing = self._kernel.decider.within(ledger, life.txid, word.decision, by, ready=ready)
-                return standing.decision, standing.won
-            except DecidedOtherwise as stands:
-                return Decision[stands.standing], False
-
-    def _require_open(self, ledger: Ledger) -> None:
+    def _require_undecided(self, ledger: Ledger) -> None:
         txid = self._flow.txid
         current = ledger.lock(txid)
         if current is None or current.token != self._flow.token:
@@ -226,7 +215,7 @@ class FlowOwner(BlockOwner):
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(self._flow.txid)
         if current is not None and current.state in CLOSED:
-            self._lives.settle_first(current, self._flow.key or "")
+            self._owner.records.settle_first(current, self._flow.key or "")
 
     def _given_up(self, flows: FlowLedger, last: Sequence[FlowStep]) -> list[FlowStep]:
         """Require that all steps are done or handled; those whose process died are marked failed."""
@@ -241,11 +230,11 @@ class FlowOwner(BlockOwner):
         return [each for each in dead if each.branch is not None]
 
     def _journals_named(
-        self, flows: FlowLedger, units: Sequence[FlowUnit]
+        self, flows: FlowLedger, units: Sequence[FlowUnit], owner: int
     ) -> Iterator[tuple[FlowUnit, Sequence[Journalled]]]:
         """Name a branch for each waiting journal: the main one of a resource, the open unit of a lane."""
         txid, journal = self._flow.txid, flows.journal(self._flow.txid)
-        self.home_work = any(each.resource == HOME for each in journal)
+        self._home_work = any(each.resource == HOME for each in journal)
         known = {(each.resource, each.number): each for each in units}
         for place in dict.fromkeys((each.resource, each.unit) for each in journal if each.resource != HOME):
             unit = known.get(place)
@@ -253,8 +242,8 @@ class FlowOwner(BlockOwner):
                 continue  # a unit that its lane already settled
             unit = unit or FlowUnit(*place)
             recorded, _ = self._kernel.participant(unit.resource)
-            named = flows.name(txid, recorded.id, self.life.owner, aux=unit.number != MAIN, number=unit.branch)
-            unit = unit._replace(branch=named, attempt=self.life.owner)
+            named = flows.name(txid, recorded.id, owner, aux=unit.number != MAIN, number=unit.branch)
+            unit = unit._replace(branch=named, attempt=owner)
             flows.put(txid, unit)
             yield unit, [each for each in journal if (each.resource, each.unit) == place]
 
@@ -262,122 +251,29 @@ class FlowOwner(BlockOwner):
         """Add the branches that steps left prepared; a lane unit with its own decision is not the flow's."""
         states = {(b.number, b.attempt): b.state for b in self._kernel.store.work.branches(self._flow.txid)}
         open_ = {(each.resource, each.number) for each in units}
-        for step in self.held:
+        for step in self._held:
             assert step.branch is not None and step.resource is not None
             if states[step.branch, step.attempt] is not BranchState.ENDED:
                 continue
             if step.lane and (step.resource, step.unit) not in open_:
                 continue
             _, participant = self._kernel.participant(step.resource)
-            branch = self._branch(step.branch, step.attempt)
+            branch = self._branches.id(step.branch, step.attempt)
             session = HeldBranch(participant, branch, step.name)
             part = BranchPart(branch, participant, aux=step.lane, session=session, used=True, asked=True)
-            self.work.add(f"step {step.name}", part)
+            self._branches.work.add(f"step {step.name}", part)
 
     def _take_run(self, unit: FlowUnit, statements: Sequence[Journalled]) -> None:
         assert unit.branch is not None
         _, participant = self._kernel.participant(unit.resource)
         key = unit.resource if unit.number == MAIN else f"{unit.resource} unit {unit.number}"
-        branch = self._branch(unit.branch, unit.attempt)
-        self.work.add(key, BranchPart(branch, participant, aux=unit.number != MAIN))
-        self.runs.append(Run(key, unit, statements))
+        self._branches.add(key, participant, unit.branch, aux=unit.number != MAIN)
+        self._runs.append(Run(key, unit, statements))
 
     def _free(self, earlier: Sequence[FlowUnit | FlowStep]) -> None:
         """Roll back what dead processes prepared, in journals and steps: its locks would block the journals."""
         for each in earlier:
-            participant: Participant = self._kernel.reach(each.resource or "")
-            branch = self._branch(each.branch or 0, each.attempt)
-            try:
-                with self._kernel.announce.around(facts.Finishing, self._flow.txid, about=participant.name):
-                    participant.finish(branch, Decision.ROLLBACK)
-            except RetryLater:
-                continue
-            self._kernel.notes.add([noted(self._flow.txid, branch, Decision.ROLLBACK, Finish.DONE)])
-
-    def _branch(self, number: int, attempt: int) -> BranchId:
-        transaction = self._kernel.store.registry.identity.transaction(self._flow.txid)
-        return BranchId(transaction, number, attempt)
-
-
-class FlowEnding(Coordinated):
-    """The end of a flow, as a block: leaving it decides."""
-
-    def __init__(
-        self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str] = (), journals: bool = True
-    ) -> None:
-        owner = FlowOwner(kernel, group, life, handled=handled, journals=journals)
-        super().__init__(kernel, group, (), key=None, owner=owner)
-        self._flow_owner, self._bound = owner, True  # never one-phase: other processes may have voted
-
-    @property
-    def life(self) -> TxRecord:
-        """The flow's record under its last owner."""
-        return self._flow_owner.life
-
-    def do_journals(self) -> None:
-        """Execute the journals, each resource in one transaction."""
-        owner = self._flow_owner
-        for run in owner.runs:
-            owner.work.handle(run.key)
-            part = owner.work.part(run.key)
-            assert part.session is not None
-            held = [each for each in owner.held if each.resource == run.unit.resource]
-            do_journal(part.participant, part.session, part.branch, run.statements, held)
-        if owner.work.last(alone=False) is not None and (owner.home_work or owner.has_effects()):
-            raise ConfigError(
-                "rows and tables of the home database can't be written beside a resource whose commit is the decision "
-                "(R12); "
-                "leave one of them to a flow of its own"
-            )
-
-    def give_up(self, why: str) -> None:
-        """Roll back."""
-        self._roll_back(why)
-
-
-def undo(kernel: Kernel, life: TxRecord) -> None:
-    """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
-    if not any(step.waits for step in kernel.store.work.steps(life.txid)):
-        return
-    try:
-        kernel.requests.call(Decide(life, Decision.ROLLBACK, f"owner {life.owner}", "", driver=kernel.member))
-    except Superseded:
-        wait_until_undone(kernel, life.txid)
-        return
-    _drive(kernel, ClaimedSaga(life.txid, life.group, life.owner, Decision.ROLLBACK, life.key))
-
-
-def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
-    """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
-    try:
-        undo(kernel, life)
-    except TxSagaError as left:
-        error.add_note(str(left))
-        logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
-
-
-def wait_until_undone(kernel: Kernel, txid: int) -> None:
-    """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
-    wait = patience()
-    while True:
-        with kernel.store.ledgers.open() as ledger:
-            if not ledger.compensates(txid):
-                return
-        with kernel.announce.around(facts.Claiming, txid):
-            taken = kernel.store.work.claim(kernel.member, limit=1, txid=txid)
-        for saga in taken:
-            _drive(kernel, saga)
-        if not taken:
-            _require_driven(kernel, txid)
-            if not wait(LOOK):
-                raise NotCompensated(txid, "another process undoes it")
-
-
-def _drive(kernel: Kernel, saga: ClaimedSaga) -> None:
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
-
-
-def _require_driven(kernel: Kernel, txid: int) -> None:
-    for view in kernel.store.work.sagas(txid=txid):
-        if view.stalled:
-            raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
+            branch = self._branches.id(each.branch or 0, each.attempt)
+            with suppress(RetryLater):
+                self._branches.free(branch, self._kernel.reach(each.resource or ""))
+                self._branches.note(branch, Decision.ROLLBACK)

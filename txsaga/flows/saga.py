@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event
@@ -38,10 +38,9 @@ from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
-from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.records import Group, TxRecord
+from txsaga.core.records import Group, Row, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.errors import (
     ConfigError,
@@ -52,34 +51,32 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
+from txsaga.flows.owner import Owner
 from txsaga.flows.requests import Start
 from txsaga.flows.saga_code import Doing, action_of, name_of
-from txsaga.flows.saga_driver import SagaDriver
-from txsaga.flows.saga_owner import SagaOwner
-from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked, patience
-from txsaga.flows.saga_values import ClaimedSaga, StepTimes, Undo
-from txsaga.flows.step import Left, StepState
-from txsaga.messages.message_buffer import FLUSH, INCOMPLETE, MessageBuffer
+from txsaga.flows.saga_driver import drive
+from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked
+from txsaga.flows.saga_steps import SagaSteps
+from txsaga.flows.saga_values import StepTimes, Undo
+from txsaga.flows.step import StepState
+from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 
 
-def enter(kernel: Kernel, owner: SagaOwner) -> None:
+def enter(kernel: Kernel, owner: Owner, steps: SagaSteps) -> None:
     """Open the owner's key with a record that has no steps yet; what earlier ones left is undone first."""
     while True:
         try:
-            owner.enter()
+            steps.enter()
         except NotCompensated as left:
             undo(kernel, left)
             continue
-        life = owner.life
-        steps = kernel.store.work.steps(life.txid) if life is not None and life.owner > 1 else ()
-        if not steps:
+        if owner.txid is None or owner.life.owner == 1 or not kernel.store.work.steps(owner.txid):
             return
-        why = "its key was entered anew"
-        standing, saga = owner.decide(Decision.ROLLBACK, why)
-        if standing is Decision.ROLLBACK:
-            SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
-        owner.leave()
+        saga = steps.decide(Decision.ROLLBACK, "its key was entered anew")
+        if saga.decision is Decision.ROLLBACK:
+            drive(kernel, saga)
+        steps.leave()
 
 
 def undo(kernel: Kernel, left: NotCompensated) -> None:
@@ -89,7 +86,7 @@ def undo(kernel: Kernel, left: NotCompensated) -> None:
     if not taken:
         raise left
     (saga,) = taken
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid))
+    drive(kernel, saga)
 
 
 class Parallel:
@@ -165,7 +162,7 @@ class Later:
         """Return its result; `SagaError` while it is not done."""
         found = self._found()
         if found is None:
-            raise SagaError(f"step {self.name!r} is not done yet: it runs behind the decision, until it is done")
+            raise SagaError(f"step {self.name!r} is not done yet: it runs after the decision, until it is done")
         return json.loads(found)
 
     def _found(self) -> str | None:
@@ -175,58 +172,26 @@ class Later:
         return (found.output or "null") if found is not None and found.state is StepState.DONE else None
 
 
-class PostCommit:
-    """The steps after the point of no return."""
-
-    def __init__(self) -> None:
-        self.reached = False
-        self.steps: list[Start] = []
-
-    def add(
-        self,
-        number: int,
-        do: Doing,
-        name: str,
-        *,
-        on: str | None,
-        input: Mapping[str, object],
-        options: Mapping[str, object] | None = None,
-        **times: Any,  # fields of an action
-    ) -> None:
-        """Keep a step to be written with the decision."""
-        action = action_of(do, on, **times)
-        if options:
-            action = action.with_options(options)
-        kept = as_json(dict(input), f"the input of step {name!r}")
-        self.steps.append(Start(number, name, action.kind, action.resource, kept, None, action.written()))
-
-
-class Saga(MessageBuffer):
+class Saga(DecidedBlock):
     """One saga of a producer group, as a context manager."""
 
     def __init__(self, kernel: Kernel, group: Group, *, key: str | None, run: str | None) -> None:
         super().__init__(kernel)
-        self._stage = BlockStage.NEW
-        self._owner = SagaOwner(kernel, group, key=key, run=run)
-        self._forward, self._behind = StepRunner(kernel, self._owner), PostCommit()
+        self._owner = Owner(kernel, group, key=key, run=run)
+        self._steps = SagaSteps(kernel, self._owner)
+        self._forward = StepRunner(kernel, self._owner, self._steps)
+        self._past_return, self._after = False, list[Start]()
         self._deadlines: list[tuple[float, str]] = []
-        self._process = this_process()
-        self.decision: Decision | None = None
 
     @property
     def txid(self) -> int | None:
         """The number of the transaction, once it has one: from its first step on."""
-        return None if self._owner.life is None else self._owner.life.txid
-
-    @property
-    def id(self) -> str | None:
-        """The id that names store and transaction, once there is one."""
-        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+        return self._owner.txid
 
     def __enter__(self) -> Self:
         """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
-        enter(self._kernel, self._owner)
+        enter(self._kernel, self._owner, self._steps)
         self._stage = BlockStage.OPEN
         return self
 
@@ -246,20 +211,20 @@ class Saga(MessageBuffer):
         gets it as its parameters. `retries`, `timeout` and `pause` (before the second try) are for this step only.
         """
         self._require_open("begin a step")
-        if not self._behind.reached:
+        if not self._past_return:
             wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)
-            return self._forward.run(self._owner.number(), wanted)
+            return self._forward.run(self._steps.number(), wanted)
         if compensate is not None:
-            raise ConfigError("behind the point of no return nothing is undone; leave compensate= out")
+            raise ConfigError("after the point of no return nothing is undone; leave compensate= out")
         return self._later(do, name=name, on=on, input=input or {}, **{"retries": None, **times})
 
     def parallel(self, threads: int = THREADS) -> Parallel:
         """Return a block that runs steps in parallel."""
         self._require_open("begin steps")
         check_count(threads, "threads")
-        if self._behind.reached:
-            raise ConfigError("behind the point of no return steps are done one after the other; use saga.step")
-        return Parallel(asked, self._owner.number, self._forward.run, threads)
+        if self._past_return:
+            raise ConfigError("after the point of no return steps are done one by one; use saga.step")
+        return Parallel(asked, self._steps.number, self._forward.run, threads)
 
     def reserve(
         self,
@@ -281,17 +246,15 @@ class Saga(MessageBuffer):
         check_duration(expires, "expires", LONGEST)
         wanted = asked(do, compensate=cancel, on=on, name=name, input=input, expires=expires, **times)
         until = time.monotonic() + expires.total_seconds()
-        number = self._owner.number()
-        answer = self._forward.run(number, wanted)
+        answer = self._forward.run(self._steps.number(), wanted)
         self._deadlines.append((until, wanted.name))
-        options = {"output": answer}
-        self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, options=options, retries=None)
+        self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, output=answer, retries=None)
         return answer
 
     def no_return(self) -> None:
         """Run every step from here on only after COMMIT, and retry it until it is done."""
         self._require_open("pass the point of no return")
-        self._behind.reached = True
+        self._past_return = True
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Let COMMIT ack a message for its group, or move a stream's cursor past a chunk."""
@@ -301,21 +264,10 @@ class Saga(MessageBuffer):
     def join_life(self) -> TxRecord:
         """Return the transaction record, for binding effects to it."""
         self._require_open("consume")
-        return self._owner.opened()
+        return self._steps.opened()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Decide, and drive the saga to its end; the block's exception is raised in any case."""
-        if self._process != this_process():
-            if error is None:
-                self._require_ours()
-            return
-        try:
-            with self._leaving(error):
-                self._leave(error)
-        finally:
-            self._owner.leave()
+    def _release(self) -> None:
+        self._steps.leave()
 
     def _leave(self, error: BaseException | None) -> None:
         if self._stage is BlockStage.OPEN and error is None:
@@ -334,67 +286,66 @@ class Saga(MessageBuffer):
         """Return why it can't commit although its block ended without an error."""
         if self._outbox.overflowed:
             return TransactionError(INCOMPLETE)
-        for number, step in self._owner.steps.items():
-            if step.start is not None and step.failed and step.left is not Left.NOTHING:
-                return SagaError(
-                    f"step {number} {step.start.name!r} failed, and what it left is not known ({step.error}); "
-                    "the saga rolls back"
-                )
+        if unknown := self._steps.unknown():
+            return SagaError(f"{unknown}; the saga rolls back")
         for until, name in self._deadlines:
             if time.monotonic() >= until:
                 return ReservationExpired(self.txid or 0, name)
         return None
 
     def _commit(self) -> None:
-        if self._owner.life is None and not self._outbox.count and not self._behind.steps:
+        if self.txid is None and not self._outbox.count and not self._after:
             self._stage = BlockStage.LEFT  # nothing was done, so nothing is decided
             return
-        rows, behind = self._outbox.take_whole(), self._behind.steps
+        rows = self._outbox.take_whole()
         self._stage = BlockStage.CLOSED
-        standing, saga = self._owner.decide(Decision.COMMIT, "the block ended", rows, behind)
-        self._told(standing)
+        standing = self._decided(Decision.COMMIT, "the block ended", rows)
         if standing is not Decision.COMMIT:
-            self._drive(saga)
-            raise DecidedOtherwise(saga.txid, standing.name)
-        if behind:
-            self._drive(saga)
+            raise DecidedOtherwise(self._owner.life.txid, standing.name)
 
     def _roll_back(self, why: str) -> None:
         self._stage = BlockStage.BROKEN
-        if self._owner.life is None:
+        if self.txid is None:
             self._told(Decision.ROLLBACK)
-            return
-        standing, saga = self._owner.decide(Decision.ROLLBACK, short_cause(why))
-        self._told(standing)
-        if standing is Decision.ROLLBACK:
-            self._drive(saga)
+        else:
+            self._decided(Decision.ROLLBACK, short_cause(why))
 
-    def _drive(self, saga: ClaimedSaga) -> None:
-        behind = self._behind.steps if saga.decision is Decision.COMMIT else ()
-        SagaDriver(self._kernel, saga, patience()).drive(self._owner.records(behind))
+    def _decided(self, decision: Decision, why: str, rows: Sequence[Row] = ()) -> Decision:
+        """Decide, and see to the steps that are left: after COMMIT the later ones, after ROLLBACK the earlier ones."""
+        after = self._after if decision is Decision.COMMIT else []
+        saga = self._steps.decide(decision, why, rows, after)
+        assert saga.decision is not None
+        self._told(saga.decision)
+        if saga.decision is Decision.ROLLBACK:
+            drive(self._kernel, saga, self._steps.records())
+        elif after:
+            drive(self._kernel, saga, self._steps.records(after))
+        return saga.decision
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, BlockStage.LEFT
         self._tell(decision)
         self._kernel.tell_decided()
 
-    def _later(self, do: Doing, name: str | None, **more: Any) -> Later:  # fields of an action
-        number, called = self._owner.number(), name or name_of(do)
-        self._behind.add(number, do, called, **more)
+    def _later(
+        self,
+        do: Doing,
+        name: str | None,
+        *,
+        on: str | None,
+        input: Mapping[str, object],
+        output: object = None,
+        **times: Any,
+    ) -> Later:
+        """Keep a step to be written with the decision; `output` is what the try returned that it confirms."""
+        number, called = self._steps.number(), name or name_of(do)
+        action = action_of(do, on, **times)
+        if output is not None:
+            action = action.with_options({"output": output})
+        kept = as_json(dict(input), f"the input of step {called!r}")
+        self._after.append(Start(number, called, action.kind, action.resource, kept, None, action.written()))
         return Later(self._kernel, lambda: self.txid, number, called)
 
-    def _flush(self) -> None:
-        if self._outbox.bytes > FLUSH:
-            with on_failure(self._break):
-                self._owner.add(self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._stage = BlockStage.BROKEN
-
-    def _require_open(self, what: str) -> None:
-        self._require_ours()
-        self._stage.require_open(what, self.txid)
-
-    def _require_ours(self) -> None:
-        if self._process != this_process():
-            raise TransactionError("a forked child has nothing of its parent's block; open another with broker.saga(…)")
+    def _store(self, rows: Sequence[Row]) -> None:
+        self._steps.opened()
+        self._owner.add(rows)

@@ -47,7 +47,6 @@ from txsaga.errors import (
     CodeMissing,
     CompensationFailed,
     ConfigError,
-    EffectConflict,
     NotCompensated,
     NotPrimary,
     OutcomeUnknown,
@@ -56,17 +55,17 @@ from txsaga.errors import (
     RetryLater,
     StoreBusy,
     StoreUnavailable,
+    Superseded,
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
 from txsaga.flows.branch import BranchId, Finish
+from txsaga.flows.owner import decided
 from txsaga.flows.requests import Close, Decide, Mark, Release
 from txsaga.flows.saga_actions import StepActions, Turn
-from txsaga.flows.saga_step import impatient
 from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.flows.step_records import FlowStep, FlowUnit, lane_unit, last_attempts
-from txsaga.messages.decide import DecidedBy
 from txsaga.resources.participant import Participant
 
 logger = logging.getLogger("txsaga")
@@ -326,6 +325,81 @@ def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit
     return found
 
 
+PATIENCE = 30.0
+"""Seconds that all pauses together may take."""
+
+
+def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
+    """Return a function that waits, as long as all its pauses together are not too long."""
+    end = time.monotonic() + seconds
+
+    def wait(pause: float) -> bool:
+        if time.monotonic() + pause > end:
+            return False
+        time.sleep(pause)
+        return True
+
+    return wait
+
+
+def impatient(_: float) -> bool:
+    """Never wait: there are other sagas to be driven."""
+    return False
+
+
+def drive(kernel: Kernel, saga: ClaimedSaga, steps: Sequence[StepRecord] | None = None) -> None:
+    """Drive a decided saga to its end, waiting for what is busy; its steps are read unless they are given."""
+    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid) if steps is None else steps)
+
+
+LOOK = 0.2
+"""Seconds between two looks whether another driver has finished."""
+
+
+def undo(kernel: Kernel, life: TxRecord) -> None:
+    """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
+    if not any(step.waits for step in kernel.store.work.steps(life.txid)):
+        return
+    try:
+        kernel.requests.call(Decide(life, Decision.ROLLBACK, f"owner {life.owner}", "", driver=kernel.member))
+    except Superseded:
+        wait_until_undone(kernel, life.txid)
+        return
+    drive(kernel, ClaimedSaga(life.txid, life.group, life.owner, Decision.ROLLBACK, life.key))
+
+
+def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
+    """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
+    try:
+        undo(kernel, life)
+    except TxSagaError as left:
+        error.add_note(str(left))
+        logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
+
+
+def wait_until_undone(kernel: Kernel, txid: int) -> None:
+    """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
+    wait = patience()
+    while True:
+        with kernel.store.ledgers.open() as ledger:
+            if not ledger.compensates(txid):
+                return
+        with kernel.announce.around(facts.Claiming, txid):
+            taken = kernel.store.work.claim(kernel.member, limit=1, txid=txid)
+        for saga in taken:
+            drive(kernel, saga)
+        if not taken:
+            _require_driven(kernel, txid)
+            if not wait(LOOK):
+                raise NotCompensated(txid, "another process undoes it")
+
+
+def _require_driven(kernel: Kernel, txid: int) -> None:
+    for view in kernel.store.work.sagas(txid=txid):
+        if view.stalled:
+            raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
+
+
 WHY = "the owner is gone, and never closed it"
 
 
@@ -369,13 +443,7 @@ class SagaRole:
 
     def _rolled_back(self, saga: ClaimedSaga) -> ClaimedSaga:
         request = Decide(_life(saga), Decision.ROLLBACK, self.name, WHY, driver=self._kernel.member)
-        try:
-            standing = self._kernel.requests.call(request)
-        except EffectConflict:  # with bound effects the decider decides
-            by = DecidedBy(who=self.name, why=WHY, owner=saga.owner)
-            self._kernel.decider.decide(saga.txid, Decision.ROLLBACK, by)
-            standing = self._kernel.requests.call(request)
-        assert isinstance(standing, Decision)
+        standing = decided(self._kernel, request)
         self._kernel.tell_decided()
         return saga._replace(decision=standing)
 

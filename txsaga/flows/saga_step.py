@@ -30,10 +30,11 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
+from txsaga.flows.owner import Owner
 from txsaga.flows.requests import Start
 from txsaga.flows.saga_actions import StepActions, Turn
 from txsaga.flows.saga_code import Doing, action_of, check_times, checked_retries, kind_of, name_of, undoing
-from txsaga.flows.saga_owner import SagaOwner
+from txsaga.flows.saga_steps import SagaSteps
 from txsaga.flows.saga_values import FIRST_PAUSE, Action, StepTimes, Undo
 from txsaga.flows.step import Left, StepKind
 
@@ -191,53 +192,22 @@ def asked(
 class StepRunner:
     """Runs the steps of one saga."""
 
-    def __init__(self, kernel: Kernel, owner: SagaOwner) -> None:
-        self._kernel, self._owner, self._trying = kernel, owner, StepRetry(kernel)
-        self._known = (0, "")
+    def __init__(self, kernel: Kernel, owner: Owner, steps: SagaSteps) -> None:
+        self._kernel, self._owner, self._steps, self._trying = kernel, owner, steps, StepRetry(kernel)
 
     def run(self, number: int, asked: RequestedStep) -> object:
         """Run a step to its end; return its result."""
         action = asked.action()
-        self._record(asked.start(number, action))
-        tries = Tries(action)
+        with on_failure(self._steps.drop, number):  # it never ran
+            self._steps.record(asked.start(number, action))
+        life, tries = self._owner.life, Tries(action)
+        transaction = self._kernel.store.registry.identity.transaction(life.txid)
+        turn = Turn(transaction, life.txid, life.group, number, asked.name)
         with report_failure(partial(self._fail, number, tries)):
-            ran = self._trying.run(self._turn(number, asked.name), action, asked, tries)
+            ran = self._trying.run(turn, action, asked, tries)
             told = asked.told(ran.output)
-        self._owner.finish(number, told)
+        self._steps.finish(number, told)
         return ran.output
 
-    def _record(self, start: Start) -> None:
-        with on_failure(self._owner.drop, start.number):  # it never ran
-            self._owner.record(start)
-
     def _fail(self, number: int, tries: Tries, error: BaseException) -> None:
-        self._owner.fail(number, tries.left, short_cause(f"{type(error).__name__}: {error}"))
-
-    def _turn(self, number: int, name: str) -> Turn:
-        life = self._owner.life
-        assert life is not None
-        if self._known[0] != life.txid:
-            self._known = life.txid, self._kernel.store.registry.identity.transaction(life.txid)
-        return Turn(self._known[1], life.txid, life.group, number, name)
-
-
-PATIENCE = 30.0
-"""Seconds that all pauses together may take."""
-
-
-def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
-    """Return a function that waits, as long as all its pauses together are not too long."""
-    end = time.monotonic() + seconds
-
-    def wait(pause: float) -> bool:
-        if time.monotonic() + pause > end:
-            return False
-        time.sleep(pause)
-        return True
-
-    return wait
-
-
-def impatient(_: float) -> bool:
-    """Never wait: there are other sagas to be driven."""
-    return False
+        self._steps.fail(number, tries.left, short_cause(f"{type(error).__name__}: {error}"))

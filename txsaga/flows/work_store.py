@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import count, groupby
@@ -95,15 +95,15 @@ class WorkStore:
         The others answer whether anything changed: a superseded driver changes nothing, and a step moves only by its
         lifecycle.
         """
-        answers = _superseded(requests)
+        answers = _superseded(requests) if len(requests) > 1 else {}
         of = defaultdict[type[Request], list[Any]](list)
         for each in requests:
             if id(each) not in answers:
                 of[type(each)].append(each)
-        begins = [each for each in of[Begin] if each.steps]
-        tickets = [random.randrange(1, 1 << 63) for _ in begins]  # they identify begins, and guard nothing
-        lookup = self._sql.begun(begins, tickets) if begins else None
-        exchanges = [*self._begins(begins, tickets, of[Begin]), *self._owners(of), *self._others(of)]
+        sagas = [each for each in of[Begin] if each.steps]
+        tickets = [random.randrange(1, 1 << 63) for _ in sagas]  # they identify begins, and guard nothing
+        lookup = self._sql.begun(sagas, tickets) if sagas else None
+        exchanges = self._exchanges(of, sagas, tickets)
         found = self._exchanged([each.statement for each in exchanges], lookup) if exchanges else []
         for exchange, rows in zip(exchanges, found, strict=True):
             answers |= exchange.read(rows)
@@ -208,36 +208,35 @@ class WorkStore:
         """Close the connections that are not in use."""
         self._lines.close()
 
-    def _begins(self, sagas: Sequence[Begin], tickets: Sequence[int], all: Sequence[Begin]) -> Iterator[Exchange]:
-        """Yield begins with steps first: they are looked up before they are sent again."""
+    def _exchanges(
+        self, of: Mapping[type[Request], list[Any]], sagas: Sequence[Begin], tickets: Sequence[int]
+    ) -> list[Exchange]:
+        """Return what is sent, in order: begins of sagas first, which are looked up before they are sent again."""
+        sql, found = self._sql, list[Exchange]()
+        plain = [each for each in of[Begin] if not each.steps]
+        records, decisions, releases, closes = of[RecordSteps], of[Decide], of[Release], of[Close]
+        marks = [mark for each in (*records, *decisions, *releases, *closes) for mark in each.marks]
         if sagas:
-            yield Exchange(self._sql.begin(sagas, tickets), partial(self._begun, sagas))
-        if others := [each for each in all if not each.steps]:
-            yield Exchange(self._sql.begin(others, [0] * len(others)), partial(self._begun, others))
-
-    def _owners(self, of: Mapping[type[Request], list[Any]]) -> Iterator[Exchange]:
-        records, marks, decisions = of[RecordSteps], of[Mark], of[Decide]
-        others = [each for kind in (RecordSteps, Decide, Release, Close) for each in of[kind]]
-        noted = [*marks, *(mark for each in others for mark in each.marks)]
+            found.append(Exchange(sql.begin(sagas, tickets), partial(self._begun, sagas)))
+        if plain:
+            found.append(Exchange(sql.begin(plain, [0] * len(plain)), partial(self._begun, plain)))
         if decisions:
-            yield Exchange(self._sql.lock(decisions))
+            found.append(Exchange(sql.lock(decisions)))
         if records:
-            yield Exchange(self._sql.record(records), partial(self._recorded, records))
-        if noted:
-            yield Exchange(self._sql.mark(noted), partial(_marked, marks))
+            found.append(Exchange(sql.record(records), partial(self._recorded, records)))
+        if marks or of[Mark]:
+            found.append(Exchange(sql.mark([*of[Mark], *marks]), partial(_marked, of[Mark])))
         if decisions:
-            yield Exchange(self._sql.resolve(decisions), partial(self._decided, decisions))
+            found.append(Exchange(sql.resolve(decisions), partial(self._decided, decisions)))
         if driven := [each for each in decisions if each.driver is not None]:
-            yield Exchange(self._sql.settle(driven))
-
-    def _others(self, of: Mapping[type[Request], list[Any]]) -> Iterator[Exchange]:
-        outcomes, releases, closes = of[BranchOutcome], of[Release], of[Close]
-        if outcomes:
-            yield Exchange(self._sql.note(outcomes), partial(_noted, outcomes))
+            found.append(Exchange(sql.settle(driven)))
+        if of[BranchOutcome]:
+            found.append(Exchange(sql.note(of[BranchOutcome]), partial(_noted, of[BranchOutcome])))
         if releases:
-            yield Exchange(self._sql.release(releases), partial(_changed, releases))
+            found.append(Exchange(sql.release(releases), partial(_changed, releases)))
         if closes:
-            yield Exchange(self._sql.close(closes), partial(_changed, closes))
+            found.append(Exchange(sql.close(closes), partial(_changed, closes)))
+        return found
 
     def _exchanged(self, statements: Sequence[StatementCall], lookup: StatementCall | None = None) -> list[Rows]:
         """Send statements until they are answered; the first one is sent again only if `lookup` finds nothing."""
@@ -267,7 +266,8 @@ class WorkStore:
 
     def _recorded(self, records: Sequence[RecordSteps], rows: Rows) -> Answers:
         done = {row[0] for row in rows}
-        stands = self._stands([each.life.txid for each in records if each.life.txid not in done])
+        refused = [each.life.txid for each in records if each.life.txid not in done]
+        stands = self._stands(refused) if refused else {}
         return {
             id(each): None if each.life.txid in done else _refusal(each.life, stands.get(each.life.txid))
             for each in records
@@ -275,14 +275,15 @@ class WorkStore:
 
     def _decided(self, decisions: Sequence[Decide], rows: Rows) -> Answers:
         done = {row[0] for row in rows}
-        stands = self._stands([each.life.txid for each in decisions if each.life.txid not in done])
+        refused = [each.life.txid for each in decisions if each.life.txid not in done]
+        stands = self._stands(refused) if refused else {}
         return {
             id(each): each.decision if each.life.txid in done else _standing(each, stands.get(each.life.txid))
             for each in decisions
         }
 
     def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-        return {row[0]: row[1:] for row in self._exchanged([self._sql.standing(txids)])[0]} if txids else {}
+        return {row[0]: row[1:] for row in self._exchanged([self._sql.standing(txids)])[0]}
 
     def _rows(self, statement: str, **values: object) -> Sequence[Any]:
         with transaction(self._engine) as connection, translating():

@@ -90,12 +90,12 @@ class Bank:
         for name, change in (("current", -10), ("mortgage", 10)):
             with tx.on(name) as connection:
                 pay(connection, change, account)
-        owner = tx._owner
+        owner = tx._branches
         votes = owner.work.named(owner.work.prepare())
         if decided:
             owner.decide(Decision.COMMIT, "the block ended", votes=votes)
         owner.leave()
-        return owner.life
+        return tx._owner.life
 
     def overrule(self, life: TxRecord, resource: str, decision: Decision) -> None:
         """Decide a prepared branch in its database, as an administrator may."""

@@ -349,8 +349,8 @@ def test_nobody_enters_a_block_whose_failed_beginning_is_being_undone(
             block.__enter__()
         undone.append(error)
 
-    monkeypatch.setattr(block._owner, "enter", fails)
-    monkeypatch.setattr(block._owner, "abandon", abandon)
+    monkeypatch.setattr(block._branches, "begin", fails)
+    monkeypatch.setattr(block._branches, "abandon", abandon)
     with pytest.raises(KeyError), block:
         pass
     assert len(undone) == 1

@@ -40,16 +40,16 @@ def left_open(agency: Agency, *whats: str, key: str | None = None) -> Saga:
     saga = agency.saga(key)
     saga.__enter__()
     agency.book(saga, *whats)
-    saga._owner.leave()
+    saga._steps.leave()
     return saga
 
 
 def left_in_a_step(saga: Saga, what: str) -> Start:
     """Die between the journal and the work."""
     undo = Action(kind=StepKind.SQL, what=CANCEL, resource="bank").written()
-    number = saga._owner.number()
+    number = saga._steps.number()
     start = Start(number, what, StepKind.SQL, "bank", f'{{"what": "{what}"}}', undo)
-    saga._owner.record(start)
+    saga._steps.record(start)
     return start
 
 
@@ -117,8 +117,8 @@ def test_a_step_without_evidence_of_which_nobody_knows_is_undone(agency: Agency)
     saga.__enter__()
     saga.step(call, compensate=call_off, input={"what": "a"})
     undo = Action(kind=StepKind.CALL, what="agency-call-off").written()
-    saga._owner.record(Start(saga._owner.number(), "b", StepKind.CALL, None, '{"what": "b"}', undo))
-    saga._owner.leave()
+    saga._steps.record(Start(saga._steps.number(), "b", StepKind.CALL, None, '{"what": "b"}', undo))
+    saga._steps.leave()
     assert agency.take_over() == 1
     assert done == ["a", "undo b", "undo a"]
 
@@ -170,7 +170,7 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     saga = agency.broker.saga("travel", run="flow-1")
     saga.__enter__()
     agency.book(saga, "a")
-    saga._owner.leave()
+    saga._steps.leave()
     agency.stored.let_pass(LONG_AGO)
     for says in (RunState.UNREACHABLE, RunState.OVER):
         said[0] = says
@@ -179,9 +179,16 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     assert agency.lines() == ["a", "undo a"]
 
 
+@pytest.mark.parametrize("consuming", [False, True], ids=["alone", "with a message"])
 def test_behind_the_point_of_no_return_another_driver_goes_forward(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    agency: Agency, monkeypatch: pytest.MonkeyPatch, consuming: bool
 ) -> None:
+    agency.broker.create_topic("orders", queues=1)
+    agency.broker.producer("shop").send("orders", b"one")
+    agency.told()
+    consumer = agency.broker.consumer("agents", ["orders"], member="anna")
+    (order,) = consumer.receive(1, wait=5)
+
     class Killed(BaseException):
         pass
 
@@ -191,6 +198,8 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     with monkeypatch.context() as patch, pytest.raises(Killed), agency.saga() as saga:
         patch.setattr("txsaga.flows.saga_driver.SagaDriver.drive", die)
         agency.book(saga, "a")
+        if consuming:
+            saga.consume(order)
         saga.no_return()
         saga.step(mail, input={"what": "a"})
         saga.step(BOOK, on="flights", input={"what": "b"})
@@ -198,6 +207,7 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     assert agency.take_over() == 1
     assert (done, agency.lines(), agency.lines("flights")) == (["mail a"], ["a"], ["b"])
     assert agency.open_sagas() == 0
+    consumer.close()
 
 
 @pytest.mark.rule("R6")

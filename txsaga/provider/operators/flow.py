@@ -317,7 +317,7 @@ class FlowEnd(FlowOperator):
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
     """Make sure that a rolled-back flow is fully compensated, whichever process began to do so."""
-    from txsaga.flows.flow_end import wait_until_undone
+    from txsaga.flows.saga_driver import wait_until_undone
 
     try:
         wait_until_undone(broker.kernel, txid)
