@@ -17,8 +17,8 @@ from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.broker import Broker
 from txsaga.core.retry import patiently
 from txsaga.errors import AlreadyCommitted, InDoubt, NotCompensated, StoreUnavailable
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 
 TABLE = "CREATE TABLE IF NOT EXISTS line (id serial, saga bigint, step int, what text)"
 WRITE = "INSERT INTO line (saga, step, what) VALUES (:saga, :step, 'do')"

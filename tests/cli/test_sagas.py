@@ -9,8 +9,8 @@ from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop,
 from tests.flows.saga.conftest import agency as agency  # a fixture
 from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
+from txsaga.flows.actions import CODE
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import CODE
 from txsaga.flows.saga_driver import SagaRole
 
 pytestmark = pytest.mark.postgres

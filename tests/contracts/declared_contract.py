@@ -9,8 +9,8 @@ from datetime import timedelta
 from tests.contracts.flow_contract import begun
 from tests.contracts.samples import COMMIT, ROLLBACK
 from txsaga.core.lifecycle import TxEvent
+from txsaga.flows.actions import Action
 from txsaga.flows.requests import Close, Release, Request, Start
-from txsaga.flows.saga_values import Action
 from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 from txsaga.store.store import Store
 

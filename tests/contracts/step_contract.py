@@ -14,9 +14,11 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import LateSlot, Row, TxRecord
 from txsaga.errors import DecidedOtherwise, EffectConflict, Superseded, TransactionsRejected, TxSagaError
+from txsaga.flows.actions import Action
 from txsaga.flows.requests import (
     Answer,
     Begin,
+    ClaimedSaga,
     Close,
     Decide,
     Mark,
@@ -25,7 +27,6 @@ from txsaga.flows.requests import (
     Request,
     Start,
 )
-from txsaga.flows.saga_values import Action, ClaimedSaga
 from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 from txsaga.store.store import Store
 

@@ -32,6 +32,7 @@ from txsaga.flows.requests import (
     Begin,
     BranchesWritten,
     BranchOutcome,
+    ClaimedSaga,
     Close,
     Decide,
     Guest,
@@ -40,9 +41,10 @@ from txsaga.flows.requests import (
     RecordSteps,
     Release,
     Request,
+    SagaFigures,
+    SagaView,
     Start,
 )
-from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import StepRecord
 from txsaga.flows.work_store import WorkStore
 

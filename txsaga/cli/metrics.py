@@ -27,7 +27,7 @@ from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.saga_values import SagaFigures
+from txsaga.flows.requests import SagaFigures
 from txsaga.flows.step_records import HeldLocks
 from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
 

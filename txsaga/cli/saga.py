@@ -15,7 +15,7 @@ from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
 
 if TYPE_CHECKING:
-    from txsaga.flows.saga_values import SagaView
+    from txsaga.flows.requests import SagaView
     from txsaga.flows.step import StepRecord
 
 app = typer.Typer(help="Look at sagas that are not over, and continue those that are stalled.")

@@ -31,6 +31,7 @@ from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Group, TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
+from txsaga.flows.actions import FIRST_PAUSE, Doing, Undo, asked
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import able
@@ -40,10 +41,7 @@ from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
 from txsaga.flows.flow_tables import FlowTables
-from txsaga.flows.saga_code import Doing
 from txsaga.flows.saga_driver import undo, undo_after
-from txsaga.flows.saga_step import asked
-from txsaga.flows.saga_values import FIRST_PAUSE, Undo
 from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
 from txsaga.flows.step_records import (
     AMENDS,

@@ -42,19 +42,17 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
+from txsaga.flows.actions import Action, Doing, RequestedStep, Undo, undoing
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.journal import Journal, taken
 from txsaga.flows.requests import Start
-from txsaga.flows.saga_actions import Turn
-from txsaga.flows.saga_code import Doing, undoing
-from txsaga.flows.saga_step import RequestedStep, StepRetry, Tries
-from txsaga.flows.saga_values import Action, Undo
 from txsaga.flows.self_deadlock import StepDeadlockDetector
 from txsaga.flows.step import Left, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
+from txsaga.flows.step_execution import StepRetry, Tries, Turn
 from txsaga.flows.step_records import HOME, Application, FlowStep
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, Participant, Waiting

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -152,6 +153,43 @@ class Close(NamedTuple):
 Request = Begin | RecordSteps | Mark | Decide | BranchOutcome | Release | Close
 Answer = TxRecord | Decision | bool | None
 """An open transaction's record; the final decision, None for a seal and for steps; whether something was changed."""
+
+
+class ClaimedSaga(NamedTuple):
+    """A saga claimed by one driver; the previous driver is superseded."""
+
+    txid: int
+    group: int
+    owner: int
+    decision: Decision | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaView:
+    """An unfinished saga, as `txsaga saga` lists it."""
+
+    txid: int
+    group: str
+    key: str | None
+    decision: Decision | None
+    steps: int
+    waiting: int  # unfinished steps
+    driver: str | None
+    until: datetime  # no other process claims it before
+    stalled: bool  # an operator must resume or skip a step
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaFigures:
+    """How many sagas are in which state."""
+
+    running: int = 0  # undecided
+    driving: int = 0  # decided, and being driven to their end
+    waiting: int = 0  # for code, or for a resource
+    stalled: int = 0  # for an operator
+
 
 NamedBranch = tuple[int, int]
 """A branch by its number and attempt."""

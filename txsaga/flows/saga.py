@@ -17,7 +17,9 @@ home database, messages included:
     exception in the block   ROLLBACK; then the steps are undone in reverse order of their start; then it is raised
     this process dies        ROLLBACK by another process once its lease has run out, which undoes them (R6)
 
-A step that raised and was caught does not fail the saga if it is known to have left nothing.
+The result of a step is written with the next step or the decision: until then only its resource has it. The first step
+of a saga without a key begins it. A step that raised and was caught does not fail the saga if it is known to have left
+nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from datetime import timedelta
-from threading import Event
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from threading import Event, Lock
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -37,7 +40,7 @@ from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, Row, TxRecord
@@ -51,16 +54,138 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
+from txsaga.flows.actions import Doing, RequestedStep, StepOptions, StepTimes, Undo, action_of, asked, name_of
 from txsaga.flows.owner import Owner
-from txsaga.flows.requests import Start
-from txsaga.flows.saga_code import Doing, action_of, name_of
+from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
 from txsaga.flows.saga_driver import drive
-from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked
-from txsaga.flows.saga_steps import SagaSteps
-from txsaga.flows.saga_values import StepTimes, Undo
-from txsaga.flows.step import StepState
+from txsaga.flows.step import Left, StepEvent, StepRecord, StepState
+from txsaga.flows.step_execution import StepRetry, Tries, Turn
 from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class SagaStep:
+    """What this process knows of one step."""
+
+    __slots__ = ("error", "left", "output", "start", "state")
+
+    def __init__(self, start: Start | None = None) -> None:
+        self.start, self.state, self.left = start, StepState.STARTED, Left.UNKNOWN
+        self.output: str | None = None
+        self.error = ""
+
+    def record(self, life: TxRecord) -> StepRecord:
+        """Return it as the store keeps it after ROLLBACK; only the store knows the times."""
+        assert self.start is not None
+        start = self.start
+        words = (start.resource, start.input, start.compensation, start.action, self.output)
+        state = StepState.STARTED if start.action else StepState.COMPENSATING
+        named = (life.txid, start.number, start.name, life.owner, state, start.kind)
+        return StepRecord(*named, *words, self.left, self.error, 0, None, NEVER)
+
+
+class SagaSteps:
+    """The steps of one saga."""
+
+    def __init__(self, kernel: Kernel, owner: Owner) -> None:
+        self._kernel, self._owner, self._lock = kernel, owner, Lock()
+        self._trying = StepRetry(kernel)
+        self._marks: list[Mark] = []
+        self._known: dict[int, SagaStep] = {}
+
+    def enter(self) -> None:
+        """Open the key, once everything earlier under it is undone (R6)."""
+        if self._owner.key is not None:
+            self._drive(self._owner.enter())
+
+    def opened(self) -> TxRecord:
+        """Return the transaction record, opening one if there is none yet."""
+        with self._lock:
+            return self._drive(self._owner.open()) if self._owner.txid is None else self._owner.life
+
+    def number(self) -> int:
+        """Return the next step's number: steps are undone in reverse order of these."""
+        with self._lock:
+            number = len(self._known) + 1
+            self._known[number] = SagaStep()
+            return number
+
+    def record(self, start: Start) -> None:
+        """Write a step and the results before it."""
+        self._known[start.number].start = start
+        with self._lock:
+            if self._owner.txid is None:
+                self._drive(self._owner.begin(steps=[start]))
+                return
+            marks, self._marks = self._marks, []
+        self._kernel.requests.call(RecordSteps(self._owner.life, [start], marks))
+
+    def run(self, number: int, asked: RequestedStep) -> object:
+        """Run a step to its end; return its result, which is written with the next call."""
+        action, step = asked.action(), self._known[number]
+        with on_failure(self._drop, step):
+            self.record(asked.start(number, action))
+        life, tries = self._owner.life, Tries(action)
+        transaction = self._kernel.store.registry.identity.transaction(life.txid)
+        turn = Turn(transaction, life.txid, life.group, number, asked.name)
+        with report_failure(partial(self._fail, number, tries)):
+            ran = self._trying.run(turn, action, asked, tries)
+            output = asked.told(ran.output)
+        step.state, step.left, step.output = StepState.DONE, Left.WORK, output
+        self._mark(number, StepEvent.FINISH, step)
+        return ran.output
+
+    def _drop(self, step: SagaStep) -> None:
+        """Note that a step never ran, because writing it failed."""
+        step.left, step.error = Left.NOTHING, "it did not begin"
+        if self._owner.txid is None:
+            step.start = None
+
+    def _fail(self, number: int, tries: Tries, error: BaseException) -> None:
+        step = self._known[number]
+        step.state, step.left = StepState.FAILED, tries.left
+        step.error = short_cause(f"{type(error).__name__}: {error}")
+        self._mark(number, StepEvent.FAIL, step)
+
+    def unknown(self) -> str:
+        """Return which step failed and left nobody knows what; empty if none did."""
+        for number, step in self._known.items():
+            if step.start is not None and step.state is StepState.FAILED and step.left is not Left.NOTHING:
+                return f"step {number} {step.start.name!r} failed, and what it left is not known ({step.error})"
+        return ""
+
+    def decide(
+        self, decision: Decision, why: str, rows: Sequence[Row] = (), after: Sequence[Start] = ()
+    ) -> ClaimedSaga:
+        """Write the decision with the results and the steps after it; return the saga to drive, as it is decided."""
+        life = self.opened()
+        with self._lock:
+            marks, self._marks = self._marks, []
+        standing = self._owner.decide(decision, why, rows, driver=self._kernel.member, steps=after, marks=marks)
+        return ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
+
+    def records(self, after: Sequence[Start] = ()) -> list[StepRecord]:
+        """Return the steps as the store has them after the decision."""
+        known = [*self._known.values(), *(SagaStep(start) for start in after)]
+        return [step.record(self._owner.life) for step in known if step.start is not None]
+
+    def leave(self) -> None:
+        """Let others ask about the saga from here on."""
+        self._owner.leave()
+        if self._owner.txid is not None:
+            self._kernel.running.leave(self._owner.txid, self._owner.life.owner)
+
+    def _drive(self, life: TxRecord) -> TxRecord:
+        self._owner.hold()
+        self._kernel.running.drive(life.txid, life.owner)
+        return life
+
+    def _mark(self, number: int, event: StepEvent, step: SagaStep) -> None:
+        life = self._owner.life
+        with self._lock:
+            self._marks.append(Mark(life.txid, life.owner, number, event, step.left, step.output, step.error))
 
 
 def enter(kernel: Kernel, owner: Owner, steps: SagaSteps) -> None:
@@ -92,22 +217,16 @@ def undo(kernel: Kernel, left: NotCompensated) -> None:
 class Parallel:
     """Runs steps in parallel; the end of its block waits for them."""
 
-    def __init__(
-        self,
-        asked: Callable[..., RequestedStep],
-        number: Callable[[], int],
-        run: Callable[[int, RequestedStep], object],
-        threads: int,
-    ) -> None:
-        self._asked, self._number, self._run = asked, number, run
+    def __init__(self, steps: SagaSteps, threads: int) -> None:
+        self._steps = steps
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txsaga-steps")
         self._failed = Event()
         self._running: list[Future[object]] = []
 
     def step(self, do: Doing, **options: Unpack[StepOptions]) -> Future[object]:
         """Start a step in parallel; return a future of its result."""
-        asked = self._asked(do, **options)
-        future = self._pool.submit(self._one, self._number(), asked)
+        wanted = asked(do, **options)
+        future = self._pool.submit(self._one, self._steps.number(), wanted)
         self._running.append(future)
         return future
 
@@ -133,7 +252,7 @@ class Parallel:
         if self._failed.is_set():
             raise CancelledError(f"step {asked.name!r} did not begin: one beside it failed")
         with on_failure(self._failed.set):
-            return self._run(number, asked)
+            return self._steps.run(number, asked)
 
 
 def _raised(future: Future[object]) -> BaseException | None:
@@ -179,7 +298,6 @@ class Saga(DecidedBlock):
         super().__init__(kernel)
         self._owner = Owner(kernel, group, key=key, run=run)
         self._steps = SagaSteps(kernel, self._owner)
-        self._forward = StepRunner(kernel, self._owner, self._steps)
         self._past_return, self._after = False, list[Start]()
         self._deadlines: list[tuple[float, str]] = []
 
@@ -213,7 +331,7 @@ class Saga(DecidedBlock):
         self._require_open("begin a step")
         if not self._past_return:
             wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)
-            return self._forward.run(self._steps.number(), wanted)
+            return self._steps.run(self._steps.number(), wanted)
         if compensate is not None:
             raise ConfigError("after the point of no return nothing is undone; leave compensate= out")
         return self._later(do, name=name, on=on, input=input or {}, **{"retries": None, **times})
@@ -224,7 +342,7 @@ class Saga(DecidedBlock):
         check_count(threads, "threads")
         if self._past_return:
             raise ConfigError("after the point of no return steps are done one by one; use saga.step")
-        return Parallel(asked, self._steps.number, self._forward.run, threads)
+        return Parallel(self._steps, threads)
 
     def reserve(
         self,
@@ -246,7 +364,7 @@ class Saga(DecidedBlock):
         check_duration(expires, "expires", LONGEST)
         wanted = asked(do, compensate=cancel, on=on, name=name, input=input, expires=expires, **times)
         until = time.monotonic() + expires.total_seconds()
-        answer = self._forward.run(self._steps.number(), wanted)
+        answer = self._steps.run(self._steps.number(), wanted)
         self._deadlines.append((until, wanted.name))
         self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, output=answer, retries=None)
         return answer

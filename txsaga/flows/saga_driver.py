@@ -59,12 +59,12 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
+from txsaga.flows.actions import LONGEST_PAUSE, Action
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.flows.owner import decided
-from txsaga.flows.requests import Close, Decide, Mark, Release
-from txsaga.flows.saga_actions import StepActions, Turn
-from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
+from txsaga.flows.requests import ClaimedSaga, Close, Decide, Mark, Release
 from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
+from txsaga.flows.step_execution import StepActions, Turn
 from txsaga.flows.step_records import FlowStep, FlowUnit, lane_unit, last_attempts
 from txsaga.resources.participant import Participant
 

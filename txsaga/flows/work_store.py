@@ -49,6 +49,7 @@ from txsaga.flows.requests import (
     BranchesWritten,
     BranchOutcome,
     BranchVote,
+    ClaimedSaga,
     Close,
     Decide,
     Guest,
@@ -57,8 +58,9 @@ from txsaga.flows.requests import (
     RecordSteps,
     Release,
     Request,
+    SagaFigures,
+    SagaView,
 )
-from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
 from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.flows.work_statements import BRANCHES, STEPS, WorkStatements
 from txsaga.store import schema

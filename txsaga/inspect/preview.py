@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from txsaga.core.decision import Decision
+from txsaga.flows.actions import Action
 from txsaga.flows.branch import BranchId
-from txsaga.flows.saga_values import Action
 from txsaga.flows.step import Left, StepKind, StepRecord, StepState
 from txsaga.flows.step_records import is_undone, lane_unit, last_attempts
 from txsaga.inspect.trace import Trace

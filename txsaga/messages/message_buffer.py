@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from operator import add
 from types import TracebackType
 from typing import Unpack
@@ -217,10 +216,13 @@ class DecidedBlock(MessageBuffer):
                 self._require_ours()
             return
         try:
-            with self._leaving(error):
-                self._leave(error)
+            self._leave(error)
+        except TxSagaError as reason:
+            self._come_out(reason, error)
         finally:
             self._release()
+        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
+            raise unknown(self.txid) from error
 
     @abstractmethod
     def _leave(self, error: BaseException | None) -> None:
@@ -255,16 +257,6 @@ class DecidedBlock(MessageBuffer):
     def _require_ours(self) -> None:
         if self._process != this_process():
             raise TransactionError("a forked child has nothing of its parent's block; open another one")
-
-    @contextmanager
-    def _leaving(self, error: BaseException | None) -> Iterator[None]:
-        """Exit the block; while its outcome is unknown, `BrokerClosed` becomes `OutcomeUnknown`."""
-        try:
-            yield
-        except TxSagaError as reason:
-            self._come_out(reason, error)
-        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
-            raise unknown(self.txid) from error
 
     def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
         """Raise the reason why the block could not be decided, unless the block's own error propagates."""

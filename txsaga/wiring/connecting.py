@@ -24,7 +24,7 @@ from txsaga.core.arguments import check_count, check_function, check_kind, check
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.flows.saga_code import CODE
+from txsaga.flows.actions import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
 from txsaga.lake.opening import LakeOpener, reachable

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine, text
 from tests.scene.stored import Stored
 from txsaga import Broker
 from txsaga.consume.dispatcher import Dispatcher
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 from txsaga.flows.saga_driver import SagaRole
 
 BOOK = "insert into line (what) values (:what)"

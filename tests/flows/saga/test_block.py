@@ -20,7 +20,7 @@ from txsaga.errors import (
     TransactionClosed,
     TransactionError,
 )
-from txsaga.flows.saga_code import compensation
+from txsaga.flows.actions import compensation
 
 pytestmark = pytest.mark.postgres
 

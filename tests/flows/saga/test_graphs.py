@@ -15,8 +15,8 @@ from tests.flows.saga.shelves import Killed, Shelf, Town
 from txsaga import Decision, Undo
 from txsaga.core.kernel import Kernel
 from txsaga.errors import ServiceRefused, TxSagaError
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 from txsaga.flows.saga_driver import SagaRole
 
 HOUR = 3_600.0

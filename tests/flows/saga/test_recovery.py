@@ -22,14 +22,13 @@ from txsaga.errors import (
     Superseded,
     UnknownStep,
 )
+from txsaga.flows.actions import CODE, Action
 from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.requests import Start
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_actions import StepActions, Turn
-from txsaga.flows.saga_code import CODE
 from txsaga.flows.saga_driver import SagaRole
-from txsaga.flows.saga_values import Action
 from txsaga.flows.step import StepKind
+from txsaga.flows.step_execution import StepActions, Turn
 from txsaga.testing.checking import check_once
 
 pytestmark = pytest.mark.postgres

@@ -232,7 +232,7 @@ class HttpStep(StepOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Call the service, unless an earlier attempt got its answer."""
-        from txsaga.flows.saga_values import Http
+        from txsaga.flows.actions import Http
 
         answer: object = flow.flow.call(
             self.step_name(context),

@@ -62,10 +62,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from txsaga.broker import Broker
+    from txsaga.flows.actions import Doing, Undo
     from txsaga.flows.flow import Flow
     from txsaga.flows.flow_lane import FlowLane
-    from txsaga.flows.saga_code import Doing
-    from txsaga.flows.saga_values import Undo
 
 logger = logging.getLogger(__name__)
 PLACE = "txsaga_result"
