@@ -49,8 +49,8 @@ WRITES: dict[type, set[str]] = {
     WorkStore: {"write", "claim", "hold"},
     SqlSteps: {"run", "fence"},
     FlowLedger: {
-        *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
+        *{"enrol", "start", "end", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
+        *{"let_stand", "amend", "enter"},
     },
     Flows: set(),
     Reservations: {"begin", "hold", "shut", "settle", "drop"},

@@ -256,7 +256,7 @@ class StepContract:
         written(store, settle(life, ROLLBACK))
         assert written(store, mark(life, 1, None, tries=1, error="away")) is True
         (found,) = store.work.steps(life.txid)
-        assert (found.state, found.attempts, found.error) == (StepState.COMPENSATING, 1, "away")
+        assert (found.state, found.tries, found.error) == (StepState.COMPENSATING, 1, "away")
 
     def test_a_living_saga_is_not_taken_over(self, store: Store) -> None:
         opened(store)
@@ -332,7 +332,7 @@ class StepContract:
         with store.ledgers.open() as ledger:
             assert ledger.move_step(life.txid, 1, StepEvent.RESUME, "there is money now")
         (found,) = store.work.steps(life.txid)
-        assert (found.state, found.attempts) == (StepState.COMPENSATING, 0)
+        assert (found.state, found.tries) == (StepState.COMPENSATING, 0)
         assert len(store.work.claim("bert", limit=9)) == 1
 
     def test_a_person_skips_a_step(self, store: Store) -> None:

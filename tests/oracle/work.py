@@ -45,7 +45,7 @@ from txsaga.flows.requests import (
     SagaView,
     Start,
 )
-from txsaga.flows.step import StepRecord
+from txsaga.flows.step import Step
 from txsaga.flows.work_store import WorkStore
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
@@ -127,12 +127,13 @@ class MemoryWork(WorkStore):
         ]
         return [each for each in found if coordinator in (None, each.coordinator)][:limit]
 
-    def steps(self, txid: int) -> Sequence[StepRecord]:
+    def steps(self, txid: int) -> Sequence[Step]:
         """Return the steps of a transaction."""
         with self._home.lock:
-            return [step for place, step in sorted(self._home.kept.steps.items()) if place[0] == txid]
+            steps = sorted(self._home.kept.steps.items())
+            return [step for place, step in steps if place[0] == txid and step.kind is not None]
 
-    def steps_of(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
+    def steps_of(self, txids: Sequence[int]) -> Mapping[int, Sequence[Step]]:
         """Return the steps of many transactions in one look."""
         with self._home.lock:
             return {txid: steps for txid in txids if (steps := self.steps(txid))}
@@ -305,7 +306,7 @@ class MemoryWork(WorkStore):
     def _put(self, kept: Kept, life: TxRecord, steps: Sequence[Start]) -> None:
         for start in steps:
             fresh = step_moves.started(life.txid, life.owner, start, self._home.now())
-            kept.steps.setdefault((life.txid, start.number), fresh)
+            kept.steps.setdefault(fresh[:3], fresh)
 
     def _view(self, txid: int, row: SagaRow) -> SagaView:
         kept, steps = self._home.kept, self.steps(txid)
@@ -336,7 +337,7 @@ def _is_free(kept: Kept, row: SagaRow, opened: Opened, now: datetime) -> bool:
     return expired or (life.run is None and row.until <= now)
 
 
-def _is_left(step: StepRecord, state: TxState) -> bool:
+def _is_left(step: Step, state: TxState) -> bool:
     if state in DECIDED:
         return step.waits and step.forward == (state is TxState.COMMITTED)
     return True
@@ -355,7 +356,7 @@ def _close(kept: Kept, call: Close) -> bool:
     opened = kept.lives.get(call.txid)
     if call.txid not in kept.sagas or opened is None or opened.life.owner != call.owner:
         return False
-    steps = [step for place, step in kept.steps.items() if place[0] == call.txid]
+    steps = [step for place, step in kept.steps.items() if place[0] == call.txid and step.kind is not None]
     if any(_is_left(step, opened.life.state) for step in steps):
         return False
     del kept.sagas[call.txid]

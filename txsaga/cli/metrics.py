@@ -28,7 +28,7 @@ from txsaga.core.role_loop import Role
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import SagaFigures
-from txsaga.flows.step_records import HeldLocks
+from txsaga.flows.step import HeldLocks
 from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Dispatch, L
 if TYPE_CHECKING:
     from txsaga.core.identity import StoreId
     from txsaga.flows.requests import SagaFigures
-    from txsaga.flows.step_records import HeldLocks
+    from txsaga.flows.step import HeldLocks
     from txsaga.store.store import Store
 
 CHECK_BACK = "check-back"

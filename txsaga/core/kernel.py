@@ -27,7 +27,6 @@ from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
 from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter
-from txsaga.flows.follow_up import Followers
 from txsaga.flows.requests import Answer, Request
 from txsaga.lake.home_rows import HomeRows
 from txsaga.lake.ports import Tables
@@ -93,7 +92,6 @@ class Kernel:
         self.running = WorkInProgress()
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
-        self.followers: Followers | None = None
         self.beside = TimeboxedCalls()
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects, wake=self.tell_decided)

@@ -12,8 +12,7 @@ The compensation of each was written before it ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
@@ -26,97 +25,21 @@ from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
     FlowUnknown,
-    OwnLock,
-    ProtocolError,
-    RetryLater,
-    RolledBack,
     StepsOpen,
 )
-from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
+from txsaga.flows.branch import BranchState
 from txsaga.flows.branch_block import BranchBlock
 from txsaga.flows.enlisted import Enlisted
+from txsaga.flows.held_work import HeldBranch, do_journal, free
+from txsaga.flows.journal import Journalled
 from txsaga.flows.owner import Owner
-from txsaga.flows.self_deadlock import StepDeadlockDetector
+from txsaga.flows.step import HOME, MAIN, Step, StepState, Unit, last_attempts
 from txsaga.flows.step_attempts import close_failed
-from txsaga.flows.step_records import (
-    HOME,
-    MAIN,
-    FlowStep,
-    FlowStepState,
-    FlowUnit,
-    Journalled,
-    last_attempts,
-)
 from txsaga.flows.work import BranchPart
-from txsaga.resources.participant import EnlistedBranch, Journals, Participant, Waiting
 
 if TYPE_CHECKING:
     from txsaga.flows.flows_store import FlowLedger
     from txsaga.messages.ledger_store import Ledger
-
-
-class HeldBranch:
-    """A prepared branch that has no session here."""
-
-    def __init__(self, participant: Participant, branch: BranchId, step: str) -> None:
-        self._participant, self._branch, self._step = participant, branch, step
-
-    @property
-    def handle(self) -> object:
-        """Refuse: its work is over."""
-        raise ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
-
-    def prepare(self) -> Callable[[], Vote]:
-        """Check whether its resource still holds it."""
-        return self._look
-
-    def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Carry out the decision."""
-        return lambda: self._participant.finish(self._branch, decision)
-
-    def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: it is past one-phase commit."""
-        raise ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
-
-    def leave(self) -> None:
-        """Leave it prepared."""
-
-    def _look(self) -> Vote:
-        if self._branch not in self._participant.prepared(self._branch.store):
-            raise RolledBack(
-                f"what step {self._step!r} prepared as {self._branch.gid} is gone from {self._participant.name!r}: "
-                "somebody finished it by hand"
-            )
-        return Vote.PREPARED
-
-
-def do_journal(
-    participant: Participant,
-    session: EnlistedBranch,
-    branch: BranchId,
-    statements: Sequence[Journalled],
-    held: Sequence[FlowStep],
-) -> None:
-    """Execute statements in an open branch; `held` are the steps of the flow that are held prepared there."""
-    if not isinstance(participant, Journals):
-        raise ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
-    waits = (
-        participant.waits(session, branch, [step.mark for step in held]) if isinstance(participant, Waiting) else None
-    )
-    with StepDeadlockDetector(waits) as watch:
-        try:
-            participant.do(session, statements)
-        except Exception as error:
-            if watch.found is None:
-                raise
-            raise _own_lock(participant.name, watch.found, held, branch.transaction) from error
-
-
-def _own_lock(resource: str, holder: str, held: Sequence[FlowStep], transaction: str) -> OwnLock:
-    for step in held:
-        if holder in (step.mark, BranchId(transaction, step.branch or 0, step.attempt).gid):
-            holder = f"step {step.name!r}"
-    return OwnLock("the journal", resource, holder)
 
 
 DIED = "its process died in it, and its failure was dealt with"
@@ -127,7 +50,7 @@ class Run(NamedTuple):
     """A journal that is executed at the end, and its branch."""
 
     key: str
-    unit: FlowUnit
+    unit: Unit
     statements: Sequence[Journalled]
 
 
@@ -143,7 +66,7 @@ class FlowEnding(BranchBlock):
         self._bound = True  # never one-phase: other processes may have voted
         self._flow, self._handled, self._journals = life, handled, journals
         self._runs: list[Run] = []
-        self._held: Sequence[FlowStep] = ()
+        self._held: Sequence[Step] = ()
         self._home_work = False
 
     @property
@@ -217,21 +140,21 @@ class FlowEnding(BranchBlock):
         if current is not None and current.state in CLOSED:
             self._owner.records.settle_first(current, self._flow.key or "")
 
-    def _given_up(self, flows: FlowLedger, last: Sequence[FlowStep]) -> list[FlowStep]:
+    def _given_up(self, flows: FlowLedger, last: Sequence[Step]) -> list[Step]:
         """Require that all steps are done or handled; those whose process died are marked failed."""
-        undone = [each.name for each in last if each.state is not FlowStepState.DONE and each.name not in self._handled]
+        undone = [each.name for each in last if each.state is not StepState.DONE and each.name not in self._handled]
         if undone:
             raise StepsOpen(self._flow.txid, "the flow", undone)
         if unknown := sorted(set(self._handled) - {each.name for each in last}):
             raise ConfigError(f"flow {self._flow.txid} has no step {', '.join(map(repr, unknown))}")
-        dead = [each for each in last if each.state is FlowStepState.STARTED]
+        dead = [each for each in last if each.state is StepState.STARTED]
         for step in dead:
-            close_failed(flows, self._flow.txid, step, DIED)
+            close_failed(flows, step, DIED)
         return [each for each in dead if each.branch is not None]
 
     def _journals_named(
-        self, flows: FlowLedger, units: Sequence[FlowUnit], owner: int
-    ) -> Iterator[tuple[FlowUnit, Sequence[Journalled]]]:
+        self, flows: FlowLedger, units: Sequence[Unit], owner: int
+    ) -> Iterator[tuple[Unit, Sequence[Journalled]]]:
         """Name a branch for each waiting journal: the main one of a resource, the open unit of a lane."""
         txid, journal = self._flow.txid, flows.journal(self._flow.txid)
         self._home_work = any(each.resource == HOME for each in journal)
@@ -240,14 +163,14 @@ class FlowEnding(BranchBlock):
             unit = known.get(place)
             if unit is None and place[1] != MAIN:
                 continue  # a unit that its lane already settled
-            unit = unit or FlowUnit(*place)
+            unit = unit or Unit(*place)
             recorded, _ = self._kernel.participant(unit.resource)
             named = flows.name(txid, recorded.id, owner, aux=unit.number != MAIN, number=unit.branch)
             unit = unit._replace(branch=named, attempt=owner)
             flows.put(txid, unit)
             yield unit, [each for each in journal if (each.resource, each.unit) == place]
 
-    def _take_held(self, units: Sequence[FlowUnit]) -> None:
+    def _take_held(self, units: Sequence[Unit]) -> None:
         """Add the branches that steps left prepared; a lane unit with its own decision is not the flow's."""
         states = {(b.number, b.attempt): b.state for b in self._kernel.store.work.branches(self._flow.txid)}
         open_ = {(each.resource, each.number) for each in units}
@@ -263,17 +186,15 @@ class FlowEnding(BranchBlock):
             part = BranchPart(branch, participant, aux=step.lane, session=session, used=True, asked=True)
             self._branches.work.add(f"step {step.name}", part)
 
-    def _take_run(self, unit: FlowUnit, statements: Sequence[Journalled]) -> None:
+    def _take_run(self, unit: Unit, statements: Sequence[Journalled]) -> None:
         assert unit.branch is not None
         _, participant = self._kernel.participant(unit.resource)
         key = unit.resource if unit.number == MAIN else f"{unit.resource} unit {unit.number}"
         self._branches.add(key, participant, unit.branch, aux=unit.number != MAIN)
         self._runs.append(Run(key, unit, statements))
 
-    def _free(self, earlier: Sequence[FlowUnit | FlowStep]) -> None:
+    def _free(self, earlier: Sequence[Unit | Step]) -> None:
         """Roll back what dead processes prepared, in journals and steps: its locks would block the journals."""
         for each in earlier:
             branch = self._branches.id(each.branch or 0, each.attempt)
-            with suppress(RetryLater):
-                self._branches.free(branch, self._kernel.reach(each.resource or ""))
-                self._branches.note(branch, Decision.ROLLBACK)
+            free(self._kernel, self._flow.txid, self._kernel.reach(each.resource or ""), [branch])

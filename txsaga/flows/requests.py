@@ -14,8 +14,7 @@ from txsaga.flows.branch import Branch, BranchEvent, BranchState, Vote
 
 if TYPE_CHECKING:
     from txsaga.core.lifecycle import TxState
-    from txsaga.flows.step import Left, StepEvent, StepKind
-    from txsaga.flows.step_records import Amendment, Enrolled, FlowStep
+    from txsaga.flows.step import Amendment, Enrolled, Left, Step, StepEvent, StepKind
 
 Place = tuple[int, int, int]
 """Transaction, number and attempt of a branch."""
@@ -202,4 +201,4 @@ class Entered(NamedTuple):
     standing: Decision | None
     amendment: Amendment | None
     enrolled: Sequence[Enrolled]
-    steps: Sequence[FlowStep]
+    steps: Sequence[Step]

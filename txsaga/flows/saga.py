@@ -29,7 +29,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from threading import Event, Lock
 from types import TracebackType
@@ -58,12 +58,10 @@ from txsaga.flows.actions import Doing, RequestedStep, StepOptions, StepTimes, U
 from txsaga.flows.owner import Owner
 from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
 from txsaga.flows.saga_driver import drive
-from txsaga.flows.step import Left, StepEvent, StepRecord, StepState
+from txsaga.flows.step import Hold, Left, Step, StepEvent, StepState
 from txsaga.flows.step_execution import StepRetry, Tries, Turn
 from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
-
-NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class SagaStep:
@@ -76,14 +74,14 @@ class SagaStep:
         self.output: str | None = None
         self.error = ""
 
-    def record(self, life: TxRecord) -> StepRecord:
+    def record(self, life: TxRecord) -> Step:
         """Return it as the store keeps it after ROLLBACK; only the store knows the times."""
         assert self.start is not None
         start = self.start
-        words = (start.resource, start.input, start.compensation, start.action, self.output)
         state = StepState.STARTED if start.action else StepState.COMPENSATING
-        named = (life.txid, start.number, start.name, life.owner, state, start.kind)
-        return StepRecord(*named, *words, self.left, self.error, 0, None, NEVER)
+        step = Step(life.txid, start.number, life.owner, start.name, state, Hold.COMMIT, start.kind, start.resource)
+        step = step._replace(input=start.input, compensation=start.compensation, action=start.action)
+        return step._replace(output=self.output, left=self.left, error=self.error)
 
 
 class SagaSteps:
@@ -166,7 +164,7 @@ class SagaSteps:
         standing = self._owner.decide(decision, why, rows, driver=self._kernel.member, steps=after, marks=marks)
         return ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
 
-    def records(self, after: Sequence[Start] = ()) -> list[StepRecord]:
+    def records(self, after: Sequence[Start] = ()) -> list[Step]:
         """Return the steps as the store has them after the decision."""
         known = [*self._known.values(), *(SagaStep(start) for start in after)]
         return [step.record(self._owner.life) for step in known if step.start is not None]

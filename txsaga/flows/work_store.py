@@ -41,6 +41,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
+from txsaga.flows.flows_store import COLUMNS, step_of
 from txsaga.flows.requests import (
     NONE,
     VOTED,
@@ -61,7 +62,7 @@ from txsaga.flows.requests import (
     SagaFigures,
     SagaView,
 )
-from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
+from txsaga.flows.step import STEP, TARGETS, Step, StepEvent
 from txsaga.flows.work_statements import BRANCHES, STEPS, WorkStatements
 from txsaga.store import schema
 from txsaga.store.connection import by_index, transaction, translating
@@ -166,11 +167,11 @@ class WorkStore:
         rows = self._rows(BRANCHES["guests"], coordinator=coordinator, after=after, limit=limit)
         return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
 
-    def steps(self, txid: int) -> Sequence[StepRecord]:
-        """Return the steps of a transaction, in the order of their start."""
+    def steps(self, txid: int) -> Sequence[Step]:
+        """Return what may have to be undone, or done, of a transaction, in the order of the starts."""
         return [step_of(row) for row in self._rows(STEPS["of"], txid=txid)]
 
-    def steps_of(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
+    def steps_of(self, txids: Sequence[int]) -> Mapping[int, Sequence[Step]]:
         """Return the steps of many transactions in one query; those without steps are left out."""
         found = map(step_of, self._indexed(STEPS["of_all"], txids=list(txids)))
         return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
@@ -289,11 +290,11 @@ class WorkStore:
 
     def _rows(self, statement: str, **values: object) -> Sequence[Any]:
         with transaction(self._engine) as connection, translating():
-            return connection.execute(text(statement.format(s=self._s)), values).all()
+            return connection.execute(text(statement.format(s=self._s, columns=COLUMNS)), values).all()
 
     def _indexed(self, statement: str, **values: object) -> Sequence[Any]:
         with by_index(self._engine) as connection, translating():
-            return connection.execute(text(statement.format(s=self._s)), values).all()
+            return connection.execute(text(statement.format(s=self._s, columns=COLUMNS)), values).all()
 
 
 def life_of(group: int, txid: int, token: bytes, *, run: str | None = None) -> TxRecord:
@@ -369,14 +370,6 @@ def _after(place: Place) -> dict[str, Any]:
 def branch_of(row: Any) -> Branch:  # a row of any statement with these columns first
     """Return a row's branch."""
     return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
-
-
-def step_of(row: Any) -> StepRecord:
-    """Return a row's step."""
-    txid, number, name, attempt, state, kind, *middle = row
-    resource, input, compensation, action, output, left, *last = middle
-    words = (resource, input, compensation, action, output)
-    return StepRecord(txid, number, name, attempt, StepState(state), StepKind(kind), *words, Left(left), *last)
 
 
 def _view(row: Any) -> SagaView:

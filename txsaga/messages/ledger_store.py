@@ -46,7 +46,7 @@ from txsaga.errors import DecidedOtherwise, TransactionsRejected, UnknownTransac
 from txsaga.flows import ballots_store as ballots
 from txsaga.flows import work_store as work
 from txsaga.flows.ballot import Ballot, CastVote, Polled
-from txsaga.flows.flows_store import FlowLedger, FlowRounds, life_of
+from txsaga.flows.flows_store import FlowLedger, life_of
 from txsaga.flows.requests import BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import TableLedger
@@ -67,7 +67,7 @@ class Ledgers:
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
         token, unlist = (TOKEN, SQL["unlist"]) if owner else (TOKEN_ASKED, SQL["call_unlist"])
-        self._unlist, self._rounds = text(unlist.format(s=self._schema)), FlowRounds(self._schema, token, unlist)
+        self._unlist, self._of_flows = text(unlist.format(s=self._schema)), (self._schema, token, unlist)
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
@@ -77,7 +77,7 @@ class Ledgers:
         """Open a database transaction; `OutcomeUnknown` if its COMMIT was not answered."""
         with transaction(self._engine) as connection:
             ledger = Ledger(connection, self._schema, self._token, self._unlist)
-            ledger.flows = FlowLedger(connection, self._rounds, ledger.lock)
+            ledger.flows = FlowLedger(connection, self._of_flows, ledger.lock)
             yield ledger
 
 

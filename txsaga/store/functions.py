@@ -66,7 +66,8 @@ def write(connection: Connection, namespace: str) -> bool:
 
 
 def _creation(function: Function) -> Iterator[str]:
-    if function.answers != "boolean":  # policies depend on the boolean ones; the return type of others may have changed
+    # Policies and triggers depend on these; the return type of others may have changed.
+    if function.answers not in ("boolean", "trigger"):
         yield f"DROP FUNCTION IF EXISTS {function.name}"
     yield CREATE.format(**function._asdict(), source=function.source)
     yield DENY.format(name=function.name)
@@ -102,6 +103,8 @@ def _questions(s: str) -> Iterator[Function]:
         "STABLE",
     )
     yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", is_chunk, "IMMUTABLE")
+    told = "session_user || ' may not change what a step of another group does'"
+    yield Function(f"{s}.keep_step()", "trigger", f"BEGIN RAISE insufficient_privilege USING MESSAGE = {told}; END")
     yield Function(
         f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
     )

@@ -18,9 +18,9 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import ResourceUnknown
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
+from txsaga.flows.journal import Journalled
 from txsaga.flows.recovery import PATIENCE, Recovery
 from txsaga.flows.requests import Begin, BranchVote, Decide
-from txsaga.flows.step_records import Journalled
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, EnlistedBranch, Over
 from txsaga.testing import FakeClock

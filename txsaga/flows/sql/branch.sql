@@ -14,8 +14,8 @@ WITH x AS MATERIALIZED (
     SELECT txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
       FROM x WHERE ticket <> 0),
  n AS (INSERT INTO txsaga.step
-           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
-    SELECT x.txid, r.number, r.name, 1, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           (txid, number, name, attempt, state, hold, kind, resource, input, compensation, action, due, "left")
+    SELECT x.txid, r.number, r.name, 1, 'started', 'commit', r.kind, nullif(r.resource, ''), r.input::jsonb,
            nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
            CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
       FROM x JOIN unnest($7, $8, $9, $10, $11, $12, $13, $14, $15)
