@@ -273,7 +273,7 @@ def is_quiet(broker: Broker) -> bool:
     """Tell whether everything is decided and every database has heard of it."""
     store = broker.kernel.store
     undecided = store.registry.transactions(undecided=True, limit=1) or store.doubts.due(1)
-    return not (undecided or store.questions.backlog() or store.work.unfinished(limit=1) or held(broker))
+    return not (undecided or store.questions.backlog() or store.branches.unfinished(limit=1) or held(broker))
 
 
 def held(broker: Broker) -> bool:

@@ -26,8 +26,9 @@ from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore, Queues
 from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence, SqlSteps
+from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import FlowLedger, Flows
-from txsaga.flows.work_store import WorkStore
+from txsaga.flows.steps_store import Steps
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.ledger_store import Ledger
@@ -46,11 +47,12 @@ WRITES: dict[type, set[str]] = {
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     TableLedger: {"keep", "swap", "reserve_table"},
-    WorkStore: {"write", "claim", "hold"},
+    BranchStore: {"write"},
+    Steps: {"write", "claim", "hold"},
     SqlSteps: {"run", "fence"},
     FlowLedger: {
-        *{"enrol", "start", "end", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"let_stand", "amend", "enter"},
+        *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
+        *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
     },
     Flows: set(),
     Reservations: {"begin", "hold", "shut", "settle", "drop"},
@@ -111,12 +113,6 @@ READS = {
         "replay_of",
         "unfinished",
         "over",
-        "branches",
-        "branches_in",
-        "steps",
-        "steps_of",
-        "sagas",
-        "saga_figures",
         "listed",
         "enlisted",
         "ballots",
@@ -124,6 +120,7 @@ READS = {
         "held",
         "counted",
         "of_all",
+        "steps",
         "output",
         "compensates",
         "flows",

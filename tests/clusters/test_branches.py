@@ -260,7 +260,7 @@ def test_who_takes_no_part_is_let_go_where_the_decision_is_not_known(
 
     with pytest.raises(StoreUnavailable), town.cluster().producer("shop").transaction() as tx:
         tx.send(ORDERS, b"one")
-        monkeypatch.setattr(tx._branches, "decide", silent)
+        monkeypatch.setattr(tx._owner, "decide", silent)
     assert [town.lives(name) for name in town.direct] == [["prepared"], ["rolled_back"], ["rolled_back"]]
 
 

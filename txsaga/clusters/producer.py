@@ -121,7 +121,7 @@ class ClusterTransaction(Coordinated):
     @property
     def _open(self) -> list[str]:
         """The brokers that have a branch, without units of auxiliary lanes."""
-        return [name for name in self._branches.work.used if name in self._reached]
+        return [name for name in self._owner.work.used if name in self._reached]
 
     def __enter__(self) -> Self:
         """Open a branch on every reachable broker, and choose those that take the messages."""
@@ -129,7 +129,7 @@ class ClusterTransaction(Coordinated):
         with ExitStack() as opened:
             opened.push(self)
             self._open_branches()
-            among = self._branches.work.used
+            among = self._owner.work.used
             self._chosen = self._selection.choose(self._pinned, among)
             opened.pop_all()
         return self
@@ -177,7 +177,7 @@ class ClusterTransaction(Coordinated):
         name = self._members.of_store(store.uuid) if store else None
         if name in self._refused:
             raise self._refused[name]
-        if name is None or name not in self._branches.work.used:
+        if name is None or name not in self._owner.work.used:
             raise TransactionError(
                 f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
                 "transaction; open another transaction for it"
@@ -188,7 +188,7 @@ class ClusterTransaction(Coordinated):
     def end(self) -> None:
         """Accept no more messages; the votes come next."""
         self._require_open("end")
-        self._branches.work.refuse_open_units()
+        self._owner.work.refuse_open_units()
         self._ended = True
         self._set_aside(set(self._open) - set(self.participants))
 
@@ -197,7 +197,7 @@ class ClusterTransaction(Coordinated):
         if not self._ended:
             raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
         self._require_ours()
-        work = self._branches.work
+        work = self._owner.work
         answers = work.ask(work.used)
         units = work.heard({key: answers.pop(key) for key in list(answers) if key not in self._reached})
         refused = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
@@ -238,10 +238,10 @@ class ClusterTransaction(Coordinated):
             self.end()
         if self._votes is None:
             self.prepare()
-        work = self._branches.work
+        work, owner = self._owner.work, self._owner
         votes = work.named(self._votes or {}, besides=self._unheard)
         self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
-        standing = self._branches.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
+        standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
         self._follow(standing)
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
@@ -266,7 +266,7 @@ class ClusterTransaction(Coordinated):
             raise next(iter(self._refused.values()))
 
     def _handle(self, name: str) -> Handle:
-        return cast(Handle, self._branches.work.handle(name))
+        return cast(Handle, self._owner.work.handle(name))
 
     def _sent(self, name: str, message: Message) -> TxSagaError | None:
         try:
@@ -288,7 +288,7 @@ class ClusterTransaction(Coordinated):
             self._selection.accepted({name: _reason(refused.get(name)) for name in self._chosen})
 
     def _set_aside(self, names: Iterable[str]) -> None:
-        work = self._branches.work
+        work = self._owner.work
         self._aside += [(name, work.take_out(name)) for name in work.used if name in set(names)]
 
     def _clean_up(self) -> None:
@@ -304,7 +304,7 @@ class ClusterTransaction(Coordinated):
     def _roll_one_back(self, name: str, enlisted: EnlistedBranch) -> None:
         try:
             found = enlisted.finish(Decision.ROLLBACK)()
-            branch = self._branches.work.part(name).branch
+            branch = self._owner.work.part(name).branch
             self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
         except Exception as error:  # noqa: BLE001  # the caller does not wait for it
             self._failures[name] += 1

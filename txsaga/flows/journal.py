@@ -145,22 +145,6 @@ class JournalEntry(NamedTuple):
     rows: int | None
 
 
-class Journalled(NamedTuple):
-    """A statement that waits in the journal of a step."""
-
-    step: int
-    seq: int
-    resource: str
-    unit: int
-    text: str
-    parameters: Mapping[str, object]
-    rows: int | None = None  # None: at least one
-
-    def agrees(self, count: int) -> bool:
-        """Return whether it changed as many rows as it was to change."""
-        return count >= 1 if self.rows is None else count == self.rows
-
-
 class Journal:
     """The journal of one step, or of one resource in a block, while it is open."""
 

@@ -43,11 +43,11 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.journal import Journal, Journalled, only_adds, taken
-from txsaga.flows.requests import BranchOutcome, BranchVote
+from txsaga.flows.calls import BranchOutcome, BranchVote
+from txsaga.flows.journal import Journal, only_adds, taken
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
 from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, enlisted, looped
-from txsaga.flows.step import MAIN
+from txsaga.flows.step_records import MAIN, Journalled
 from txsaga.resources.participant import EnlistedBranch, Journals, LockPatience, Participant
 
 logger = logging.getLogger("txsaga")

@@ -14,7 +14,8 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import Branch
-from txsaga.flows.step import Step, Unit
+from txsaga.flows.step import StepRecord
+from txsaga.flows.step_records import FlowStep, FlowUnit
 from txsaga.inspect.overview import Audited, Checks
 
 
@@ -110,8 +111,9 @@ class Trace:
     op: RecordedDecision | None = None
     given: tuple[AssignedOffsets, ...] = ()
     branches: tuple[Branch, ...] = ()
-    steps: tuple[Step, ...] = ()  # every attempt
-    units: tuple[Unit, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    flow_steps: tuple[FlowStep, ...] = ()
+    flow_units: tuple[FlowUnit, ...] = ()
     replays: int | None = None
     replayed_as: int | None = None
     amends: int | None = None

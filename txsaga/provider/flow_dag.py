@@ -25,16 +25,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.ballot import Ballot
-from txsaga.flows.step import HOME, read_hold
-from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
-from txsaga.provider.operators.task import FlowOperator
-from txsaga.provider.options import require_zones
-from txsaga.provider.planning.declaration import (
+from txsaga.flows.declaration import (
     BallotRule,
     DeclaredBallot,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
+    Hold,
     Input,
     InputKind,
     Output,
@@ -42,6 +39,10 @@ from txsaga.provider.planning.declaration import (
     Statement,
     StepMode,
 )
+from txsaga.flows.step_records import HOME
+from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
+from txsaga.provider.operators.task import FlowOperator
+from txsaga.provider.options import require_zones
 from txsaga.provider.planning.refusals import problems
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import DeclaredConnection, Said
@@ -319,7 +320,7 @@ def _steps(task: Any) -> Iterator[DeclaredStep]:
             name=task.task_id,
             resource=said["on"],
             statements=tuple(Statement(text=each) for each in texts),
-            hold=read_hold(hold),
+            hold=None if hold is None else Hold(hold),
         )
 
 

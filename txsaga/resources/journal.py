@@ -15,7 +15,8 @@ from sqlalchemy.exc import DBAPIError, StatementError
 
 from txsaga.errors import OtherReason, RowsDiffer
 from txsaga.evidence.driver_errors import code_of
-from txsaga.flows.journal import Journalled, read
+from txsaga.flows.journal import read
+from txsaga.flows.step_records import Journalled
 from txsaga.resources.codes import of_code
 
 _QUOTED = re.compile(r" (?:DETAIL|LINE \d+|CONTEXT|QUERY): | near [\"']")

@@ -29,7 +29,7 @@ from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from txsaga.flows.journal import Journalled
+    from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch, LockPatience, Opens
 
 FORMAT = 0x54585347  # "TXSG"

@@ -17,7 +17,7 @@ from uuid import UUID
 from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.journal import Journalled
+from txsaga.flows.step_records import Journalled
 from txsaga.resources.capabilities import Capabilities
 from txsaga.store.right import Right
 

@@ -46,7 +46,7 @@ from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_o
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from txsaga.flows.journal import Journalled
+    from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch, LockPatience
 
 S = TypeVar("S", bound=PostgresSession)

@@ -23,7 +23,8 @@ from txsaga.errors import CommunicationFailed, OtherReason, ProtocolError, Resou
 from txsaga.evidence import libpq
 from txsaga.evidence.libpq import ServerAnswer, SessionLost
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.journal import Journalled, of_short, read
+from txsaga.flows.journal import of_short, read
+from txsaga.flows.step_records import Journalled
 from txsaga.resources import codes
 from txsaga.resources.journal import named, require_rows, untold
 from txsaga.resources.participant import LockPatience

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RootTransaction
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from txsaga.flows.journal import Journalled
+    from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch
 
 Shown = Callable[[Connection], object]

@@ -152,8 +152,7 @@ def test_while_a_session_is_waited_for_no_journal_takes_its_place(bank: Bank) ->
         with narrow.connect():
             working = other.submit(work)
             while (
-                narrow.pool.status().find("Current Checked out connections: 1") < 0
-                or not tx._branches.work._written._ways
+                narrow.pool.status().find("Current Checked out connections: 1") < 0 or not tx._owner.work._written._ways
             ):
                 time.sleep(0.01)
             with pytest.raises(TransactionError, match=r"tx\.on and by tx\.journal"):
@@ -332,10 +331,10 @@ def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(opened: O
     bank = opened("postgresql", "mariadb")
     tx = bank.producer.coordinated(*bank.engines).__enter__()
     change_all(tx, bank.engines)
-    work = tx._branches.work
+    work = tx._owner.work
     work.open_journals(work.take_journals())
     first, *others = bank.engines
     work.drop(first)
     with pytest.raises(TransactionError, match="given up before its vote"):
         work.named(dict.fromkeys(others, Vote.PREPARED))
-    tx._branches.leave()
+    tx._owner.leave()

@@ -17,7 +17,7 @@ from tests.flows.coordinated.bank import START, TRANSFERS, Bank
 from txsaga.core.decision import Decision
 from txsaga.errors import CommunicationFailed, InDoubt, IntegrityViolated, OtherReason, RolledBack, RowsDiffer, TimedOut
 from txsaga.flows.branch import BranchId, BranchState, Finish
-from txsaga.flows.journal import Journalled
+from txsaga.flows.step_records import Journalled
 from txsaga.flows.work import Work
 from txsaga.resources import postgres_journal
 from txsaga.resources.participant import LockPatience

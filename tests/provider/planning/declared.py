@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.core.decision import Decision
-from txsaga.provider.planning import modes, refusals
-from txsaga.provider.planning.declaration import (
+from txsaga.flows.declaration import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
@@ -16,6 +15,7 @@ from txsaga.provider.planning.declaration import (
     ResourceMode,
     Statement,
 )
+from txsaga.provider.planning import modes, refusals
 from txsaga.provider.planning.refusals import Refusal
 
 INPUT = Input(name="transfers")

@@ -11,7 +11,8 @@ from sqlalchemy.exc import ProgrammingError
 
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import BranchId
-from txsaga.flows.journal import Journalled, written
+from txsaga.flows.journal import written
+from txsaga.flows.step_records import Journalled
 from txsaga.resources.mysql import MysqlParticipant
 from txsaga.resources.mysql_branch import MysqlBranch
 from txsaga.resources.participant import LockPatience
