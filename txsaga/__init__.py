@@ -10,7 +10,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.message import Delivered, Message
 from txsaga.core.topic import TopicType
 from txsaga.errors import TxSagaError
-from txsaga.flows.saga_values import Http, Send, Undo
+from txsaga.flows.actions import Http, Send, Undo
 
 if _typing.TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -23,11 +23,11 @@ if _typing.TYPE_CHECKING:
     from txsaga.core.facts import Fact
     from txsaga.embedded.server import EmbeddedServer
     from txsaga.evidence.inbox import inbox
+    from txsaga.flows.actions import compensation
     from txsaga.flows.ballot import Ballot
     from txsaga.flows.coordinated import Coordinated, again
     from txsaga.flows.flow import Flow
     from txsaga.flows.saga import Saga
-    from txsaga.flows.saga_code import compensation
     from txsaga.messages.producer import Producer
     from txsaga.messages.transaction import Transaction
     from txsaga.resources.files.folder import Folder
@@ -98,7 +98,7 @@ _MODULES = {
     "Transaction": "txsaga.messages.transaction",
     "again": "txsaga.flows.coordinated",
     "cluster": "txsaga.wiring.clusters",
-    "compensation": "txsaga.flows.saga_code",
+    "compensation": "txsaga.flows.actions",
     "connect": "txsaga.wiring.connecting",
     "inbox": "txsaga.evidence.inbox",
     "verify": "txsaga.resources.http",

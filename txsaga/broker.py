@@ -13,6 +13,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from txsaga.airflow_host.followers import Followers, FollowUpRole
 from txsaga.checkback.answering import THREADS, AnswerRole
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.heartbeat import Heartbeat, checkers_of
@@ -37,7 +38,6 @@ from txsaga.flows.ballot import CastVote, Polled
 from txsaga.flows.ballots import ballots, vote
 from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.flow_begin import FlowOpening
-from txsaga.flows.followers import FollowUpRole
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_driver import SagaRole
@@ -75,9 +75,10 @@ class Broker(Administration):
         answering: bool = True,
         heartbeat: bool = True,
         check_threads: int = THREADS,
+        followers: Followers | None = None,
     ) -> None:
         super().__init__(kernel)
-        self._home, self._on_close = home, on_close
+        self._home, self._on_close, self._followers = home, on_close, followers
         self._answers, self._check_threads = answering, check_threads
         if heartbeat:  # without it open work here counts as abandoned; some tests want that
             kernel.running.on_work = self._live
@@ -248,8 +249,7 @@ class Broker(Administration):
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
         settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), SagaRole(kernel)]
-        followers = kernel.followers
-        telling = [] if followers is None else [FollowUpRole(kernel, followers, self.consumer)]
+        telling = [] if self._followers is None else [FollowUpRole(kernel, self._followers, self.consumer)]
         return [Dispatcher(kernel), *settling, PartitionRole(kernel), Scheduler(kernel), Budgets(kernel), *telling]
 
     def own_roles(self) -> list[Role]:

@@ -9,11 +9,11 @@ import pendulum
 import pytest
 
 from tests.airflow_host.fake import FakeAirflow, fake_airflow
+from txsaga.airflow_host.followers import AssetName, FollowUp
 from txsaga.airflow_host.instance import run_name
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import PAGE, AirflowFollowers, AirflowRuns
 from txsaga.errors import HostFailed
-from txsaga.flows.follow_up import AssetName, FollowUp
 
 pytestmark = pytest.mark.rule("R18")
 SINCE = pendulum.now("UTC")

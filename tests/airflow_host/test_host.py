@@ -15,10 +15,10 @@ from tests.airflow_host.checkers import ANSWERS
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.services.collector import Collector, collector
 from txsaga.airflow_host import processes
+from txsaga.airflow_host.followers import TOPIC
 from txsaga.airflow_host.processes import AirflowPart, PartRecord
 from txsaga.core.decision import LocalState
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.flows.follow_up import TOPIC
 
 WAITING = 20
 

@@ -84,6 +84,7 @@ class Walker:
             "send and decide one message": self.send,
             "receive and ack one message": self.receive(),
             "a coordinated block with one INSERT": self.coordinate,
+            "a step of a flow with one INSERT": self.step(),
             "the end of a flow with one journalled row": self.end_flow(),
             "a saga of one SQL step": self.saga,
             "one tick of the dispatcher": Dispatcher(self.broker.kernel).run_once,
@@ -111,12 +112,24 @@ class Walker:
         with self.producer.coordinated("bank") as tx, tx.on("bank") as connection:
             connection.execute(text(INSERT), {"what": "x"})
 
+    def step(self) -> Callable[[], object]:
+        flows = [self._opened() for _ in range(1 + TIMES)]
+
+        def walk() -> None:
+            with flows.pop().step("write", on="bank") as connection:
+                connection.execute(text(INSERT), {"what": "x"})
+
+        return walk
+
     def end_flow(self) -> Callable[[], object]:
         flows = [self._begun() for _ in range(1 + TIMES)]
         return lambda: flows.pop().end()
 
+    def _opened(self) -> txsaga.Flow:
+        return self.producer.begin_flow("bank", key=f"flow-{next(self.numbers)}")
+
     def _begun(self) -> txsaga.Flow:
-        flow = self.producer.begin_flow("bank", key=f"flow-{next(self.numbers)}")
+        flow = self._opened()
         with flow.step("write", on="bank", hold="journal") as journal:
             journal.execute(INSERT, {"what": "x"}, rows=1)
         return flow

@@ -1,6 +1,6 @@
 """W2: one insert in each of two foreign databases, decided through us; and messages beside one foreign database.
 
-Ours writes journals, since nobody reads what is inserted: what is to be done goes with the vote. By `sessions` it works
+Ours writes journals, since nobody reads what is inserted: they are executed when the block ends. By `sessions` it works
 on psycopg's own connection, statement by statement, as the ceiling does. Callers are tasks of asyncio's, on both
 sides; threads are where they are called so.
 Ceiling: the same driver with its own PREPARE and COMMIT PREPARED (XA on MariaDB), and no log: what dies in between

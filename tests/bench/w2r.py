@@ -72,7 +72,7 @@ def _recovered(home: Home, urls: Mapping[str, str], dead: EmbeddedServer | None 
             raise RuntimeError(f"only {found} branches were prepared")
         before = time.perf_counter()
         recovery = Recovery(broker.kernel)
-        while any(branch.resource != DEAD for branch, _ in broker.kernel.store.branches.unfinished(limit=10_000)):
+        while any(branch.resource != DEAD for branch, _ in broker.kernel.store.work.unfinished(limit=10_000)):
             recovery.run_once()
         seconds = time.perf_counter() - before
     finally:

@@ -106,7 +106,7 @@ def _five(home: Home, count: int, seconds: float) -> Callable[[], Mapping[str, f
 
             call(0)
             calls = threads(count, seconds, call)
-            if broker.kernel.store.steps.listed():
+            if broker.kernel.store.work.sagas():
                 raise RuntimeError("a saga was not undone to its end")
         engine.dispose()
         return {"txsaga": calls.rate, "p50_ms": calls.percentile_ms(0.5), "p99_ms": calls.percentile_ms(0.99)}
@@ -182,8 +182,8 @@ def leave(namespace: str, work: str) -> None:
         broker.kernel.resource(name)
     for _ in range(KILLED):
         threading.Thread(target=travel, args=(broker, _hang), daemon=True).start()
-    steps = broker.kernel.store.steps
-    while sum(view.steps == 5 for view in steps.listed(limit=2 * KILLED)) < KILLED:
+    store = broker.kernel.store.work
+    while sum(view.steps == 5 for view in store.sagas(limit=2 * KILLED)) < KILLED:
         time.sleep(0.2)
     os.kill(os.getpid(), 9)
 

@@ -84,7 +84,7 @@ def pay_twice(producer: Producer, world: World, work: Callable[[Coordinated, str
 
 @TILL_TOLD
 def pay_by_journal(broker: Broker, world: World) -> None:
-    """Move money twice, all of it written down and done with the votes; then have a statement find no row."""
+    """Move money twice, all of it written down and done at the end; then have a statement find no row."""
     producer = teller(broker)
     pay_twice(producer, world, write_down)
     with suppress(RowsDiffer), producer.coordinated(*BOTH) as tx:
@@ -273,7 +273,7 @@ def is_quiet(broker: Broker) -> bool:
     """Tell whether everything is decided and every database has heard of it."""
     store = broker.kernel.store
     undecided = store.registry.transactions(undecided=True, limit=1) or store.doubts.due(1)
-    return not (undecided or store.questions.backlog() or store.branches.unfinished(limit=1) or held(broker))
+    return not (undecided or store.questions.backlog() or store.work.unfinished(limit=1) or held(broker))
 
 
 def held(broker: Broker) -> bool:

@@ -33,7 +33,7 @@ PAY = Scenario(
     end=nothing_more,
 )
 BY_JOURNAL = replace(PAY, name="two journals and a message, recovered by two at once", run=coordinated.pay_by_journal)
-AT_ONCE = replace(PAY, name="many journals at once, which share branches", run=coordinated.pay_at_once)
+AT_ONCE = replace(PAY, name="many journals at once", run=coordinated.pay_at_once)
 BY_KEY = Scenario(
     name="the same under a key, recovered, then tried again",
     roles_from=ROLES,

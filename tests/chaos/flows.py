@@ -163,12 +163,12 @@ WRONG = {
         SELECT b.* FROM {s}.branch b LEFT JOIN {s}.op o USING (txid)
          WHERE coalesce(b.decision, o.decision) = 2 AND b.state = 'committed'""",
     "a step that counts in a flow that committed, and is not committed": """
-        SELECT s.* FROM {s}.flow_step s JOIN {s}.tx t ON t.txid = s.txid AND t.state = 'committed'
+        SELECT s.* FROM {s}.step s JOIN {s}.tx t ON t.txid = s.txid AND t.state = 'committed'
           JOIN {s}.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
          WHERE s.state = 'done' AND b.state <> 'committed'""",
 }
 TOOK = """
-SELECT count(*) FROM {s}.tx t JOIN {s}.flow_step s USING (txid)
+SELECT count(*) FROM {s}.tx t JOIN {s}.step s USING (txid)
  WHERE t.state = 'committed' AND s.name = 'take' AND s.state = 'done'"""
 LEFT = """
 SELECT (SELECT coalesce(sum(bit_count(open::bit(64))), 0) FROM {s}.claim WHERE grp = 'takers')

@@ -17,8 +17,8 @@ from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.broker import Broker
 from txsaga.core.retry import patiently
 from txsaga.errors import AlreadyCommitted, InDoubt, NotCompensated, StoreUnavailable
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 
 TABLE = "CREATE TABLE IF NOT EXISTS line (id serial, saga bigint, step int, what text)"
 WRITE = "INSERT INTO line (saga, step, what) VALUES (:saga, :step, 'do')"
@@ -131,6 +131,6 @@ def recover(broker: Broker, world: World) -> None:
     broker.producer("nudger").send("nudges", b"")
     roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
     end = time.monotonic() + PATIENCE
-    while sum(role.run_once() for role in roles) or not is_quiet(broker) or broker.kernel.store.steps.listed():
+    while sum(role.run_once() for role in roles) or not is_quiet(broker) or broker.kernel.store.work.sagas():
         if time.monotonic() > end:
             raise AssertionError(f"not recovered within {PATIENCE:g} s")

@@ -26,9 +26,8 @@ from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore, Queues
 from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence, SqlSteps
-from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import FlowLedger, Flows
-from txsaga.flows.steps_store import Steps
+from txsaga.flows.work_store import WorkStore
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.ledger_store import Ledger
@@ -47,12 +46,11 @@ WRITES: dict[type, set[str]] = {
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     TableLedger: {"keep", "swap", "reserve_table"},
-    BranchStore: {"write"},
-    Steps: {"write", "claim", "hold"},
+    WorkStore: {"write", "claim", "hold"},
     SqlSteps: {"run", "fence"},
     FlowLedger: {
-        *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
+        *{"enrol", "start", "end", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
+        *{"let_stand", "amend", "enter"},
     },
     Flows: set(),
     Reservations: {"begin", "hold", "shut", "settle", "drop"},
@@ -113,6 +111,12 @@ READS = {
         "replay_of",
         "unfinished",
         "over",
+        "branches",
+        "branches_in",
+        "steps",
+        "steps_of",
+        "sagas",
+        "saga_figures",
         "listed",
         "enlisted",
         "ballots",
@@ -120,7 +124,6 @@ READS = {
         "held",
         "counted",
         "of_all",
-        "steps",
         "output",
         "compensates",
         "flows",

@@ -33,10 +33,10 @@ from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
 from txsaga.flows.batches import OutcomeWriter
 from txsaga.flows.by_hand import BranchesByHand
-from txsaga.flows.calls import BranchOutcome
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import BranchOutcome
 from txsaga.inspect.timeline import TimelineStep
 from txsaga.inspect.timeline_steps import steps_of
 from txsaga.messages.scheduler import Scheduler
@@ -83,7 +83,7 @@ class Scene:
         """Write down what became of branches."""
         self.broker.kernel.notes.flush()
         self.clock.advance(1)
-        self.broker.kernel.store.branches.write(self.notes)
+        self.broker.kernel.store.work.write(self.notes)
 
     def recover(self, resource: str) -> None:
         """Let recovery tell one resource; two at once would tell their steps in any order."""

@@ -61,7 +61,7 @@ def test_a_flow_is_shown_with_its_steps_its_holds_and_what_can_be_undone(bare: C
 def test_the_status_tells_what_flows_hold(bare: Cli, own_url: str, flow: Flow) -> None:
     with flow.step("debit", on="current") as connection:
         pay(connection, -10)
-    Stored(own_url).rows("UPDATE flow_step SET ended = ended - interval '1 hour'")
+    Stored(own_url).rows("UPDATE step SET at = at - interval '1 hour'")
     found = bare("status", "--json", TXSAGA_URL=own_url).document
     (held,) = found["held"]
     assert (held["resource"], held["held"], held["over"]) == ("current", 1, 1)

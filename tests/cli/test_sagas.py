@@ -9,8 +9,8 @@ from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop,
 from tests.flows.saga.conftest import agency as agency  # a fixture
 from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
+from txsaga.flows.actions import CODE
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import CODE
 from txsaga.flows.saga_driver import SagaRole
 
 pytestmark = pytest.mark.postgres
@@ -115,7 +115,7 @@ def test_a_preview_tells_what_either_decision_would_do(agency: Agency, desk: Cli
     ]
     assert "compensate" in desk("tx", "preview", str(saga.txid), "--undo").out
     assert [entry["by"] for entry in desk("tx", "show", str(saga.txid), "--json").document["undo"]][-1] == "cli-fails"
-    saga._owner.leave()
+    saga._steps.leave()
 
 
 def test_behind_a_decision_a_preview_tells_what_is_left(agency: Agency, desk: Cli) -> None:
@@ -144,10 +144,10 @@ def test_an_engine_loads_the_code_of_sagas_and_drives_them(
     agency: Agency, desk: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CODE, "_unloaded", {})
-    with agency.saga() as saga:
+    with monkeypatch.context() as killed, agency.saga() as saga:
         saga.no_return()
         saga.step(mail, input={"what": "a"})
-        saga._drive = lambda _: None  # type: ignore[method-assign, assignment]  # as if it were killed here
+        killed.setattr("txsaga.flows.saga.drive", lambda *_: None)
     agency.stored.let_pass(LONG_AGO)
     agency.stored.rows("UPDATE saga SET until = until - interval '1 hour'")
     assert done == []

@@ -199,7 +199,7 @@ def test_every_broker_that_gave_a_message_takes_part(town: Town) -> None:
     for name in ("b1", "b2"):
         town.direct[name].producer("sellers").send("plain", name.encode())
     town.tick()
-    with cluster.consumer("readers", ["plain"], background=False) as consumer:
+    with cluster.consumer("readers", ["plain"]) as consumer:
         found = consumer.receive(2, wait=5)
         assert {each.broker for each in found} == {"b1", "b2"}
         with cluster.producer("shop").transaction() as tx:
@@ -218,7 +218,7 @@ def test_one_of_two_participants_that_is_down_fails_both(town: Town) -> None:
     for name in ("b1", "b2"):
         town.direct[name].producer("sellers").send("plain", name.encode())
     town.tick()
-    with cluster.consumer("readers", ["plain"], background=False) as consumer:
+    with cluster.consumer("readers", ["plain"]) as consumer:
         found = consumer.receive(2, wait=5)
         with pytest.raises(CommunicationFailed), cluster.producer("shop").transaction() as tx:
             for each in found:
@@ -260,7 +260,7 @@ def test_who_takes_no_part_is_let_go_where_the_decision_is_not_known(
 
     with pytest.raises(StoreUnavailable), town.cluster().producer("shop").transaction() as tx:
         tx.send(ORDERS, b"one")
-        monkeypatch.setattr(tx._owner, "decide", silent)
+        monkeypatch.setattr(tx._branches, "decide", silent)
     assert [town.lives(name) for name in town.direct] == [["prepared"], ["rolled_back"], ["rolled_back"]]
 
 

@@ -35,8 +35,8 @@ def died(cluster: BrokerCluster, step: str) -> ClusterTransaction:
 
 def decide(tx: ClusterTransaction) -> None:
     """Write the decision and tell nobody."""
-    votes = tx._owner.work.named(tx._votes or {})
-    assert tx._owner.decide(Decision.COMMIT, "the block ended", [], votes) is Decision.COMMIT
+    votes = tx._branches.work.named(tx._votes or {})
+    assert tx._branches.decide(Decision.COMMIT, "the block ended", [], votes) is Decision.COMMIT
 
 
 @pytest.mark.req("BEYOND-1", "WM-22")

@@ -10,7 +10,7 @@ from tests.clusters.test_stream_loops import left_at, of
 from tests.clusters.test_streaming import chunks, texts
 from tests.clusters.town import ORDERS, Town
 from txsaga.clusters.copies import Timers
-from txsaga.clusters.stream import ClusterStream
+from txsaga.clusters.reader import ClusterStream
 from txsaga.core.retry import patiently
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("WM-39")]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.clusters.town import NAMES, ORDERS, Town
 from txsaga.clusters.broker_cluster import BrokerCluster
-from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.clusters.copies import COPY, Timers
+from txsaga.clusters.reader import ClusterConsumer
 from txsaga.core.decision import Decision
 from txsaga.errors import BadDestination, ConfigError, OutcomeUnknown, StoreUnavailable, TooFewBrokers, TransactionError
 from txsaga.messages.producer import Producer
@@ -28,7 +28,7 @@ def seen(consumer: ClusterConsumer, wait: float = 0.0) -> list[tuple[str, str]]:
 
 
 def reading(cluster: BrokerCluster, **timers: float) -> ClusterConsumer:
-    return cluster.consumer("readers", ["plain", ORDERS], timers=Timers(**timers), background=False)
+    return cluster.consumer("readers", ["plain", ORDERS], timers=Timers(**timers))
 
 
 def reading_without_b1(town: Town, cluster: BrokerCluster) -> ClusterConsumer:

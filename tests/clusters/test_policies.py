@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.clusters.policies import (
     ABOUT,
-    MADE,
     ClusterPolicy,
     Multisend,
     PolicyName,
@@ -20,6 +20,7 @@ from txsaga.clusters.policies import (
     Sticky,
     WeightedRoundRobin,
 )
+from txsaga.clusters.selection import MADE
 from txsaga.errors import TooFewBrokers
 
 NAMES = ("b1", "b2", "b3")
@@ -27,12 +28,8 @@ WEIGHTS = {"b1": 1, "b2": 2, "b3": 3}
 CUTS = st.lists(st.sets(st.sampled_from(NAMES), min_size=1), min_size=1, max_size=40)
 
 
-class Terms:
-    """What a policy is made of."""
-
-    weights = WEIGHTS
-    needed = 2
-    most = 2
+BROKERS = tuple(ClusterBroker(name=name, weight=weight) for name, weight in WEIGHTS.items())
+SHOP = ClusterConfig(name="shop", brokers=BROKERS, needed=2, most=2)
 
 
 def chosen(policy: ClusterPolicy, *available: str, times: int = 1) -> list[str]:
@@ -127,7 +124,7 @@ def test_guaranteed_takes_all_and_needs_enough_of_them() -> None:
 @pytest.mark.req("WM-25")
 @pytest.mark.parametrize("name", PolicyName)
 def test_every_policy_can_be_made_and_is_described(name: PolicyName) -> None:
-    assert MADE[name](Terms(), Random(1)).choose(NAMES)
+    assert MADE[name](SHOP, Random(1)).choose(NAMES)
     assert all(ABOUT[name])
 
 
@@ -135,7 +132,7 @@ def test_every_policy_can_be_made_and_is_described(name: PolicyName) -> None:
 @pytest.mark.parametrize("name", PolicyName)
 @given(cuts=CUTS)
 def test_no_policy_chooses_who_is_absent_or_the_same_twice(name: PolicyName, cuts: list[set[str]]) -> None:
-    policy = MADE[name](Terms(), Random(1))
+    policy = MADE[name](SHOP, Random(1))
     for there in cuts:
         if len(there) < policy.needed:
             with pytest.raises(TooFewBrokers):
@@ -150,14 +147,14 @@ def test_no_policy_chooses_who_is_absent_or_the_same_twice(name: PolicyName, cut
 @pytest.mark.parametrize("name", PolicyName)
 def test_nobody_there_is_worth_another_try(name: PolicyName) -> None:
     with pytest.raises(TooFewBrokers, match="try again"):
-        MADE[name](Terms(), Random(1)).choose(())
+        MADE[name](SHOP, Random(1)).choose(())
 
 
 @pytest.mark.req("WM-03")
 @pytest.mark.parametrize("name", PolicyName)
 @given(cuts=CUTS)
 def test_a_call_that_failed_moves_no_turn(name: PolicyName, cuts: list[set[str]]) -> None:
-    steady, disturbed = MADE[name](Terms(), Random(1)), MADE[name](Terms(), Random(1))
+    steady, disturbed = MADE[name](SHOP, Random(1)), MADE[name](SHOP, Random(1))
     for there in (cut for cut in cuts if len(cut) >= steady.needed):
         with pytest.raises(TooFewBrokers):
             disturbed.choose(())
@@ -167,7 +164,7 @@ def test_a_call_that_failed_moves_no_turn(name: PolicyName, cuts: list[set[str]]
 @pytest.mark.req("WM-27")
 @pytest.mark.parametrize("name", [each for each in PolicyName if each is not PolicyName.STICKY])
 def test_only_sticky_begins_anew_with_a_connection(name: PolicyName) -> None:
-    steady, reconnected = MADE[name](Terms(), Random(1)), MADE[name](Terms(), Random(1))
+    steady, reconnected = MADE[name](SHOP, Random(1)), MADE[name](SHOP, Random(1))
     for _ in range(7):
         reconnected.reconnect()
         assert steady.choose(NAMES) == reconnected.choose(NAMES)

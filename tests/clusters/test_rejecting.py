@@ -33,7 +33,7 @@ def test_a_broker_that_rejects_transactions_is_read_as_ever(town: Town) -> None:
     with cluster.producer("shop").transaction() as tx:
         tx.send(ORDERS, b"behind")
     town.tick("b1", "b2")
-    with cluster.consumer("reader", [ORDERS], background=False) as reader:
+    with cluster.consumer("reader", [ORDERS]) as reader:
         found = reader.receive(2, wait=5.0)
         if len(found) < 2:
             found += reader.receive(1, wait=5.0)

@@ -9,7 +9,7 @@ import pytest
 from tests.clusters.test_streaming import chunks, texts
 from tests.clusters.test_subscribing import put
 from tests.clusters.town import NAMES, Town
-from txsaga.clusters.stream import ClusterStream
+from txsaga.clusters.reader import ClusterStream
 from txsaga.core.layout import Batch
 from txsaga.core.message import Delivered
 from txsaga.core.retry import patiently

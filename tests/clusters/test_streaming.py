@@ -9,7 +9,7 @@ import pytest
 from tests.clusters.test_subscribing import put
 from tests.clusters.town import NAMES, ORDERS, Town
 from txsaga.clusters.copies import Timers
-from txsaga.clusters.stream import ClusterStream
+from txsaga.clusters.reader import ClusterStream
 from txsaga.core.layout import Batch
 from txsaga.errors import LeaseLost, StoreUnavailable, TransactionError
 

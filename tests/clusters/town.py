@@ -100,7 +100,7 @@ class Town:
         """Return where the branches of a transaction stand in the coordinator, with all that waited to be noted."""
         assert txid is not None
         self.coordinator.kernel.notes.flush()
-        return {each.resource: each.state for each in self.coordinator.kernel.store.branches.of(txid)}
+        return {each.resource: each.state for each in self.coordinator.kernel.store.work.branches(txid)}
 
     def recover(self) -> int:
         """Let whoever is gone be found, by the brokers and by their coordinator, and finish what is decided."""

@@ -23,7 +23,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
-from txsaga.flows.calls import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest
+from txsaga.flows.requests import Answer, Begin, BranchOutcome, BranchVote, Decide, Request
 from txsaga.store.store import Store
 
 YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY
@@ -35,9 +35,9 @@ def resources(store: Store, *names: str) -> list[int]:
     return [store.registry.resource(name, UUID(int=at)).id for at, name in enumerate(names, 1)]
 
 
-def written(store: Store, call: Call) -> Answer:
+def written(store: Store, call: Request) -> Answer:
     """Do one call; raise what it answers."""
-    (answer,) = store.branches.write([call])
+    (answer,) = store.work.write([call])
     if isinstance(answer, TxSagaError):
         raise answer
     return answer
@@ -45,7 +45,7 @@ def written(store: Store, call: Call) -> Answer:
 
 def begun(store: Store, *names: str) -> TxRecord:
     """Begin a transaction with branches in these resources."""
-    life = written(store, BeginBranches(new_group(store), resources(store, *names or ("current", "mortgage"))))
+    life = written(store, Begin(new_group(store), resources(store, *names or ("current", "mortgage"))))
     assert isinstance(life, TxRecord)
     return life
 
@@ -56,14 +56,14 @@ def said(
     rows: Sequence[Row] = (),
     votes: Sequence[BranchVote] = (),
     evidence: int | None = None,
-) -> DecisionRequest:
+) -> Decide:
     """Speak as the owner."""
-    return DecisionRequest(life, decision, "owner 1", "the block ended", rows, votes, evidence)
+    return Decide(life, decision, "owner 1", "the block ended", rows, votes, evidence)
 
 
 def states(store: Store, life: TxRecord) -> list[BranchState]:
     """Return where its branches stand."""
-    return [each.state for each in store.branches.of(life.txid)]
+    return [each.state for each in store.work.branches(life.txid)]
 
 
 def noted(store: Store, life: TxRecord, number: int, event: BranchEvent) -> bool:
@@ -72,29 +72,27 @@ def noted(store: Store, life: TxRecord, number: int, event: BranchEvent) -> bool
 
 
 class BranchContract:
-    """Branches, as `BranchStore` promises them."""
+    """Branches, as `WorkStore` promises them."""
 
     def test_a_batch_of_nothing_is_answered_at_once(self, store: Store) -> None:
-        assert list(store.branches.write([])) == list(store.steps.write([])) == []
+        assert list(store.work.write([])) == list(store.work.write([])) == []
 
     @pytest.mark.rule("R9")
     def test_a_transaction_begins_with_its_branches_named(self, store: Store) -> None:
         life = begun(store, "current", "mortgage")
         assert life.state is TxState.ACTIVE
-        named = [(each.number, each.attempt, each.resource, each.state) for each in store.branches.of(life.txid)]
+        named = [(each.number, each.attempt, each.resource, each.state) for each in store.work.branches(life.txid)]
         assert named == [(1, 1, "current", BranchState.ACTIVE), (2, 1, "mortgage", BranchState.ACTIVE)]
         with store.ledgers.open() as ledger:
             assert ledger.lock(life.txid) == life
 
     def test_many_begin_at_once_each_with_its_own(self, store: Store) -> None:
         group, (one, two) = new_group(store), resources(store, "current", "mortgage")
-        lives = store.branches.write(
-            [BeginBranches(group, [one]), BeginBranches(group, []), BeginBranches(group, [two, one], run="r")]
-        )
+        lives = store.work.write([Begin(group, [one]), Begin(group, []), Begin(group, [two, one], run="r")])
         assert all(isinstance(life, TxRecord) for life in lives)
         first, second, third = [life for life in lives if isinstance(life, TxRecord)]
-        assert [len(store.branches.of(life.txid)) for life in (first, second, third)] == [1, 0, 2]
-        assert [each.resource for each in store.branches.of(third.txid)] == ["mortgage", "current"]
+        assert [len(store.work.branches(life.txid)) for life in (first, second, third)] == [1, 0, 2]
+        assert [each.resource for each in store.work.branches(third.txid)] == ["mortgage", "current"]
         assert (first.run, third.run) == (None, "r")
         assert len({life.token for life in (first, second, third)}) == 3
 
@@ -110,8 +108,8 @@ class BranchContract:
         life = begun(store)
         written(store, said(life, COMMIT, votes=(BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))))
         assert states(store, life) == [BranchState.PREPARED, BranchState.COMMITTED]
-        assert [branch.number for branch, _ in store.branches.unfinished()] == [1]
-        assert [branch.why for branch in store.branches.of(life.txid)] == ["", NOTHING_DONE]
+        assert [branch.number for branch, _ in store.work.unfinished()] == [1]
+        assert [branch.why for branch in store.work.branches(life.txid)] == ["", NOTHING_DONE]
 
     def test_what_only_read_is_told_from_what_is_committed(self, store: Store) -> None:
         votes = (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))
@@ -120,13 +118,13 @@ class BranchContract:
             ledger.elect(life.txid, votes)
         written(store, said(other, COMMIT, votes=votes))
         for txid in (life.txid, other.txid):
-            assert [branch.why for branch in store.branches.of(txid)] == ["", NOTHING_DONE]
+            assert [branch.why for branch in store.work.branches(txid)] == ["", NOTHING_DONE]
 
     def test_what_is_rolled_back_delivers_nothing_and_waits_for_its_resources(self, store: Store) -> None:
         (qid,), life = new_queues(store), begun(store)
         assert written(store, said(life, ROLLBACK)) is ROLLBACK
         assert read(store, qid) == []
-        found = store.branches.unfinished()
+        found = store.work.unfinished()
         assert [(branch.number, decision) for branch, decision in found] == [(1, ROLLBACK), (2, ROLLBACK)]
 
     def test_the_first_decision_stands(self, store: Store) -> None:
@@ -143,7 +141,7 @@ class BranchContract:
             closed = ledger.lock(life.txid)
         assert closed is not None
         assert (closed.state, closed.evidence) == (TxState.SEALED, ledger_of)
-        assert store.branches.unfinished() == []
+        assert store.work.unfinished() == []
         assert (read(store, qid), states(store, life)) == ([], [BranchState.PREPARED, BranchState.PREPARED])
         assert written(store, said(life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)) is None
         assert written(store, said(life, COMMIT)) is COMMIT
@@ -161,7 +159,7 @@ class BranchContract:
         assert written(store, said(later, COMMIT, votes=(BranchVote(1, 2, YES), BranchVote(3, 2, YES)))) is COMMIT
         with pytest.raises(Superseded):  # or it would tell its own branches to commit
             written(store, said(life, COMMIT, votes=FIRST_OF))
-        named = {(each.number, each.attempt): each.state for each in store.branches.of(life.txid)}
+        named = {(each.number, each.attempt): each.state for each in store.work.branches(life.txid)}
         assert named[1, 1] is BranchState.ACTIVE  # found prepared, it is rolled back: the decision names the other
         assert named[1, 2] is BranchState.PREPARED
 
@@ -172,7 +170,7 @@ class BranchContract:
         with store.ledgers.open() as ledger:
             later = ledger.take_over(life.txid)
         both = [said(life, COMMIT, votes=FIRST_OF), said(later, ROLLBACK)]
-        superseded, owner = store.branches.write(both[::turn])[::turn]
+        superseded, owner = store.work.write(both[::turn])[::turn]
         assert isinstance(superseded, Superseded)
         assert owner is ROLLBACK
 
@@ -195,7 +193,7 @@ class BranchContract:
         group = new_group(store)
         store.registry.reject_transactions(True)
         with pytest.raises(TransactionsRejected):
-            written(store, BeginBranches(group, []))
+            written(store, Begin(group, []))
 
     @pytest.mark.parametrize(
         ("event", "state"),
@@ -212,7 +210,7 @@ class BranchContract:
         assert noted(store, life, 1, event)
         assert not noted(store, life, 1, BranchEvent.COMMIT)
         assert states(store, life) == [state, BranchState.PREPARED]
-        assert [branch.number for branch, _ in store.branches.unfinished()] == [2]
+        assert [branch.number for branch, _ in store.work.unfinished()] == [2]
 
     @pytest.mark.req("WM-24", "WM-48")
     def test_only_what_stands_against_its_decision_can_be_forgotten(self, store: Store) -> None:
@@ -228,11 +226,11 @@ class BranchContract:
         lives = [begun(store) for _ in range(3)]
         wanted = [(life.txid, number, 1) for life in lives for number in (1, 2)]
         found, after = list[tuple[int, int, int]](), (0, 0, 0)
-        while page := store.branches.listed([BranchState.ACTIVE], after=after, limit=4):
+        while page := store.work.branches_in([BranchState.ACTIVE], after=after, limit=4):
             found += [each[:3] for each in page]
             after = page[-1][:3]
         assert found == wanted
-        assert store.branches.listed([BranchState.PREPARED]) == []
+        assert store.work.branches_in([BranchState.PREPARED]) == []
 
     @pytest.mark.req("WM-24", "WM-48")
     def test_forgetting_and_who_did_it_are_one(self, store: Store) -> None:
@@ -252,9 +250,9 @@ class BranchContract:
 
     def test_branches_of_one_resource_are_listed(self, store: Store) -> None:
         life = begun(store, "current", "mortgage")
-        (found,) = store.branches.listed([BranchState.ACTIVE], resource="mortgage")
+        (found,) = store.work.branches_in([BranchState.ACTIVE], resource="mortgage")
         assert found[:4] == (life.txid, 2, 1, "mortgage")
-        assert store.branches.listed([BranchState.ACTIVE], resource="audit") == []
+        assert store.work.branches_in([BranchState.ACTIVE], resource="audit") == []
 
     def test_what_is_unfinished_is_counted_by_resource(self, store: Store) -> None:
         for id in resources(store, "current", "mortgage", "quiet"):
@@ -278,7 +276,7 @@ class BranchContract:
         life = begun(store)
         trace = store.overview.trace(life.txid)
         assert trace is not None
-        assert list(trace.branches) == list(store.branches.of(life.txid))
+        assert list(trace.branches) == list(store.work.branches(life.txid))
 
     @pytest.mark.rule("R14")
     def test_a_decision_that_is_repeated_changes_nothing(self, store: Store) -> None:
@@ -296,7 +294,7 @@ class BranchContract:
         life = begun(store)
         written(store, said(life, COMMIT, votes=FIRST_OF[:1]))
         assert states(store, life) == [BranchState.PREPARED, BranchState.ACTIVE]
-        assert [branch.number for branch, _ in store.branches.unfinished()] == [1, 2]
+        assert [branch.number for branch, _ in store.work.unfinished()] == [1, 2]
 
     @pytest.mark.rule("R14")
     def test_what_began_before_transactions_were_rejected_is_decided(self, store: Store) -> None:
@@ -312,7 +310,7 @@ class BranchContract:
             said(lives[1], ROLLBACK),
             said(lives[2], COMMIT, [row(qid, "b")], (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))),
         ]
-        assert list(store.branches.write(words)) == [COMMIT, ROLLBACK, COMMIT]
+        assert list(store.work.write(words)) == [COMMIT, ROLLBACK, COMMIT]
         assert sorted(read(store, qid)) == ["a", "b"]
         assert [states(store, life)[1] for life in lives] == [
             BranchState.PREPARED,

@@ -16,9 +16,9 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import TxRecord
 from txsaga.errors import TransactionClosed
 from txsaga.flows.branch import BranchEvent, BranchState, Vote
-from txsaga.flows.calls import BranchOutcome
-from txsaga.flows.declaration import Hold
-from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, FlowUnit, Journalled
+from txsaga.flows.journal import JournalEntry, Journalled
+from txsaga.flows.requests import BranchOutcome
+from txsaga.flows.step import Amendment, Enrolled, Hold, Left, Step, StepState, Unit
 from txsaga.store.store import Store
 
 HOUR = timedelta(hours=1)
@@ -36,29 +36,29 @@ def begun(store: Store, lease: timedelta = HOUR) -> TxRecord:
     return life
 
 
-def step(number: int = 1, attempt: int = 1, **more: object) -> FlowStep:
+def step(life: TxRecord, number: int = 1, attempt: int = 1, **more: object) -> Step:
     """Make an attempt of a step that is held prepared."""
-    made = FlowStep(number, f"step {number}", attempt, FlowStepState.STARTED, "current", Hold.PREPARED)
+    made = Step(life.txid, number, attempt, f"step {number}", hold=Hold.PREPARED, resource="current")
     return made._replace(**more)  # type: ignore[arg-type]
 
 
-def held(store: Store, life: TxRecord, number: int = 1, attempt: int = 1, *, lane: bool = False) -> FlowStep:
+def held(store: Store, life: TxRecord, number: int = 1, attempt: int = 1, *, lane: bool = False) -> Step:
     """Do a step and leave it prepared."""
     where = "mortgage" if lane else "current"
     recorded = store.registry.resource(where, UUID(int=2 if lane else 1))
     with store.ledgers.open() as ledger:
         flows = ledger.flows
         branch = flows.name(life.txid, recorded.id, attempt, aux=lane, number=None if attempt == 1 else number)
-        work = step(number, attempt, branch=branch, resource=where, lane=lane, unit=int(lane))
-        flows.start(life.txid, work)
+        work = step(life, number, attempt, branch=branch, resource=where, lane=lane, unit=int(lane))
+        flows.start(work)
         flows.hold(life.txid, (branch, attempt), Vote.PREPARED)
-        flows.close(life.txid, work._replace(state=FlowStepState.DONE))
+        flows.end(work.finished())
     return work
 
 
 def unfinished(store: Store) -> list[tuple[int, int, Decision]]:
     """Return what resources are to be told."""
-    return [(each.number, each.attempt, decision) for each, decision in store.branches.unfinished()]
+    return [(each.number, each.attempt, decision) for each, decision in store.work.unfinished()]
 
 
 class FlowContract:
@@ -72,20 +72,20 @@ class FlowContract:
             assert tuple(ledger.flows.enrolled(life.txid)) == WHERE
 
     def test_a_flow_is_found_with_all_that_a_step_has_to_know(self, store: Store) -> None:
-        life, statement = begun(store), Journalled(1, 1, "current", 0, "insert into t values (:a)", {"a": "1"}, None)
+        life, entry = begun(store), JournalEntry("insert into t values (:a)", {"a": "1"}, None)
         with store.ledgers.open() as ledger:
             assert ledger.flows.look(life.txid + 1) is None
             assert ledger.flows.enter(life.txid + 1) is None
-            ledger.flows.start(life.txid, step())
-            ledger.flows.finish(life.txid, step(state=FlowStepState.DONE), [statement], None)
-            assert list(ledger.flows.journal(life.txid)) == [statement]
+            ledger.flows.start(step(life))
+            ledger.flows.end(step(life).finished(), [entry])
+            assert list(ledger.flows.journal(life.txid)) == [Journalled(1, 1, "current", 0, *entry)]
             ledger.flows.amend(life.txid, Amendment("run 2", 7))
             for found in (ledger.flows.look(life.txid), ledger.flows.enter(life.txid)):
                 assert found is not None
                 assert (found.life, found.standing, found.amendment) == (life, None, Amendment("run 2", 7))
                 assert tuple(found.enrolled) == WHERE
                 assert list(found.steps) == list(ledger.flows.steps(life.txid))
-                assert [(each.state, each.statements) for each in found.steps] == [(FlowStepState.DONE, 1)]
+                assert [(each.state, each.statements) for each in found.steps] == [(StepState.DONE, 1)]
 
     def test_a_flow_that_is_decided_is_found_with_its_decision(self, store: Store) -> None:
         life = begun(store)
@@ -111,42 +111,46 @@ class FlowContract:
     def test_steps_are_kept_by_their_attempts(self, store: Store) -> None:
         life = begun(store)
         with store.ledgers.open() as ledger:
-            ledger.flows.start(life.txid, step())
-            ledger.flows.close(life.txid, step(state=FlowStepState.FAILED, why="it rained"))
-            ledger.flows.start(life.txid, step(attempt=2))
-            ledger.flows.start(life.txid, step(2, resource=None, hold=None, mark="app-1"))
+            ledger.flows.start(step(life))
+            ledger.flows.end(step(life).failed("it rained"))
+            ledger.flows.start(step(life, attempt=2))
+            ledger.flows.start(step(life, 2, resource=None, hold=None, mark="app-1"))
+            ledger.flows.end(step(life, 2, mark="app-2").finished(output='"a reference"'))
         with store.ledgers.open() as ledger:
             found = ledger.flows.steps(life.txid)
-        assert [(each.name, each.attempt, each.state, each.why) for each in found] == [
-            ("step 1", 1, FlowStepState.FAILED, "it rained"),
-            ("step 1", 2, FlowStepState.STARTED, ""),
-            ("step 2", 1, FlowStepState.STARTED, ""),
+            assert ledger.flows.steps(life.txid, "step 2") == found[2:]
+        assert [(each.name, each.attempt, each.state, each.left, each.error) for each in found] == [
+            ("step 1", 1, StepState.FAILED, Left.UNKNOWN, "it rained"),
+            ("step 1", 2, StepState.STARTED, Left.UNKNOWN, ""),
+            ("step 2", 1, StepState.DONE, Left.WORK, ""),
         ]
-        assert [each.ended is None for each in found] == [False, True, True]
-        assert all(each.started is not None for each in found)
-        assert (found[2].resource, found[2].hold, found[2].mark) == (None, None, "app-1")
+        assert all(each.started is not None and each.at is not None for each in found)
+        assert (found[2].resource, found[2].hold) == (None, None)
+        assert (found[2].mark, found[2].output) == ("app-2", '"a reference"')
+        assert store.work.steps(life.txid) == []  # there is nothing to undo
 
     @pytest.mark.rule("R4", "R17")
     def test_a_new_attempt_drops_what_the_one_before_journalled(self, store: Store) -> None:
         life = begun(store)
         said = [
-            Journalled(at, 1, "current", 0, f"insert into t values ({at})", {"a": at, "b": {"$date": "2026-01-01"}}, at)
-            for at in (2, 1)
+            JournalEntry(f"insert into t values ({at})", {"a": at, "b": {"$date": "2026-01-01"}}, at) for at in (2, 1)
         ]
         with store.ledgers.open() as ledger:
-            for number in (1, 2):
-                ledger.flows.start(life.txid, step(number, hold=Hold.JOURNAL))
-                done = step(number, hold=Hold.JOURNAL, state=FlowStepState.DONE)
-                ledger.flows.finish(life.txid, done, [each for each in said if each.step == number], None)
-            assert list(ledger.flows.journal(life.txid)) == said[::-1]
-            ledger.flows.start(life.txid, step(2, 2, hold=Hold.JOURNAL))
-            assert list(ledger.flows.journal(life.txid)) == said[1:]
+            for number, entries in ((1, said), (2, said[:1])):
+                work = step(life, number, hold=Hold.JOURNAL)
+                ledger.flows.start(work)
+                ledger.flows.end(work.finished(), entries)
+            places = [(1, 1, said[0]), (1, 2, said[1]), (2, 1, said[0])]
+            expected = [Journalled(number, seq, "current", 0, *entry) for number, seq, entry in places]
+            assert list(ledger.flows.journal(life.txid)) == expected
+            ledger.flows.start(step(life, 2, 2, hold=Hold.JOURNAL))
+            assert list(ledger.flows.journal(life.txid)) == expected[:2]
 
     def test_branches_are_numbered_on_and_an_attempt_keeps_its_number(self, store: Store) -> None:
         life = begun(store)
         first, second, again = held(store, life), held(store, life, 2), held(store, life, 1, 2)
         assert (first.branch, second.branch, again.branch) == (1, 2, 1)
-        found = [(each.number, each.attempt, each.state) for each in store.branches.of(life.txid)]
+        found = [(each.number, each.attempt, each.state) for each in store.work.branches(life.txid)]
         assert found == [(1, 1, BranchState.ENDED), (1, 2, BranchState.ENDED), (2, 1, BranchState.ENDED)]
 
     @pytest.mark.rule("R4", "R9")
@@ -157,9 +161,9 @@ class FlowContract:
             ledger.flows.settle(life.txid, [(1, 1)], ROLLBACK)
             ledger.flows.settle(life.txid, [(2, 1)], COMMIT)
         assert unfinished(store) == [(1, 1, ROLLBACK), (2, 1, COMMIT)]
-        assert store.branches.write([BranchOutcome(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
-        assert store.branches.write([BranchOutcome(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
-        assert store.branches.write([BranchOutcome(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
+        assert store.work.write([BranchOutcome(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
+        assert store.work.write([BranchOutcome(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
+        assert store.work.write([BranchOutcome(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
         assert unfinished(store) == []
 
     def test_a_unit_that_committed_is_not_undone_by_the_flow(self, store: Store) -> None:
@@ -172,10 +176,10 @@ class FlowContract:
         assert unfinished(store) == [(1, 1, COMMIT), (2, 1, ROLLBACK)]
 
     def test_units_are_kept_as_they_are_now(self, store: Store) -> None:
-        life, unit = begun(store), FlowUnit("mortgage", 1)
+        life, unit = begun(store), Unit("mortgage", 1)
         with store.ledgers.open() as ledger:
             ledger.flows.put(life.txid, unit)
-            ledger.flows.put(life.txid, FlowUnit("mortgage", 2))
+            ledger.flows.put(life.txid, Unit("mortgage", 2))
             ledger.flows.put(life.txid, unit._replace(branch=3, attempt=2, decision=COMMIT))
         with store.ledgers.open() as ledger:
             found = ledger.flows.units(life.txid)
@@ -223,11 +227,11 @@ class FlowContract:
         life = begun(store)
         held(store, life)
         with store.ledgers.open() as ledger:
-            ledger.flows.put(life.txid, FlowUnit("mortgage", 1))
+            ledger.flows.put(life.txid, Unit("mortgage", 1))
         trace = store.overview.trace(life.txid)
         assert trace is not None
-        assert [each.name for each in trace.flow_steps] == ["step 1"]
-        assert [each.number for each in trace.flow_units] == [1]
+        assert [each.name for each in trace.steps] == ["step 1"]
+        assert [each.number for each in trace.units] == [1]
         assert trace.life is not None
         assert trace.life.flow
 

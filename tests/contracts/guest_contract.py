@@ -14,7 +14,7 @@ from tests.contracts.timing import Later
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import TxRecord
-from txsaga.flows.calls import Guest
+from txsaga.flows.requests import Guest
 from txsaga.store.store import Store
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -68,7 +68,7 @@ class GuestContract:
         waiting, forced, over = (voted(store, name) for name in ("waiting", "forced", "over"))
         decided(store, forced, release=False)
         decided(store, over, release=True)
-        assert store.branches.guests() == [
+        assert store.work.guests() == [
             Guest(waiting.txid, "waiting", FIRST, TxState.PREPARED),
             Guest(forced.txid, "forced", FIRST, TxState.COMMITTED),
         ]
@@ -77,10 +77,10 @@ class GuestContract:
     def test_they_are_listed_by_coordinator_and_by_pages(self, store: Store) -> None:
         mine = [voted(store, f"mine {n}").txid for n in range(3)]
         theirs = voted(store, "theirs", SECOND).txid
-        assert [each.txid for each in store.branches.guests(FIRST)] == mine
-        assert [each.txid for each in store.branches.guests(SECOND)] == [theirs]
-        assert [each.txid for each in store.branches.guests(limit=2)] == mine[:2]
-        assert [each.txid for each in store.branches.guests(after=mine[1], limit=2)] == [mine[2], theirs]
+        assert [each.txid for each in store.work.guests(FIRST)] == mine
+        assert [each.txid for each in store.work.guests(SECOND)] == [theirs]
+        assert [each.txid for each in store.work.guests(limit=2)] == mine[:2]
+        assert [each.txid for each in store.work.guests(after=mine[1], limit=2)] == [mine[2], theirs]
 
     @pytest.mark.rule("R15")
     def test_no_sweep_ever_finds_what_voted_yes(self, store: Store, later: Later) -> None:

@@ -14,9 +14,8 @@ from txsaga.broker import Broker, JoiningProducer
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.clusters.broker_cluster import BrokerCluster
-from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.clusters.producer import ClusterProducer
-from txsaga.clusters.stream import ClusterStream
+from txsaga.clusters.reader import ClusterConsumer, ClusterStream
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.delivery import Delivery
 from txsaga.consume.groups import DeadLetters
@@ -85,7 +84,6 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Stream: {"group", "member"},
     BrokerCluster: {"definition"},
     ClusterProducer: {"group"},
-    ClusterConsumer: {"sessions"},
     Consumer: {"group", "member"},
     Delivery: {"delivered"},
     Table: {"name"},

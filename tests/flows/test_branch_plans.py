@@ -21,13 +21,12 @@ from tests.services.databases import fresh_name
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.flows.branch import BranchEvent, Vote
-from txsaga.flows.calls import (
-    BeginBranches,
+from txsaga.flows.requests import (
+    Begin,
     BranchOutcome,
     BranchVote,
-    DecisionRequest,
-    OpenSaga,
-    RecordStep,
+    Decide,
+    RecordSteps,
     Start,
 )
 from txsaga.flows.step import StepKind
@@ -61,7 +60,7 @@ class Filled(NamedTuple):
     group: int
 
     def lives(self, first: int) -> list[TxRecord]:
-        (life,) = self.store.branches.write([BeginBranches(self.group, [])])
+        (life,) = self.store.work.write([Begin(self.group, [])])
         assert isinstance(life, TxRecord)
         return [replace(life, txid=first + at) for at in range(SOME)]
 
@@ -90,9 +89,9 @@ class Filled(NamedTuple):
         return found
 
 
-def word(life: TxRecord, decision: Decision = Decision.COMMIT) -> DecisionRequest:
+def word(life: TxRecord, decision: Decision = Decision.COMMIT) -> Decide:
     votes = [BranchVote(number, 1, Vote.PREPARED) for number in RESOURCES]
-    return DecisionRequest(life, decision, "owner 1", "the block ended", (), votes)
+    return Decide(life, decision, "owner 1", "the block ended", (), votes)
 
 
 def noted(txids: Sequence[int]) -> list[BranchOutcome]:
@@ -106,12 +105,12 @@ def filled(home_database: str) -> Iterator[Filled]:
         group = store.registry.group("shop", transactional=True).id
         for name in ("first", "second"):
             store.registry.resource(name, uuid4())
-        begun = store.branches.write([BeginBranches(group, RESOURCES)] * 2)
+        begun = store.work.write([Begin(group, RESOURCES)] * 2)
         young = [life for life in begun if isinstance(life, TxRecord)]
-        store.branches.write([word(life) for life in young])
-        store.branches.write(noted([life.txid for life in young]))
-        opened = [life for life in store.steps.write([OpenSaga(group, [STEP])] * 2) if isinstance(life, TxRecord)]
-        store.steps.write([RecordStep(life, [NEXT]) for life in opened])
+        store.work.write([word(life) for life in young])
+        store.work.write(noted([life.txid for life in young]))
+        opened = [life for life in store.work.write([Begin(group, steps=[STEP])] * 2) if isinstance(life, TxRecord)]
+        store.work.write([RecordSteps(life, [NEXT]) for life in opened])
         stored = Stored(url)
         for statement in FILL.split(";"):
             stored.rows(statement)
@@ -119,14 +118,14 @@ def filled(home_database: str) -> Iterator[Filled]:
 
 
 def test_what_became_of_branches_is_noted_by_index(filled: Filled) -> None:
-    looked = filled.looked_at(lambda: filled.store.branches.write(noted(range(20_000, 20_000 + SOME))))
+    looked = filled.looked_at(lambda: filled.store.work.write(noted(range(20_000, 20_000 + SOME))))
     assert 0 < looked["branch"] <= FEW, looked
     assert max(looked.values()) <= FEW, looked
 
 
 def test_the_word_of_an_owner_is_written_by_index(filled: Filled) -> None:
     lives = filled.lives(COUNT - 50)
-    looked = filled.looked_at(lambda: filled.store.branches.write([word(life) for life in lives]))
+    looked = filled.looked_at(lambda: filled.store.work.write([word(life) for life in lives]))
     assert 0 < looked["branch"] <= FEW, looked
     assert 0 < looked["tx"] <= FEW, looked
     assert max(looked.values()) <= FEW, looked
@@ -134,6 +133,6 @@ def test_the_word_of_an_owner_is_written_by_index(filled: Filled) -> None:
 
 def test_further_steps_are_recorded_by_index(filled: Filled) -> None:
     lives = filled.lives(COUNT - 50)
-    looked = filled.looked_at(lambda: filled.store.steps.write([RecordStep(life, [STEP]) for life in lives]))
+    looked = filled.looked_at(lambda: filled.store.work.write([RecordSteps(life, [STEP]) for life in lives]))
     assert 0 < looked["tx"] <= FEW, looked
     assert max(looked.values()) <= FEW, looked

@@ -14,7 +14,7 @@ from tests.scene.stored import Stored
 from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
 from txsaga.flows.branch import BranchEvent, BranchState
-from txsaga.flows.calls import BranchOutcome
+from txsaga.flows.requests import BranchOutcome
 from txsaga.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -30,7 +30,7 @@ def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(
     (qid,), life = new_queues(store), begun(store)
     Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
     both = [said(life, early, [row(qid, "a")], FIRST_OF), said(replace(life, owner=2), late, [row(qid, "b")])]
-    superseded, owner = store.branches.write(both[::turn])[::turn]
+    superseded, owner = store.work.write(both[::turn])[::turn]
     assert isinstance(superseded, Superseded)
     assert owner is late
     with store.ledgers.open() as ledger:
@@ -42,7 +42,7 @@ def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(
 def test_the_word_of_one_who_was_alone_changes_nothing(store: Store, home_url: str) -> None:
     life = begun(store)
     Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
-    (answer,) = store.branches.write([said(life, COMMIT)])
+    (answer,) = store.work.write([said(life, COMMIT)])
     assert isinstance(answer, Superseded)
     with store.ledgers.open() as ledger:
         assert ledger.standing(life.txid) is None
@@ -52,16 +52,14 @@ def test_the_word_of_one_who_was_alone_changes_nothing(store: Store, home_url: s
 def test_of_two_notes_the_one_that_can_be_counts(store: Store, events: tuple[BranchEvent, ...]) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
-    store.branches.write([BranchOutcome(life.txid, 1, 1, each) for each in events])
+    store.work.write([BranchOutcome(life.txid, 1, 1, each) for each in events])
     assert states(store, life)[0] is BranchState.COMMITTED
 
 
 def test_of_two_notes_that_can_be_the_first_counts(store: Store) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
-    store.branches.write(
-        [BranchOutcome(life.txid, 1, 1, each) for each in (BranchEvent.FIND_HAZARD, BranchEvent.COMMIT)]
-    )
+    store.work.write([BranchOutcome(life.txid, 1, 1, each) for each in (BranchEvent.FIND_HAZARD, BranchEvent.COMMIT)])
     assert states(store, life)[0] is BranchState.HEURISTIC_HAZARD
 
 
@@ -69,8 +67,8 @@ def test_a_note_waits_for_no_row_that_it_does_not_change(store: Store) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
     note = BranchOutcome(life.txid, 1, 1, BranchEvent.COMMIT)
-    assert store.branches.write([note]) == [True]
+    assert store.work.write([note]) == [True]
     with ThreadPoolExecutor(1) as beside, store.engine.begin() as connection:
         place = f'"{store.namespace}".branch'
         connection.execute(text(f"select from {place} where txid = {life.txid} for update"))
-        assert beside.submit(store.branches.write, [note]).result(4) == [False]
+        assert beside.submit(store.work.write, [note]).result(4) == [False]

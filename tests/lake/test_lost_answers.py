@@ -9,13 +9,13 @@ from sqlalchemy import create_engine
 from tests.lake.books import LEDGER, MONDAY, Books, rows
 from txsaga.core.decision import Decision
 from txsaga.errors import OutcomeUnknown
-from txsaga.flows.owner import BlockOwner
+from txsaga.flows import owner
 from txsaga.messages.decide import Decider
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14"), pytest.mark.core]
 
 
-def lose_an_answer(monkeypatch: pytest.MonkeyPatch, of: type, method: str) -> None:
+def lose_an_answer(monkeypatch: pytest.MonkeyPatch, of: object, method: str) -> None:
     """Let the first answer be lost behind what was done."""
     answered, lost = getattr(of, method), list[object]()
 
@@ -56,7 +56,7 @@ def test_a_coordinated_transaction_is_told_what_stands(
     books.create()
     engine = create_engine(foreign_databases())
     books.broker.register("office", engine)
-    lose_an_answer(monkeypatch, BlockOwner, "_applied")
+    lose_an_answer(monkeypatch, owner, "_written")
     with books.producer.coordinated("office") as tx:
         with tx.on("office") as connection:
             connection.exec_driver_sql("create table note (id int)")

@@ -17,7 +17,7 @@ MOST_OF_IT = LEASE.total_seconds() * 0.6  # twice that is more than all of it, a
 @pytest.fixture(params=["shop", "moody_shop"], ids=["home", "memory"])
 def any_shop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Give a shop on the home database, and one in memory, where every send is stored at once."""
-    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Shop)
     return found

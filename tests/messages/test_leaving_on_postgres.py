@@ -95,7 +95,7 @@ def test_a_swallowed_failure_of_local_work_rolls_back_and_says_so(
 def test_an_exception_before_the_end_rolls_back(
     broker: Broker, seller: Producer, probe: Probe, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
 
     def body(tx: Transaction) -> None:
         raise Refused
@@ -180,7 +180,7 @@ def test_a_block_whose_messages_could_not_be_stored_does_not_commit_the_rest(
     hasty: Producer, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     if where == "send":
-        monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
+        monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
     tx = hasty.transaction(key=KEY)
     with pytest.raises(TransactionError), tx:
         with gate(probe, "INSERT", "half"), pytest.raises(StoreUnavailable):

@@ -164,7 +164,7 @@ def test_a_block_that_was_interrupted_as_it_stored_messages_commits_nothing_of_t
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 1_000)
     with pytest.raises(TransactionError), moody_shop.producer().transaction(key="order-1") as tx:
         tx.send(ORDERS, b"first")
         monkeypatch.setattr(StoredBlock, "add", struck)

@@ -15,10 +15,10 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
-from txsaga.flows.calls import Entered, Mark, NamedBranch, Start
 from txsaga.flows.flows_store import FlowLedger, Flows
-from txsaga.flows.step import STEP, Left, StepEvent
-from txsaga.flows.step_records import HOME, Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
+from txsaga.flows.journal import JournalEntry, Journalled
+from txsaga.flows.requests import Entered, NamedBranch
+from txsaga.flows.step import HOME, Amendment, Enrolled, HeldLocks, Overdue, Step, Unit
 
 OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
@@ -61,39 +61,48 @@ class MemoryFlowLedger(FlowLedger):
         """Return why a life was begun."""
         return self._kept.amendments.get(txid)
 
-    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
+    def steps(self, txid: int, name: str | None = None) -> Sequence[Step]:
         """Return every attempt of every step, or of one."""
         return [step for step in steps_of(self._kept, txid) if name in (None, step.name)]
 
-    def start(self, txid: int, step: FlowStep) -> None:
-        """Write a new attempt down."""
-        self._kept.flow_steps[txid, step.number, step.attempt] = step._replace(started=self._home.now())
-        for place in [place for place in self._kept.journal if place[:2] == (txid, step.number)]:
+    def start(self, step: Step) -> None:
+        """Write a new attempt down; what undoes its step moves on to it."""
+        now, known = self._home.now(), step_moves.declared(self._kept, step.txid, step.number)
+        if known is not None:
+            self._kept.steps[known[:3]] = known._replace(kind=None, input="{}", compensation=None)
+        for place in [place for place in self._kept.journal if place[:2] == step[:2]]:
             del self._kept.journal[place]
+            self._kept.steps[place] = self._kept.steps[place]._replace(statements=0)
+        if step.kind is None and known is not None:
+            step = step._replace(kind=known.kind, input=known.input, compensation=known.compensation)
+        if step.kind is not None:
+            self._kept.sagas.setdefault(step.txid, SagaRow(now + LEASE))
+        self._kept.steps[step[:3]] = step._replace(started=now, at=now)
 
-    def close(self, txid: int, step: FlowStep) -> None:
+    def end(self, step: Step, entries: Sequence[JournalEntry] = ()) -> None:
         """Write down how an attempt ended."""
-        place = (txid, step.number, step.attempt)
-        known = self._kept.flow_steps[place]
-        self._kept.flow_steps[place] = known._replace(
-            ended=self._home.now(), state=step.state, mark=step.mark, why=step.why, branch=step.branch
+        known, place = self._kept.steps[step[:3]], (step.resource or HOME, step.unit)
+        self._kept.steps[step[:3]] = known._replace(
+            state=step.state,
+            left=step.left,
+            error=step.error,
+            mark=step.mark,
+            output=step.output,
+            statements=len(entries),
+            at=self._home.now(),
         )
-
-    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Write down that an attempt is done."""
-        self._kept.journal |= {(txid, each.step, each.seq): each for each in journal}
-        self.close(txid, step)
-        self.mark(txid, step.number, StepEvent.FINISH, Left.WORK, output, "")
+        journalled = [Journalled(step.number, at, place[0], place[1], *each) for at, each in enumerate(entries, 1)]
+        self._kept.journal[step[:3]] = tuple(journalled)
 
     def journal(self, txid: int) -> Sequence[Journalled]:
         """Return the statements of all steps."""
-        return [each for place, each in sorted(self._kept.journal.items()) if place[0] == txid]
+        return [each for key, entries in sorted(self._kept.journal.items()) if key[0] == txid for each in entries]
 
-    def units(self, txid: int) -> Sequence[FlowUnit]:
+    def units(self, txid: int) -> Sequence[Unit]:
         """Return the units of all lanes."""
         return units_of(self._kept, txid)
 
-    def put(self, txid: int, unit: FlowUnit) -> None:
+    def put(self, txid: int, unit: Unit) -> None:
         """Keep a unit as it is now."""
         self._kept.units[txid, unit.resource, unit.number] = unit._replace(at=self._home.now())
 
@@ -113,19 +122,6 @@ class MemoryFlowLedger(FlowLedger):
         elected: dict[str, Any] = {"state": BranchState.PREPARED} if decision is Decision.COMMIT else {}
         for branch in branches:
             self._change_step((txid, *branch), decision=decision, **elected)
-
-    def declare(self, txid: int, step: Start, attempt: int) -> None:
-        """Write down what undoes a step."""
-        place, now = (txid, step.number), self._home.now()
-        known = self._kept.steps.get(place)
-        if known is None or known.state in STEP.sources(StepEvent.RETRY):
-            self._kept.steps[place] = step_moves.started(txid, attempt, step, now)
-        self._kept.sagas.setdefault(txid, SagaRow(now + LEASE))
-
-    def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
-        """Write down what became of a step."""
-        owner = self._kept.lives[txid].life.owner
-        step_moves.marked(self._kept, Mark(txid, owner, number, event, left, output, error), self._home.now())
 
     def let_stand(self, txid: int) -> None:
         """Have nobody see to the steps of a flow any more."""
@@ -149,8 +145,8 @@ class MemoryFlowLedger(FlowLedger):
 
     def alarm(self, txid: int, number: int, attempt: int) -> bool:
         """Note that a step holds its locks for too long."""
-        step = self._kept.flow_steps[txid, number, attempt]
-        self._kept.flow_steps[txid, number, attempt] = step._replace(late=True)
+        step = self._kept.steps[txid, number, attempt]
+        self._kept.steps[txid, number, attempt] = step._replace(late=True)
         return not step.late
 
     def _change_step(self, place: tuple[int, int, int], **values: Any) -> None:  # whatever a row holds
@@ -182,25 +178,24 @@ class MemoryFlows(Flows):
         """Return steps that hold their locks for longer than their budget."""
         return [each for each, step in self._held_steps() if not step.late and each.held > each.budget][:limit]
 
-    def _held_steps(self) -> Iterator[tuple[Overdue, FlowStep]]:
+    def _held_steps(self) -> Iterator[tuple[Overdue, Step]]:
         with self._home.lock:
             kept, now = self._home.kept, self._home.now()
-            for (txid, number, attempt), step in sorted(kept.flow_steps.items()):
+            for (txid, number, attempt), step in sorted(kept.steps.items()):
                 row = kept.branches.get((txid, step.branch or 0, attempt))
                 held = step.holds_locks and row is not None and row.state is BranchState.ENDED and row.decision is None
-                budget = next((e.budget for e in kept.enrolled[txid] if e[:2] == (step.resource, step.lane)), None)
-                if held and txid not in kept.ops and budget and step.ended and step.resource:
+                enrolled = kept.enrolled.get(txid, ())
+                budget = next((e.budget for e in enrolled if e[:2] == (step.resource, step.lane)), None)
+                if held and txid not in kept.ops and budget and step.at and step.resource:
                     told = (txid, number, attempt, step.name, step.resource, step.lane)
-                    yield Overdue(*told, now - step.ended, budget), step
+                    yield Overdue(*told, now - step.at, budget), step
 
 
-def steps_of(kept: Kept, txid: int) -> Iterator[FlowStep]:
-    """Return the attempts of the steps of a flow."""
-    for place, step in sorted(kept.flow_steps.items()):
-        if place[0] == txid:
-            yield step._replace(statements=sum(key[:2] == place[:2] for key in kept.journal) if step.ended else 0)
+def steps_of(kept: Kept, txid: int) -> list[Step]:
+    """Return every attempt of the steps of a transaction."""
+    return [step for place, step in sorted(kept.steps.items()) if place[0] == txid]
 
 
-def units_of(kept: Kept, txid: int) -> list[FlowUnit]:
+def units_of(kept: Kept, txid: int) -> list[Unit]:
     """Return the units of a flow."""
     return [unit for place, unit in sorted(kept.units.items()) if place[0] == txid]

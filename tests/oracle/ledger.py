@@ -34,7 +34,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.ballot import Ballot, CastVote, Polled, require_same
 from txsaga.flows.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
-from txsaga.flows.calls import VOTED, BranchVote
+from txsaga.flows.requests import VOTED, BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.messages.ledger_store import Ledger, Ledgers
 

@@ -20,8 +20,8 @@ from txsaga.core.decision import Decision
 from txsaga.core.records import Intent, LateSlot, Row, TxRecord
 from txsaga.flows.ballot import Polled
 from txsaga.flows.branch import BranchState
-from txsaga.flows.step import StepRecord
-from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowUnit, Journalled
+from txsaga.flows.journal import Journalled
+from txsaga.flows.step import Amendment, Enrolled, Step, Unit
 from txsaga.lake.table import Effect, TableName
 
 
@@ -190,7 +190,7 @@ class Kept:
     lives: dict[int, Opened] = field(default_factory=dict)
     branches: dict[tuple[int, int, int], BranchRow] = field(default_factory=dict)
     ballots: dict[tuple[int, str], Polled] = field(default_factory=dict)
-    steps: dict[tuple[int, int], StepRecord] = field(default_factory=dict)
+    steps: dict[tuple[int, int, int], Step] = field(default_factory=dict)  # by number and attempt
     sagas: dict[int, SagaRow] = field(default_factory=dict)
     winners: dict[tuple[int, int], int] = field(default_factory=dict)
     slots: dict[int, tuple[LateSlot, ...]] = field(default_factory=dict)
@@ -206,9 +206,8 @@ class Kept:
     scheduled: dict[int, datetime] = field(default_factory=dict)  # when messages for later are due
     amendments: dict[int, Amendment] = field(default_factory=dict)
     enrolled: dict[int, tuple[Enrolled, ...]] = field(default_factory=dict)
-    flow_steps: dict[tuple[int, int, int], FlowStep] = field(default_factory=dict)  # by number and attempt
-    units: dict[tuple[int, str, int], FlowUnit] = field(default_factory=dict)
-    journal: dict[tuple[int, int, int], Journalled] = field(default_factory=dict)  # by step and place
+    units: dict[tuple[int, str, int], Unit] = field(default_factory=dict)
+    journal: dict[tuple[int, int, int], tuple[Journalled, ...]] = field(default_factory=dict)  # by number and attempt
 
     def copy(self) -> Kept:
         """Return a copy that can be changed without touching this one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.oracle.branches import MemoryBranches
 from tests.oracle.claims import MemoryClaims
 from tests.oracle.doubts import MemoryDoubts
 from tests.oracle.flows import MemoryFlows
@@ -22,7 +21,7 @@ from tests.oracle.registry import MemoryRegistry
 from tests.oracle.reservations import MemoryReservations
 from tests.oracle.rows import Audit
 from tests.oracle.schedule import MemorySchedule
-from tests.oracle.steps import MemorySteps
+from tests.oracle.work import MemoryWork
 from txsaga.core.clock import Clock, wall_clock
 from txsaga.store.right import EVERY_RIGHT
 from txsaga.store.store import Store
@@ -40,8 +39,7 @@ class MemoryStore(Store):
         self.halves = MemoryHalves(home, names)
         self.questions = MemoryQuestions(home, doubts, self.leases, self.halves.views)
         self.ledgers = MemoryLedgers(home, names)
-        self.branches = MemoryBranches(home, names)
-        self.steps = MemorySteps(home, names, self.branches)
+        self.work = MemoryWork(home, names)
         self.reservations = MemoryReservations(home)
         self.flows = MemoryFlows(home)
         self.log = MemoryLog(home, names)

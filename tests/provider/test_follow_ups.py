@@ -14,9 +14,8 @@ import txsaga
 from tests.airflow_host.fake import FakeAirflow, fake_airflow
 from tests.provider.house import House
 from tests.services.databases import fresh_name
+from txsaga.airflow_host.followers import TOPIC, FollowUp, FollowUpRole
 from txsaga.core.decision import LocalState
-from txsaga.flows.follow_up import TOPIC, FollowUp
-from txsaga.flows.followers import FollowUpRole
 from txsaga.provider import FlowBegin, FlowEnd, Publish, enclose
 from txsaga.provider.reference import FlowReference
 

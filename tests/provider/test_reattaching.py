@@ -24,7 +24,7 @@ from tests.provider.waiting_driver import STEP, TOPIC
 from txsaga import Broker, LocalState
 from txsaga.checkback.heartbeat import AT_WORK, place_of
 from txsaga.errors import ConfigError, StoreUnavailable, Superseded
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import StepState
 from txsaga.provider import SparkStep, message_flow
 from txsaga.provider.operators.spark import StepDriver
 from txsaga.spark.application import SparkDriver, Superseding, born
@@ -319,7 +319,7 @@ def test_what_a_driver_fails_with_is_the_failure_of_the_task_that_joined_it(task
     )
     with tasks.broker.flow(tasks.txid) as flow:
         found = flow.attempt(STEP)
-    assert found is not None and found.state is FlowStepState.FAILED
+    assert found is not None and found.state is StepState.FAILED
 
 
 def test_a_detached_step_hands_on_its_result_in_a_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_a_part_of_a_mapped_step_can_skip_itself(notes: House) -> None:
 
 @pytest.mark.parametrize("skips", [True, False])
 def test_what_skipped_itself_is_not_undone(notes: House, skips: bool) -> None:
-    from txsaga.flows.saga_code import CODE
+    from txsaga.flows.actions import CODE
 
     def reserve(what: str) -> None:
         if skips:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres, pytest.mark.core]
 @pytest.fixture
 def open_transaction(broker: Broker, seller: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch) -> Transaction:
     """Give a transaction killed between its two sends, its evidence committed all the same."""
-    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
     tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
     assert tx.id is not None

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.rule("R3"), pytest.mark.postgres]
 @pytest.fixture(autouse=True)
 def store_each_send(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every send of a keyed transaction be stored at once."""
-    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
 
 
 @pytest.fixture

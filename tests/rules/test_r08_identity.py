@@ -125,7 +125,7 @@ def test_after_adopting_each_decision_is_delivered_once(
     seller.commit(seller.prepare_now("orders", b"decided"))
     seller.roll_back(seller.prepare_now("orders", b"rolled back"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txsaga.messages.transaction.FLUSH", 0)
+        patch.setattr("txsaga.messages.message_buffer.FLUSH", 0)
         seller.transaction(key="order-1").__enter__().send("orders", b"superseded")
         with seller.transaction(key="order-1") as tx:
             tx.send("orders", b"keyed")

@@ -119,8 +119,8 @@ class FakeStore(Store):
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
-        self.registry, self.overview, self.branches = real.registry, real.overview, real.branches
-        self.reservations, self.steps, self.flows = real.reservations, real.steps, real.flows
+        self.registry, self.overview, self.work = real.registry, real.overview, real.work
+        self.reservations, self.flows = real.reservations, real.flows
         self._real = real
 
     def close(self) -> None:

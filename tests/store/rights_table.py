@@ -23,8 +23,7 @@ PUBLISH = PREPARE.replace("prepare(", "publish(")
 DECIDE = "SELECT * FROM decide({txid}::int8, {group}, {token}, 2, {check}, 6)"
 RAW_HALF = "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body) VALUES "
 RAW_TX = "INSERT INTO tx (txid, pgroup, key, epoch, state) VALUES ({plain}, {own}, 'a', 1, 'active')"
-BEGIN_BRANCHES = "SELECT * FROM begin_branches(ARRAY[{theirs}]::int4[], '{{\"\"}}'" + ", '{{}}'" * 3 + ")"
-OPEN_SAGAS = "SELECT * FROM open_sagas(ARRAY[{theirs}]::int4[], '{{\"\"}}', '{{0}}'" + ", '{{}}'" * 9 + ")"
+BEGIN_WORK = "SELECT * FROM begin_work(ARRAY[{theirs}]::int4[], '{{\"\"}}', '{{1}}'" + ", '{{}}'" * 12 + ")"
 RESOLVE = (
     "SELECT * FROM resolve(ARRAY[{txid}]::int8[], '{{{{1}}}}', '{{{{2}}}}', '{{{{x}}}}', '{{{{x}}}}', '{{{{0}}}}'"
     + ", '{{{{}}}}'" * 9
@@ -203,10 +202,8 @@ ROWS = [
     Row(P, "decide somebody's half as a transaction", RESOLVE.format(txid="{plain}")),
     Row(P, "decide somebody's transaction with its branches", RESOLVE.format(txid="{key}")),
     Row(P, "decide a transaction that is not there yet", RESOLVE.format(txid="999999")),
-    Row(P, "begin branches in somebody's name", BEGIN_BRANCHES, opened_by=NOBODYS),
-    Row(P, "begin a saga in somebody's name", OPEN_SAGAS, opened_by=NOBODYS),
-    *(Row(right, "begin branches", BEGIN_BRANCHES) for right in (C, OP, E)),
-    *(Row(right, "begin a saga", OPEN_SAGAS) for right in (C, OP, E)),
+    Row(P, "begin work in somebody's name", BEGIN_WORK, opened_by=NOBODYS),
+    *(Row(right, "begin work", BEGIN_WORK) for right in (C, OP, E)),
     *(Row(right, "decide as an owner", RESOLVE.format(txid="{key}")) for right in (C, OP)),
     Row(P, "learn somebody's token", "SELECT 1 WHERE token({theirs}, {plain}) IS NOT NULL", NOTHING,
         NOBODYS),

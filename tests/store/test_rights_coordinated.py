@@ -24,10 +24,10 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
-from txsaga.flows.calls import BranchVote
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.owner import BlockOwner
+from txsaga.flows.enlisted import Enlisted
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import BranchVote
 from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
@@ -99,14 +99,14 @@ def test_blocks_of_a_producer_have_branches_of_their_own(
         txids = list(threads.map(work, range(4)))
     producer.kernel.notes.flush()
     assert rows(banks) == [4, 4]
-    assert [len(operator.kernel.store.branches.of(txid or 0)) for txid in txids] == [2, 2, 2, 2]
+    assert [len(operator.kernel.store.work.branches(txid or 0)) for txid in txids] == [2, 2, 2, 2]
 
 
-def left_prepared(producer: Broker, banks: dict[str, Engine]) -> tuple[BlockOwner, Sequence[BranchVote]]:
+def left_prepared(producer: Broker, banks: dict[str, Engine]) -> tuple[Enlisted, Sequence[BranchVote]]:
     """Return the owner of a transaction that is prepared in both, and its votes."""
     tx = coordinated(producer, banks).__enter__()
     write(tx)
-    return tx._owner, tx._owner.work.named(tx._owner.work.prepare())
+    return tx._branches, tx._branches.work.named(tx._branches.work.prepare())
 
 
 @pytest.mark.rule("R9", "R14")

@@ -99,7 +99,7 @@ def test_an_engine_tells_of_locks_and_what_a_lane_decided(
     open_as: Open, operator: Broker, engine: Broker, bank: Engine, home_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, stored = begun(open_as(Right.PRODUCER), bank), Stored(home_url)
-    stored.rows("UPDATE flow_step SET ended = ended - interval '1 hour'")
+    stored.rows("UPDATE step SET at = at - interval '1 hour'")
     assert Budgets(engine.kernel).run_once() == 1
     assert [each.what for each in engine.kernel.store.overview.history(flow.txid)] == [OVER]
     assert [each.over for each in operator.kernel.store.flows.held()] == [1]

@@ -18,10 +18,9 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
     operator,
     run_roles,
 )
+from txsaga.airflow_host.followers import TOPIC, AssetName, FollowUp, FollowUpRole
 from txsaga.broker import Broker
 from txsaga.flows.flow import Flow
-from txsaga.flows.follow_up import TOPIC, AssetName, FollowUp
-from txsaga.flows.followers import FollowUpRole
 from txsaga.messages.producer import Producer
 from txsaga.store.right import Right
 

@@ -18,13 +18,12 @@ from tests.scene.stored import Stored
 from tests.store.opened_as import Open, made, open_as, operator, run_roles
 from tests.store.rights_scene import Scene, outcome, scene
 from tests.store.rights_table import (
-    BEGIN_BRANCHES,
+    BEGIN_WORK,
     DECIDE,
     DONE,
     LEASE,
     LOGGED,
     ONE,
-    OPEN_SAGAS,
     PREPARE,
     PUBLISH,
     RAW_HALF,
@@ -49,10 +48,7 @@ ROWS = [
     "INSERT INTO part VALUES ({key}, 8, 1)",
     "INSERT INTO effect VALUES ({key}, 8, 'late', '{{}}')",
     "INSERT INTO branch (txid, number, attempt, resource, state, decision) VALUES ({key}, 8, 1, 1, 'active', 2)",
-    "INSERT INTO flow_step (txid, number, name, attempt, state, lane, unit) "
-    "VALUES ({key}, 8, 'x', 1, 'done', false, 0)",
     "INSERT INTO flow_unit (txid, resource, number, attempt) VALUES ({key}, 'r', 8, 1)",
-    "INSERT INTO flow_statement VALUES ({key}, 8, 1, 'r', 1, 'x', '[]')",
     "INSERT INTO step (txid, number, name, attempt, state, kind, input) "
     "VALUES ({key}, 8, 'x', 1, 'started', 'call', 'null')",
     "INSERT INTO saga (txid, ticket, until) VALUES ({key}, 8, now())",
@@ -76,8 +72,7 @@ TRIES = [
     Try("schedule", "SELECT * FROM schedule(1::int8, true, {theirs}, {qid}, 0, 1, NULL::int4, NULL::int4, {body}, "
         "1::float8, NULL::float8)"),
     Try("send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
-    Try("begin branches", BEGIN_BRANCHES),
-    Try("open a saga", OPEN_SAGAS),
+    Try("begin work", BEGIN_WORK),
     Try("resolve", RESOLVE.format(txid="{open}")),
     Try("note a branch", "SELECT * FROM note_branches(ARRAY[{key}]::int8[], '{{8}}', '{{1}}', '{{rolled_back}}', "
         "'{{x}}')", "SELECT FROM branch WHERE txid = {key} AND state = 'rolled_back'"),
@@ -116,13 +111,13 @@ TRIES = [
         "VALUES ({key}, 9, 1, 1, 'active')"),
     Try("move a branch", "UPDATE branch SET state = 'forgotten' WHERE txid = {key}"),
     Try("declare a resource", "INSERT INTO flow_resource VALUES ({key}, 'r', false, 1)"),
-    Try("begin a step of a flow", "INSERT INTO flow_step (txid, number, name, attempt, state, lane, unit) "
-        "VALUES ({key}, 9, 'x', 1, 'started', false, 0)"),
-    Try("tell of a step of a flow", "UPDATE flow_step SET late = true WHERE txid = {key}"),
+    Try("begin a step of a flow", "INSERT INTO step (txid, number, name, attempt, state, lane, unit, branch, mark) "
+        "VALUES ({key}, 10, 'x', 1, 'started', false, 0, 1, '')"),
+    Try("tell of a step of a flow", "UPDATE step SET late = true WHERE txid = {key}"),
     Try("open a unit", "INSERT INTO flow_unit (txid, resource, number, attempt) VALUES ({key}, 'r', 9, 1)"),
     Try("decide a unit", "UPDATE flow_unit SET decision = 1 WHERE txid = {key}"),
-    Try("journal a statement", "INSERT INTO flow_statement VALUES ({key}, 9, 1, 'r', 1, 'x', '[]')"),
-    Try("delete from a journal", "DELETE FROM flow_statement WHERE txid = {key}"),
+    Try("journal statements", "UPDATE step SET journal = '[]' WHERE txid = {key}"),
+    Try("move what undoes a step", "UPDATE step SET kind = NULL, input = NULL, compensation = NULL WHERE txid = {key}"),
     Try("write a step down", "INSERT INTO step (txid, number, name, attempt, state, kind, input) "
         "VALUES ({key}, 9, 'x', 1, 'started', 'call', 'null')"),
     Try("move a step", "UPDATE step SET state = 'skipped' WHERE txid = {key}"),

@@ -31,7 +31,7 @@ def left(broker: Broker, till: Till, *, voted: bool) -> BranchId:
     tx = broker.producer("shop", checker=lambda _: None).coordinated("till").__enter__()
     with tx.on("till") as take:
         take(item=7)
-    owner = tx._owner
+    owner = tx._branches
     if voted:
         owner.work.prepare()
     for key in owner.work.used:

@@ -20,7 +20,7 @@ from txsaga import Undo
 from txsaga.broker import Broker
 from txsaga.errors import RightsMissing, TxSagaError
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.calls import OpenSaga as Begin
+from txsaga.flows.requests import Begin
 from txsaga.flows.saga_driver import SagaRole
 from txsaga.store.right import Right
 
@@ -36,7 +36,7 @@ def left(broker: Broker) -> int:
     """Leave a saga as a process does that dies behind its first step."""
     saga = broker.saga("travel").__enter__()
     saga.step(call, compensate=call_off, input={"what": "a"})
-    saga._owner.leave()
+    saga._steps.leave()
     assert saga.txid is not None
     return saga.txid
 
@@ -52,7 +52,7 @@ def test_a_producer_runs_sagas_to_their_end(open_as: Open, operator: Broker) -> 
         again.no_return()
         again.step(mail, input={"what": "b"})
     assert done == ["a", "undo a", "b", "mail b"]
-    assert producer.kernel.store.steps.listed() == []
+    assert producer.kernel.store.work.sagas() == []
 
 
 def test_an_engine_undoes_what_a_producer_left(open_as: Open, engine: Broker, home_url: str) -> None:
@@ -60,7 +60,7 @@ def test_an_engine_undoes_what_a_producer_left(open_as: Open, engine: Broker, ho
     Stored(home_url).rows("UPDATE saga SET until = until - interval '1 hour'")
     assert SagaRole(engine.kernel, threads=1).run_once() == 1
     assert done == ["a", "undo a"]
-    assert engine.kernel.store.steps.listed() == []
+    assert engine.kernel.store.work.sagas() == []
 
 
 def test_an_operator_skips_a_step_and_another_producer_sees_nothing_of_it(
@@ -73,10 +73,10 @@ def test_an_operator_skips_a_step_and_another_producer_sees_nothing_of_it(
         raise Stop
     assert saga.txid is not None
     made.run("UPDATE producer_group SET role = 'nobody_at_all'")  # type: ignore[attr-defined]
-    assert open_as(Right.PRODUCER).kernel.store.steps.of(saga.txid) == []
+    assert open_as(Right.PRODUCER).kernel.store.work.steps(saga.txid) == []
     SagasByHand(operator.kernel).skip(saga.txid, 1, who="anna", why="called off by hand")
     assert SagaRole(engine.kernel, threads=1).run_once() == 1
-    assert operator.kernel.store.steps.listed() == []
+    assert operator.kernel.store.work.sagas() == []
 
 
 def test_nobody_begins_a_saga_for_a_group_that_is_not_his(open_as: Open, made: object) -> None:
@@ -84,10 +84,10 @@ def test_nobody_begins_a_saga_for_a_group_that_is_not_his(open_as: Open, made: o
     group = producer.kernel.store.registry.group("travel", transactional=True).id
     made.run("UPDATE producer_group SET role = 'nobody_at_all'")  # type: ignore[attr-defined]
     with pytest.raises(RightsMissing):
-        producer.kernel.store.steps.write([Begin(group, ())])
+        producer.kernel.store.work.write([Begin(group)])
 
 
 def test_a_consumer_knows_of_no_saga(open_as: Open) -> None:
     left(open_as(Right.PRODUCER))
     with pytest.raises(TxSagaError):
-        open_as(Right.CONSUMER).kernel.store.steps.listed()
+        open_as(Right.CONSUMER).kernel.store.work.sagas()

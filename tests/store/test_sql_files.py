@@ -7,7 +7,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGE, python_files
 from txsaga.checkback.profile import LEASE
-from txsaga.flows import branches_store, steps_store
+from txsaga.flows import work_statements
 from txsaga.flows.branch import BRANCH, NOTHING_DONE, OVER, BranchEvent
 from txsaga.flows.step import STEP, UNDONE, StepEvent
 from txsaga.lake import home_rows_store
@@ -60,11 +60,11 @@ def test_the_states_in_sql_are_those_of_the_lifecycles() -> None:
     def listed(states: tuple[str, ...] | frozenset[str]) -> str:
         return "IN (" + ", ".join(f"'{state}'" for state in sorted(states)) + ")"
 
-    branches, steps = branches_store.SQL, steps_store.SQL
+    branches, steps = work_statements.BRANCHES, work_statements.STEPS
     undecided = listed(BRANCH.sources(BranchEvent.ROLL_BACK))
     assert all(undecided in branches[name] for name in ("resolve", "note", "unfinished", "backlog"))
     assert listed(frozenset(OVER)) in branches["over"] and f"'{NOTHING_DONE}'" in branches["resolve"]
     assert all(listed(STEP.sources(StepEvent.COMPENSATE)) in steps[name] for name in ("settle", "claim"))
     assert all(listed(frozenset(UNDONE)) in steps[name] for name in ("close", "listed"))
     assert f"'{home_rows_store.PREFIX}'" in home_rows_store.SQL["left"]
-    assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in steps_store.SETTLE
+    assert f"+ {LEASE.total_seconds()} * (2 + random()) / 3" in work_statements.SETTLE

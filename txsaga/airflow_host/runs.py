@@ -20,11 +20,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from txsaga.airflow_host.followers import SKEW, AssetName, FollowUp, carries
 from txsaga.airflow_host.instance import Strangers, airflow_name, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.checkback.runs import Runs, RunState
 from txsaga.errors import HostFailed
-from txsaga.flows.follow_up import SKEW, AssetName, FollowUp, carries
 
 logger = logging.getLogger("txsaga")
 SILENCE = 10.0

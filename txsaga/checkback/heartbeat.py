@@ -21,7 +21,7 @@ from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 from txsaga.errors import TxSagaError
-from txsaga.flows.calls import Start
+from txsaga.flows.requests import Start
 
 logger = logging.getLogger("txsaga")
 
@@ -67,7 +67,7 @@ class Heartbeat:
         driven = self._kernel.running.driven()
         if driven:
             with self._kernel.announce.around(facts.Holding, *(txid for txid, _ in driven)):
-                self._kernel.store.steps.hold(driven, LEASE)
+                self._kernel.store.work.hold(driven, LEASE)
         held = self._kernel.running.long()
         if held:
             sagas = {txid for txid, _ in driven}

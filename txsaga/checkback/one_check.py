@@ -16,13 +16,7 @@ from txsaga.checkback.round import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import DecisionOutcome, Doubt
-from txsaga.errors import (
-    ConfigError,
-    EvidenceMissing,
-    ResourceUnknown,
-    StoreError,
-    UnknownTransaction,
-)
+from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError, UnknownTransaction
 from txsaga.inspect.timeline_steps import Looked
 from txsaga.inspect.trace import Trace
 

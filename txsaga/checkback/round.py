@@ -224,8 +224,8 @@ class Round:
         """Return whether resources hold work for it, or it has steps to undo: parking it would hold them for ever."""
         if not doubt.keyed:
             return False
-        held = any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
-        return held or bool(self._store.steps.of(doubt.txid))
+        held = any(branch.unfinished for branch in self._store.work.branches(doubt.txid))
+        return held or bool(self._store.work.steps(doubt.txid))
 
     def _settle(self) -> None:
         """Write the decisions of plain half messages: together, and if that fails one by one."""

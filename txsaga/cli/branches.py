@@ -108,9 +108,9 @@ def branches(
     states = set(state or (BranchState if transaction else OPEN | HEURISTIC))
     with reading(options) as store:
         if transaction is None:
-            found = store.branches.listed(states, resource=resource, after=place, limit=limit)
+            found = store.work.branches_in(states, resource=resource, after=place, limit=limit)
         else:
-            named = store.branches.of(tx.number_of(transaction, store.registry.identity))
+            named = store.work.branches(tx.number_of(transaction, store.registry.identity))
             wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
             found = [each for each in wanted if each[:3] > place][:limit]
     _show([branch_document(store.registry.identity, each) for each in found], as_json=options.json)
@@ -121,7 +121,7 @@ def heuristics(context: typer.Context, resource: Resource = None, limit: Limit =
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
     with reading(options) as store:
-        found = store.branches.listed(HEURISTIC, resource=resource, after=place, limit=limit)
+        found = store.work.branches_in(HEURISTIC, resource=resource, after=place, limit=limit)
     documents = [branch_document(store.registry.identity, each) for each in found]
     rows = [said | {"look": look(said)} for said in documents]
     _show(rows, as_json=options.json)

@@ -108,7 +108,7 @@ def until(stop: threading.Event) -> Rest:
 
 def load_code(modules: Sequence[str]) -> None:
     """Load the code that sagas name, and log what can't be loaded: sagas that need it wait."""
-    from txsaga.flows.saga_code import CODE
+    from txsaga.flows.actions import CODE
 
     CODE.load(modules)
     for module, reason in CODE.unloaded.items():

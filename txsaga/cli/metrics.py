@@ -27,8 +27,8 @@ from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.saga_values import SagaFigures
-from txsaga.flows.step_records import HeldLocks
+from txsaga.flows.requests import SagaFigures
+from txsaga.flows.step import HeldLocks
 from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Gauges(Collector):
                 *_of_groups(overview.readings()),
                 *_of_branches(backlogs := overview.branches()),
                 *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
-                *_of_sagas(self._store.steps.counted()),
+                *_of_sagas(self._store.work.saga_figures()),
                 self._dead_letters(),
             ]
         except TxSagaError:

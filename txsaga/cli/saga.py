@@ -15,8 +15,8 @@ from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
 
 if TYPE_CHECKING:
-    from txsaga.flows.saga_values import SagaView
-    from txsaga.flows.step import StepRecord
+    from txsaga.flows.requests import SagaView
+    from txsaga.flows.step import Step
 
 app = typer.Typer(help="Look at sagas that are not over, and continue those that are stalled.")
 STEP: Any = typer.Option(
@@ -33,7 +33,7 @@ def list_sagas(
     """List sagas that are not over, oldest first."""
     options = options_of(context)
     with reading(options) as store:
-        views = store.steps.listed(limit=MOST if stalled else limit)
+        views = store.work.sagas(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
     if options.json:
         document([view_document(view) for view in found])
@@ -48,8 +48,8 @@ def show(context: typer.Context, id: Id) -> None:
     options = options_of(context)
     with reading(options) as store:
         txid = number_of(id, store.registry.identity)
-        steps = store.steps.of(txid)
-        views = store.steps.listed(txid=txid)
+        steps = store.work.steps(txid)
+        views = store.work.sagas(txid=txid)
     if not steps:
         raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
     if options.json:
@@ -59,7 +59,7 @@ def show(context: typer.Context, id: Id) -> None:
     fields(view_document(views[0]) if views else {"txid": txid, "over": True})
     say()
     columns = ("step", "name", "state", "left", "resource", "tries", "since", "error")
-    rows = [(s.number, s.name, s.state, s.left, s.resource, s.attempts, s.at, s.error or None) for s in steps]
+    rows = [(s.number, s.name, s.state, s.left, s.resource, s.tries, s.at, s.error or None) for s in steps]
     table(columns, rows)
 
 
@@ -108,7 +108,7 @@ def view_document(view: SagaView) -> dict[str, object]:
     }
 
 
-def step_document(step: StepRecord) -> dict[str, object]:
+def step_document(step: Step) -> dict[str, object]:
     """Write a step for programs."""
     written = {name: getattr(step, name) for name in ("input", "compensation", "action", "output")}
     return {
@@ -119,7 +119,7 @@ def step_document(step: StepRecord) -> dict[str, object]:
         "resource": step.resource,
         **{name: None if text is None else json.loads(text) for name, text in written.items()},
         "left": step.left,
-        "tries": step.attempts,
+        "tries": step.tries,
         "error": step.error or None,
         "due": step.due,
         "since": step.at,

@@ -20,8 +20,8 @@ from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Dispatch, L
 
 if TYPE_CHECKING:
     from txsaga.core.identity import StoreId
-    from txsaga.flows.saga_values import SagaFigures
-    from txsaga.flows.step_records import HeldLocks
+    from txsaga.flows.requests import SagaFigures
+    from txsaga.flows.step import HeldLocks
     from txsaga.store.store import Store
 
 CHECK_BACK = "check-back"
@@ -135,7 +135,7 @@ class Status:
             undecided=overview.undecided(),
             backlogs=tuple(overview.backlogs()),
             branches=tuple(overview.branches()),
-            sagas=store.steps.counted(),
+            sagas=store.work.saga_figures(),
             held=tuple(store.flows.held()),
             last_round=overview.last_round(CHECK_BACK),
             dispatch=overview.dispatch(),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from txsaga.core.records import HalfView, TxView
     from txsaga.flows.ballot import Polled
     from txsaga.flows.branch import Branch
-    from txsaga.flows.step_records import FlowStep
+    from txsaga.flows.step import Step
     from txsaga.inspect.overview import Checks
     from txsaga.inspect.timeline import TimelineStep
     from txsaga.inspect.trace import Trace
@@ -203,7 +203,7 @@ class Shown:
             ],
             links=_links(trace),
             steps=steps_of(trace, look(kernel, trace) if evidence else None),
-            work=[step_document(step) for step in trace.flow_steps],
+            work=[step_document(step) for step in trace.steps if trace.life and trace.life.flow],
             branches=[_branch_document(branch) for branch in trace.branches],
             undo=[each._asdict() for each in undo_of(trace, view.id)],
         )
@@ -264,9 +264,9 @@ def half_document(half: HalfView) -> dict[str, object]:
     }
 
 
-def step_document(step: FlowStep) -> dict[str, object]:
+def step_document(step: Step) -> dict[str, object]:
     """Write a step of a flow for programs."""
-    from txsaga.flows.step_records import read_application
+    from txsaga.flows.step import read_application
 
     return {
         "step": step.name,
@@ -278,8 +278,8 @@ def step_document(step: FlowStep) -> dict[str, object]:
         "statements": step.statements or None,
         "application": None if (application := read_application(step.mark)) is None else application.name,
         "over_budget": step.late,
-        "since": step.ended or step.started,
-        "why": step.why or None,
+        "since": step.at,
+        "why": step.error or None,
     }
 
 

@@ -8,7 +8,7 @@ brokers hold prepared waits for recovery.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from random import Random
 from types import TracebackType
@@ -16,24 +16,18 @@ from typing import Self
 
 from txsaga.broker import Broker
 from txsaga.clusters.config import ClusterConfig
-from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.clusters.copies import Copies, Timers
 from txsaga.clusters.members import Members
 from txsaga.clusters.producer import ClusterProducer
+from txsaga.clusters.reader import ClusterConsumer, ClusterStream
 from txsaga.clusters.recovery import PAGE, FoundBranch, Recovering, Scan
-from txsaga.clusters.selection import Selection
-from txsaga.clusters.stream import ClusterStream
+from txsaga.clusters.selection import Chooser
 from txsaga.consume.consumer import Consumer
-from txsaga.consume.delivery import Delivery
 from txsaga.consume.queue_reader import Start
 from txsaga.consume.stream import Stream
 from txsaga.core.decision import LocalState
-from txsaga.core.message import Delivered
 from txsaga.errors import ConfigError
 from txsaga.flows.search import Scope
-
-BATCH = 8
-"""Messages that a session claims at a time: they stay claimed while they wait for the reader."""
 
 
 class BrokerCluster:
@@ -46,10 +40,9 @@ class BrokerCluster:
         coordinator: Broker | None,
         *,
         generator: Random,
-        new_id: Callable[[], str],
     ) -> None:
         self.definition, self._all, self._coordinator = definition, members, coordinator
-        self._selection = Selection(definition, members, generator, new_id)
+        self._chooser = Chooser(definition, generator)
         self._failures: Counter[str] = Counter()
         self._groups: set[str] = set()
         self._readers: list[ClusterConsumer | ClusterStream] = []
@@ -82,7 +75,7 @@ class BrokerCluster:
             # Only the coordinator itself knows what became of the group's work.
             coordinator = self._coordinator.kernel, self._coordinator.producer(group, checker=_unknown)
             self._groups.add(group)
-        return ClusterProducer(group, self._selection, members, coordinator, self._failures)
+        return ClusterProducer(group, self._chooser, members, coordinator, self._failures)
 
     def consumer(
         self,
@@ -92,16 +85,14 @@ class BrokerCluster:
         invisible: timedelta = timedelta(seconds=30),
         start: Start = "earliest",
         timers: Timers | None = None,
-        background: bool = True,
     ) -> ClusterConsumer:
-        """Read topics from every broker as a member of a group; without `background`, in the caller's thread."""
+        """Read topics from every broker as a member of a group, in the caller's thread."""
         named = list(topics)
 
         def open(broker: Broker) -> Consumer:
-            return broker.consumer(group, named, batch=BATCH, invisible=invisible, start=start)
+            return broker.consumer(group, named, invisible=invisible, start=start)
 
-        copies, again = Copies[Delivery](timers or Timers()), self._members.look_again
-        consumer = ClusterConsumer(self._members, open, copies, background=background, reconnect=again)
+        consumer = ClusterConsumer(self._members, open, Copies(timers or Timers()))
         self._readers.append(consumer)
         return consumer
 
@@ -121,8 +112,7 @@ class BrokerCluster:
         def open(broker: Broker) -> Stream:
             return broker.stream(group, named, start=start, member=member, ttl=ttl)
 
-        copies, again = Copies[Delivered](timers or Timers()), self._members.look_again
-        stream = ClusterStream(self._members, open, copies, reconnect=again)
+        stream = ClusterStream(self._members, open, Copies(timers or Timers()))
         self._readers.append(stream)
         return stream
 
@@ -144,8 +134,8 @@ class BrokerCluster:
 
     def reconnect(self) -> None:
         """Probe unavailable brokers again, and reset policies that stick to one."""
-        self._members.require_open()
-        self._selection.reconnect()
+        self._members.look_again()
+        self._chooser.reconnect()
 
     def close(self) -> None:
         """Close the readers and the brokers that this cluster opened; the coordinator stays open."""

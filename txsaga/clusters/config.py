@@ -53,9 +53,9 @@ class ClusterConfig:
     most: int | None = None  # best-effort multisend: how many are sent to
 
     @property
-    def composite(self) -> bool:
-        """Return whether it is a cluster of clusters."""
-        return any(isinstance(each, ClusterConfig) for each in self.brokers)
+    def inner(self) -> tuple[ClusterConfig, ...]:
+        """The clusters in it, if it is a composite."""
+        return tuple(each for each in self.brokers if isinstance(each, ClusterConfig))
 
     @property
     def weights(self) -> Mapping[str, int]:
@@ -124,10 +124,9 @@ def faults(cluster: ClusterConfig) -> Iterator[Fault]:
 
 def _faults(cluster: ClusterConfig, xa: bool) -> Iterator[Fault]:
     subject = f"cluster {cluster.name!r}"
-    inner = [each for each in cluster.brokers if isinstance(each, ClusterConfig)]
     for what, remedy in (*_brokers(cluster), *_policy(cluster, xa), *_figures(cluster)):
         yield Fault(subject, what, remedy)
-    for each in inner:
+    for each in cluster.inner:
         yield from _faults(each, xa or each.xa)
 
 
@@ -156,7 +155,7 @@ def _policy(cluster: ClusterConfig, xa: bool) -> Iterator[Complaint]:
         yield "has no policy", f"choose one of {known}"
     elif cluster.policy not in tuple(PolicyName):
         yield f"has the policy {cluster.policy!r}, which there is not", f"choose one of {known}"
-    elif cluster.policy == PolicyName.WEIGHTED and cluster.composite:
+    elif cluster.policy == PolicyName.WEIGHTED and cluster.inner:
         yield "weighs clusters", f"give the policy {cluster.policy} to the clusters in it, and another to the composite"
     elif cluster.policy == PolicyName.BEST_EFFORT and xa:
         yield "sends by best effort under XA", f"choose {PolicyName.GUARANTEED}, or leave xa out"
@@ -183,11 +182,10 @@ def check_one(cluster: ClusterConfig, said: Mapping[str, str]) -> None:
     A broker that named none is unavailable: it is checked when it is back. Each cluster of a composite is checked by
     itself.
     """
-    for each in cluster.brokers:
-        if isinstance(each, ClusterConfig):
-            check_one(each, said)
-    belongs = {each.name: said[each.name] for each in cluster.brokers if each.name in said}
-    if not cluster.composite and len(set(belongs.values())) > 1:
+    for each in cluster.inner:
+        check_one(each, said)
+    belongs = {name: said[name] for name in cluster.leaves() if name in said}
+    if not cluster.inner and len(set(belongs.values())) > 1:
         told = ", ".join(f"{name} to {of}" for name, of in belongs.items())
         raise ConfigError(
             f"cluster {cluster.name!r} lists brokers of different clusters ({told}); "

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from txsaga.core.message import Message
@@ -20,10 +21,10 @@ from txsaga.core.message import Message
 COPY, PRIMARY = "txsaga-copy", "txsaga-primary"
 
 
-def as_copy(message: Message, primary: str, new_id: Callable[[], str]) -> Message:
+def as_copy(message: Message, primary: str) -> Message:
     """Mark a message that is sent to several brokers; one that already has an id keeps it."""
     headers = dict(message.headers or {})
-    id = headers.get(COPY) or message.unique_key or new_id()
+    id = headers.get(COPY) or message.unique_key or token_hex(16)
     return replace(message, headers={**headers, COPY: id, PRIMARY: primary}, unique_key=message.unique_key or id)
 
 
@@ -78,7 +79,7 @@ class Copies(Generic[M]):
         self._forget()
         if arrival.copy is None:
             return True
-        if self._is_known(arrival):
+        if self.knows(arrival):
             return False
         if arrival.message.headers.get(PRIMARY) != arrival.broker:
             self._held.append(HeldCopy(self._clock() + self._timers.tentative, arrival))
@@ -92,7 +93,7 @@ class Copies(Generic[M]):
             if self._held[0].until > self._clock():
                 return
             held = self._held.popleft()
-            if self._is_known(held.arrival):
+            if self.knows(held.arrival):
                 self._held.append(held)  # for `dropped` to yield
             else:
                 self._remember(held.arrival)
@@ -102,7 +103,7 @@ class Copies(Generic[M]):
         """Yield copies that were held back and have since been delivered by another broker."""
         for _ in range(len(self._held)):
             held = self._held.popleft()
-            if self._is_known(held.arrival):
+            if self.knows(held.arrival):
                 yield held.arrival
             else:
                 self._held.append(held)
@@ -111,15 +112,18 @@ class Copies(Generic[M]):
         """Treat a message whose processing failed as not seen: the copy that arrives first is delivered again."""
         self._seen.pop(arrival.copy or "", None)
 
-    def give_up(self, broker: str) -> None:
-        """Forget the copies held back from a broker: its reader reads them again."""
+    def holds(self, broker: str) -> bool:
+        """Return whether a copy from a broker is held back."""
+        return any(held.arrival.broker == broker for held in self._held)
+
+    def give_up(self, broker: str) -> list[Arrival[M]]:
+        """Forget the copies held back from a broker, and return them: its reader gets them again."""
+        given_up = [held.arrival for held in self._held if held.arrival.broker == broker]
         self._held = deque(held for held in self._held if held.arrival.broker != broker)
+        return given_up
 
     def knows(self, arrival: Arrival[M]) -> bool:
         """Return whether another broker's copy was delivered."""
-        return arrival.copy is not None and self._is_known(arrival)
-
-    def _is_known(self, arrival: Arrival[M]) -> bool:
         # A second arrival from the same broker is the same copy, returned by its reader.
         seen = self._seen.get(arrival.copy or "")
         return seen is not None and seen[0] != arrival.broker

@@ -24,11 +24,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import Thread
-from typing import NamedTuple, NoReturn, Protocol, Self, Unpack, cast
+from typing import NamedTuple, NoReturn, Self, Unpack, cast
 
 from txsaga.clusters.copies import as_copy
 from txsaga.clusters.members import AWAY, Members
-from txsaga.clusters.selection import Selection
+from txsaga.clusters.policies import PolicyName
+from txsaga.clusters.selection import Chooser
 from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
@@ -59,6 +60,7 @@ from txsaga.flows.work import PhaseTwoResult
 from txsaga.messages.half import as_message
 from txsaga.messages.producer import Producer
 from txsaga.messages.stored_block import BlockStage
+from txsaga.resources.broker import BrokerWork
 from txsaga.resources.participant import EnlistedBranch
 
 logger = logging.getLogger("txsaga")
@@ -69,18 +71,6 @@ RETRIED = (CommunicationFailed, TransientFailure, TimedOut, ResourceManagerFaile
 """Vote errors that are not about the message itself."""
 
 
-class Handle(Protocol):
-    """A broker's interface to its branch."""
-
-    used: bool
-
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Add a message to the branch."""
-
-    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision consume a message for its group."""
-
-
 class ClusterTransaction(Coordinated):
     """One transaction of a cluster producer, as a context manager."""
 
@@ -88,14 +78,14 @@ class ClusterTransaction(Coordinated):
         self,
         kernel: Kernel,
         group: Group,
-        selection: Selection,
+        chooser: Chooser,
         members: Members,
         *,
         key: str | None,
         nodes: Sequence[str] | None,
         failures: Counter[str],
     ) -> None:
-        self._selection, self._members, self._pinned, self._failures = selection, members, nodes, failures
+        self._chooser, self._members, self._pinned, self._failures = chooser, members, nodes, failures
         self._reached, self._refused = _reached(kernel, members)
         super().__init__(kernel, group, self._reached, key=key)
         self._chosen: tuple[str, ...] = ()
@@ -121,7 +111,7 @@ class ClusterTransaction(Coordinated):
     @property
     def _open(self) -> list[str]:
         """The brokers that have a branch, without units of auxiliary lanes."""
-        return [name for name in self._owner.work.used if name in self._reached]
+        return [name for name in self._branches.work.used if name in self._reached]
 
     def __enter__(self) -> Self:
         """Open a branch on every reachable broker, and choose those that take the messages."""
@@ -129,8 +119,8 @@ class ClusterTransaction(Coordinated):
         with ExitStack() as opened:
             opened.push(self)
             self._open_branches()
-            among = self._owner.work.used
-            self._chosen = self._selection.choose(self._pinned, among)
+            among = self._branches.work.used
+            self._chosen = self._chooser.choose(among, self._pinned)
             opened.pop_all()
         return self
 
@@ -148,10 +138,10 @@ class ClusterTransaction(Coordinated):
         if len(self._chosen) == 1:
             self._handle(self._chosen[0]).send(message)
             return
-        message = as_copy(message, self._chosen[0], self._selection.new_id)
+        message = as_copy(message, self._chosen[0])
         answers = {name: self._sent(name, message) for name in self._chosen}
         try:
-            took = self._selection.accepted(answers)
+            took = self._chooser.accepted(answers)
         except ClusterError:
             self._stage = BlockStage.BROKEN  # a broker that accepted it would keep it
             raise
@@ -177,7 +167,7 @@ class ClusterTransaction(Coordinated):
         name = self._members.of_store(store.uuid) if store else None
         if name in self._refused:
             raise self._refused[name]
-        if name is None or name not in self._owner.work.used:
+        if name is None or name not in self._branches.work.used:
             raise TransactionError(
                 f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
                 "transaction; open another transaction for it"
@@ -188,7 +178,7 @@ class ClusterTransaction(Coordinated):
     def end(self) -> None:
         """Accept no more messages; the votes come next."""
         self._require_open("end")
-        self._owner.work.refuse_open_units()
+        self._branches.work.refuse_open_units()
         self._ended = True
         self._set_aside(set(self._open) - set(self.participants))
 
@@ -197,7 +187,7 @@ class ClusterTransaction(Coordinated):
         if not self._ended:
             raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
         self._require_ours()
-        work = self._owner.work
+        work = self._branches.work
         answers = work.ask(work.used)
         units = work.heard({key: answers.pop(key) for key in list(answers) if key not in self._reached})
         refused = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
@@ -238,10 +228,10 @@ class ClusterTransaction(Coordinated):
             self.end()
         if self._votes is None:
             self.prepare()
-        work, owner = self._owner.work, self._owner
+        work = self._branches.work
         votes = work.named(self._votes or {}, besides=self._unheard)
         self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
-        standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
+        standing = self._branches.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
         self._follow(standing)
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
@@ -265,8 +255,8 @@ class ClusterTransaction(Coordinated):
         if self._refused and not self._open:
             raise next(iter(self._refused.values()))
 
-    def _handle(self, name: str) -> Handle:
-        return cast(Handle, self._owner.work.handle(name))
+    def _handle(self, name: str) -> BrokerWork:
+        return cast(BrokerWork, self._branches.work.handle(name))
 
     def _sent(self, name: str, message: Message) -> TxSagaError | None:
         try:
@@ -281,14 +271,14 @@ class ClusterTransaction(Coordinated):
             if isinstance(error, ResourceManagerFailed | CommunicationFailed):
                 self._members.failed(name, error)
             error.add_note(f"this was the vote of broker {name!r}")
-        many = self._selection.guaranteed and not self._must & set(refused)
+        many = PolicyName.GUARANTEED in self._chooser.policies and not self._must & set(refused)
         if refused and not many:
             raise next(iter(refused.values()))
         if many and self._chosen and not set(self._chosen).isdisjoint(answers):
-            self._selection.accepted({name: _reason(refused.get(name)) for name in self._chosen})
+            self._chooser.accepted({name: _reason(refused.get(name)) for name in self._chosen})
 
     def _set_aside(self, names: Iterable[str]) -> None:
-        work = self._owner.work
+        work = self._branches.work
         self._aside += [(name, work.take_out(name)) for name in work.used if name in set(names)]
 
     def _clean_up(self) -> None:
@@ -304,7 +294,7 @@ class ClusterTransaction(Coordinated):
     def _roll_one_back(self, name: str, enlisted: EnlistedBranch) -> None:
         try:
             found = enlisted.finish(Decision.ROLLBACK)()
-            branch = self._owner.work.part(name).branch
+            branch = self._branches.work.part(name).branch
             self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
         except Exception as error:  # noqa: BLE001  # the caller does not wait for it
             self._failures[name] += 1
@@ -360,13 +350,13 @@ class ClusterProducer:
     def __init__(
         self,
         group: str,
-        selection: Selection,
+        chooser: Chooser,
         members: Members,
         coordinator: tuple[Kernel, Producer] | None,
         failures: Counter[str],
     ) -> None:
         self.group = group
-        self._selection, self._members, self._coordinator = selection, members, coordinator
+        self._chooser, self._members, self._coordinator = chooser, members, coordinator
         self._failures = failures
         self._producers: dict[str, Producer] = {}
 
@@ -380,13 +370,13 @@ class ClusterProducer:
     ) -> PlacedSend:
         """Send a plain message to brokers chosen by the policy, or to a node list; return its placement."""
         message = as_message(topic, body, options)
-        if self._selection.guaranteed:
+        if PolicyName.GUARANTEED in self._chooser.policies:
             with self.transaction(nodes=nodes) as tx:
                 tx.send(message)
             return PlacedSend(tx.nodes, {})
         while True:
-            chosen = self._selection.choose(nodes)
-            copy = as_copy(message, chosen[0], self._selection.new_id) if self._selection.makes_copies else message
+            chosen = self._chooser.choose(self._members.available(), nodes)
+            copy = as_copy(message, chosen[0]) if PolicyName.BEST_EFFORT in self._chooser.policies else message
             receipts, answers = self._sent(chosen, copy)
             if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
                 continue  # nothing was written there: try the next one
@@ -399,20 +389,20 @@ class ClusterProducer:
                 raise error
             if not receipts and (unknown := _unknown(answers)) is not None:
                 raise unknown  # it may be stored: a second send would be another message
-            return PlacedSend(self._selection.accepted(answers), receipts)
+            return PlacedSend(self._chooser.accepted(answers), receipts)
 
     def transaction(self, *, key: str | None = None, nodes: Sequence[str] | None = None) -> ClusterTransaction:
         """Open a transaction whose messages all go to brokers that the policy chooses once."""
         if self._coordinator is None:
             raise ConfigError(
-                f"cluster {self._selection.cluster.name!r} has no coordinator: brokers only vote; "
+                f"cluster {self._chooser.cluster.name!r} has no coordinator: brokers only vote; "
                 "give xa=True and the broker that coordinates"
             )
         if key is not None:
             validate_key(key)
         kernel, producer = self._coordinator
         return ClusterTransaction(
-            kernel, producer.group, self._selection, self._members, key=key, nodes=nodes, failures=self._failures
+            kernel, producer.group, self._chooser, self._members, key=key, nodes=nodes, failures=self._failures
         )
 
     def _sent(

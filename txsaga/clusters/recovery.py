@@ -18,7 +18,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
-from txsaga.flows.calls import NONE, BranchOutcome
+from txsaga.flows.requests import NONE, BranchOutcome
 from txsaga.flows.search import Scope
 
 logger = logging.getLogger("txsaga")
@@ -74,7 +74,7 @@ class Recovering:
             txid = self._kernel.store.registry.identity.own(branch.transaction)
         except UnknownTransaction:
             return
-        self._kernel.branches.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
+        self._kernel.requests.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
 
     def _found(self, mode: Scope) -> Iterator[FoundBranch]:
         for name in self._members.names:
@@ -85,7 +85,7 @@ class Recovering:
         coordinator = self._kernel.store.registry.identity.uuid if mode is Scope.RESTRICTED else None
         while True:
             try:
-                branches = self._members.broker(name).kernel.store.branches
+                branches = self._members.broker(name).kernel.store.work
                 guests = branches.guests(coordinator, after=after, limit=PAGE)
             except AWAY as away:
                 return self._missed(name, mode, away)
@@ -107,7 +107,7 @@ class Recovering:
 
     def _takes_part(self, name: str) -> bool:
         states, after = (*WAITING, *HEURISTIC), NONE
-        while page := self._kernel.store.branches.listed(states, after=after, limit=PAGE):
+        while page := self._kernel.store.work.branches_in(states, after=after, limit=PAGE):
             if any(each.resource == name for each in page):
                 return True
             after = page[-1][:3]

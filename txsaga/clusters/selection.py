@@ -9,34 +9,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from threading import Lock
+from threading import RLock
 
 from txsaga.clusters.config import ClusterConfig, check
-from txsaga.clusters.members import Members
-from txsaga.clusters.policies import MADE, PolicyName
+from txsaga.clusters.policies import (
+    ClusterPolicy,
+    Multisend,
+    PolicyName,
+    Randomly,
+    RoundRobin,
+    Sticky,
+    WeightedRoundRobin,
+)
 from txsaga.core.arguments import list_of
 from txsaga.errors import BadDestination, PinRefused, TooFewBrokers, TxSagaError
 
+MADE: Mapping[PolicyName, Callable[[ClusterConfig, Random], ClusterPolicy]] = {
+    PolicyName.ROUND_ROBIN: lambda cluster, _: RoundRobin(cluster.weights),
+    PolicyName.STICKY: lambda cluster, _: Sticky(cluster.weights),
+    PolicyName.RANDOM: lambda cluster, generator: Randomly(cluster.weights, generator),
+    PolicyName.WEIGHTED: lambda cluster, _: WeightedRoundRobin(cluster.weights),
+    PolicyName.BEST_EFFORT: lambda cluster, _: Multisend(cluster.weights, most=cluster.most),
+    PolicyName.GUARANTEED: lambda cluster, _: Multisend(cluster.weights, needed=cluster.needed or 1),
+}
+"""How each policy is made for a cluster."""
+
 
 class Chooser:
-    """Chooses brokers of one cluster by its policy."""
+    """Chooses brokers of one cluster, or of the clusters in it, by its policy."""
 
     def __init__(self, cluster: ClusterConfig, generator: Random, *, checked: bool = False) -> None:
         if not checked:
             check(cluster)
-        inner = [each for each in cluster.brokers if isinstance(each, ClusterConfig)]
-        self.cluster = cluster
+        self.cluster, self._lock = cluster, RLock()
         self._policy = MADE[PolicyName(cluster.policy)](cluster, generator)
-        self._inner = {each.name: Chooser(each, generator, checked=True) for each in inner}
+        self._inner = {each.name: Chooser(each, generator, checked=True) for each in cluster.inner}
 
-    def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Choose brokers for the next transaction or plain message; raise `TooFewBrokers` if too few are available."""
-        if not self._inner:
-            return self._policy.choose(available)
-        alive = [name for name, each in self._inner.items() if not set(available).isdisjoint(each.cluster.leaves())]
-        return tuple(broker for name in self._policy.choose(alive) for broker in self._inner[name].choose(available))
+    @property
+    def policies(self) -> frozenset[PolicyName]:
+        """The policies of its cluster and the clusters in it."""
+        return frozenset([PolicyName(self.cluster.policy)]).union(*(each.policies for each in self._inner.values()))
 
-    def pinned(self, nodes: Sequence[str], available: Collection[str]) -> tuple[str, ...]:
+    def choose(self, available: Collection[str], nodes: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Choose brokers for the next send; raise `TooFewBrokers`, or `PinRefused` for a node list."""
+        if nodes is not None:
+            return self._pinned(nodes, available)
+        with self._lock:
+            if not self._inner:
+                return self._policy.choose(available)
+            alive = [name for name, each in self._inner.items() if not set(available).isdisjoint(each.cluster.leaves())]
+            chosen = self._policy.choose(alive)
+            return tuple(broker for name in chosen for broker in self._inner[name].choose(available))
+
+    def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:
+        """Return the brokers that accepted; raise if they are too few, and then none may keep the message."""
+        took = tuple(name for name, error in answers.items() if error is None)
+        if self._enough(set(took)):
+            return took
+        said = "; ".join(f"{name}: {error}" for name, error in answers.items() if error is not None)
+        may = {name for name, error in answers.items() if error is None or error.retryable}
+        kind = TooFewBrokers if self._enough(may) else BadDestination
+        raise kind(f"{len(took)} of {len(answers)} brokers of cluster {self.cluster.name!r} accepted ({said})")
+
+    def reconnect(self) -> None:
+        """Reset policies that stick to a broker."""
+        with self._lock:
+            self._policy.reconnect()
+            for each in self._inner.values():
+                each.reconnect()
+
+    def _pinned(self, nodes: Sequence[str], available: Collection[str]) -> tuple[str, ...]:
         """Return the brokers of a node list; the policy does not advance, and no other broker is tried."""
         name = self.cluster.name
         if not self.cluster.override:
@@ -61,66 +103,7 @@ class Chooser:
             )
         return tuple(dict.fromkeys(nodes))
 
-    def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:
-        """Return the brokers that accepted; raise if they are too few, and then none may keep the message."""
-        took = tuple(name for name, error in answers.items() if error is None)
-        if self._enough(set(took)):
-            return took
-        said = "; ".join(f"{name}: {error}" for name, error in answers.items() if error is not None)
-        may = {name for name, error in answers.items() if error is None or error.retryable}
-        kind = TooFewBrokers if self._enough(may) else BadDestination
-        raise kind(f"{len(took)} of {len(answers)} brokers of cluster {self.cluster.name!r} accepted ({said})")
-
-    def reconnect(self) -> None:
-        """Handle a reconnect of the client."""
-        self._policy.reconnect()
-        for each in self._inner.values():
-            each.reconnect()
-
     def _enough(self, took: set[str]) -> bool:
         if not self._inner:
             return len(took & set(self.cluster.leaves())) >= self._policy.needed
         return sum(each._enough(took) for each in self._inner.values()) >= self._policy.needed
-
-
-MANY = (PolicyName.BEST_EFFORT, PolicyName.GUARANTEED)
-
-
-class Selection:
-    """Chooses among the brokers of one cluster."""
-
-    def __init__(self, cluster: ClusterConfig, members: Members, generator: Random, new_id: Callable[[], str]) -> None:
-        self.cluster, self._members, self.new_id = cluster, members, new_id
-        self._chooser, self._lock = Chooser(cluster, generator), Lock()
-        self.policies = frozenset(_policies(cluster))
-
-    @property
-    def guaranteed(self) -> bool:
-        """Return whether each send must reach several brokers or none, which needs a transaction."""
-        return PolicyName.GUARANTEED in self.policies
-
-    @property
-    def makes_copies(self) -> bool:
-        """Return whether one message is sent to several brokers."""
-        return not self.policies.isdisjoint(MANY)
-
-    def choose(self, nodes: Sequence[str] | None = None, among: Collection[str] | None = None) -> tuple[str, ...]:
-        """Choose brokers for the next send; raise `TooFewBrokers`, or `PinRefused` for a node list."""
-        available = self._members.available() if among is None else among
-        with self._lock:
-            return self._chooser.choose(available) if nodes is None else self._chooser.pinned(nodes, available)
-
-    def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:
-        """Return the brokers that accepted; raise if they are too few."""
-        return self._chooser.accepted(answers)
-
-    def reconnect(self) -> None:
-        """Reset policies that stick to a broker, and probe unavailable ones again."""
-        self._members.look_again()
-        with self._lock:
-            self._chooser.reconnect()
-
-
-def _policies(cluster: ClusterConfig) -> list[PolicyName]:
-    inner = [each for each in cluster.brokers if isinstance(each, ClusterConfig)]
-    return [PolicyName(cluster.policy), *(policy for each in inner for policy in _policies(each))]

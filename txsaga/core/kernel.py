@@ -26,10 +26,8 @@ from txsaga.core.redacting import redacted
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.ports import Evidence
-from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter, of_branches, of_sagas
-from txsaga.flows.calls import Answer as CallAnswer
-from txsaga.flows.calls import Call, SagaCall
-from txsaga.flows.follow_up import Followers
+from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter
+from txsaga.flows.requests import Answer, Request
 from txsaga.lake.home_rows import HomeRows
 from txsaga.lake.ports import Tables
 from txsaga.messages.decide import Decider
@@ -94,7 +92,6 @@ class Kernel:
         self.running = WorkInProgress()
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
-        self.followers: Followers | None = None
         self.beside = TimeboxedCalls()
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects, wake=self.tell_decided)
@@ -107,11 +104,9 @@ class Kernel:
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, DecisionOutcome] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
-        write = AnnouncedBatches(store.branches.write, of_branches, announce)
-        self.branches: Batcher[Call, CallAnswer] = Batcher("branches", write)
+        write = AnnouncedBatches(store.work.write, announce)
+        self.requests: Batcher[Request, Answer] = Batcher("requests", write)
         self.notes = OutcomeWriter(write)
-        steps = AnnouncedBatches(store.steps.write, of_sagas, announce)
-        self.steps: Batcher[SagaCall, CallAnswer] = Batcher("steps", steps)
         self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
         self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
 
@@ -189,8 +184,7 @@ class Kernel:
         self._writes.close()
         self.acks.close()
         self.notes.close()
-        self.branches.close()
-        self.steps.close()
+        self.requests.close()
         self.closed = True
 
     def _acknowledge(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:

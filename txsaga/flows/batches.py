@@ -1,5 +1,5 @@
 """
-Batches of calls to the store about branches and sagas, those of many transactions in one durable step.
+Batches of requests about branches, steps and sagas, those of many transactions in one durable step.
 
 Outcomes of branches are collected and written after a short delay: no caller waits for one, so it adds no row to any
 decision. If outcomes are lost with the process, recovery asks the resources again and finds the branches finished.
@@ -14,7 +14,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
@@ -24,24 +23,10 @@ from txsaga.core.forking import this_process
 from txsaga.core.records import TxRecord
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import EVENT_OF, BranchEvent, BranchId, Finish
-from txsaga.flows.calls import (
-    Answer,
-    BeginBranches,
-    BranchOutcome,
-    Call,
-    DecisionRequest,
-    Mark,
-    OpenSaga,
-    RecordStep,
-    ReleaseSaga,
-    SagaCall,
-    Settle,
-)
+from txsaga.flows.requests import Answer, Begin, BranchOutcome, Decide, RecordSteps, Release, Request
 from txsaga.resources.participant import Traced
 
 logger = logging.getLogger("txsaga")
-
-Asked = TypeVar("Asked")
 
 LINGER = 0.25
 """Seconds that an outcome waits for others."""
@@ -120,57 +105,45 @@ def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, parti
     return BranchOutcome(txid, branch.number, branch.attempt, event, why)
 
 
-class AnnouncedBatches(Generic[Asked]):
-    """Writes batches of calls, with facts before and after each."""
+class AnnouncedBatches:
+    """Writes batches of requests, with facts before and after each."""
 
     def __init__(
-        self,
-        write: Callable[[Sequence[Asked]], Sequence[Answer | TxSagaError]],
-        facts_of: Callable[[Sequence[Asked], tuple[int, ...]], Mapping[type[Fact], tuple[int, ...]]],
-        announce: Announcer,
+        self, write: Callable[[Sequence[Request]], Sequence[Answer | TxSagaError]], announce: Announcer
     ) -> None:
-        self._write, self._facts_of, self._announce = write, facts_of, announce
+        self._write, self._announce = write, announce
 
-    def __call__(self, batch: Sequence[Asked]) -> Sequence[Answer | TxSagaError]:
-        """Write a batch; the answers are in the order of the calls."""
+    def __call__(self, batch: Sequence[Request]) -> Sequence[Answer | TxSagaError]:
+        """Write a batch; the answers are in the order of the requests."""
         if not self._announce:
             return self._write(batch)
-        for kind, txids in self._facts_of(batch, ()).items():
+        for kind, txids in _facts_of((request, None) for request in batch).items():
             self._announce(kind(txids))
         answers = self._write(batch)
-        done = [call for call, answer in zip(batch, answers, strict=True) if not isinstance(answer, TxSagaError)]
-        begun = tuple(each.txid for each in answers if isinstance(each, TxRecord))
-        for kind, txids in self._facts_of(done, begun).items():
+        told = zip(batch, answers, strict=True)
+        done = [(request, answer) for request, answer in told if not isinstance(answer, TxSagaError)]
+        for kind, txids in _facts_of(done).items():
             self._announce(AFTER[kind](txids))
         return answers
 
 
-def of_branches(batch: Sequence[Call], begun: tuple[int, ...]) -> Mapping[type[Fact], tuple[int, ...]]:
-    """Return what calls about branches do, to which transactions; those just begun have their numbers only now."""
-    words = [call for call in batch if isinstance(call, DecisionRequest)]
-    numbers: dict[type[Fact], tuple[int, ...]] = {
-        facts.Ending: tuple(word.life.txid for word in words if word.decision is None),
-        facts.Deciding: tuple(word.life.txid for word in words if word.decision is not None),
-        facts.Noting: tuple(dict.fromkeys(call.txid for call in batch if isinstance(call, BranchOutcome))),
-    }
-    steps = {kind: txids for kind, txids in numbers.items() if txids}
-    return {facts.Naming: begun, **steps} if any(isinstance(call, BeginBranches) for call in batch) else steps
-
-
-def of_sagas(batch: Sequence[SagaCall], begun: tuple[int, ...]) -> Mapping[type[Fact], tuple[int, ...]]:
-    """Return what calls about sagas do, to which transactions."""
+def _facts_of(batch: Iterable[tuple[Request, Answer]]) -> Mapping[type[Fact], tuple[int, ...]]:
+    """Return what requests do, to which transactions; one that begins has its number only in its answer."""
     found: dict[type[Fact], list[int]] = {}
-    for call in batch:
-        match call:
-            case OpenSaga():
-                found.setdefault(facts.Recording, []).extend(begun)
-                begun = ()
-            case RecordStep():
-                found.setdefault(facts.Recording, []).append(call.life.txid)
-            case Settle():
-                found.setdefault(facts.Deciding, []).append(call.word.life.txid)
-            case ReleaseSaga(stalled=True):
-                found.setdefault(facts.Stalling, []).append(call.txid)
-            case Mark() | _:
-                found.setdefault(facts.Marking, []).append(call.txid)
+    for request, answer in batch:
+        match request:
+            case Begin():
+                begun = [answer.txid] if isinstance(answer, TxRecord) else []
+                found.setdefault(facts.Recording if request.steps else facts.Naming, []).extend(begun)
+            case RecordSteps():
+                found.setdefault(facts.Recording, []).append(request.life.txid)
+            case Decide():
+                kind = facts.Ending if request.decision is None else facts.Deciding
+                found.setdefault(kind, []).append(request.life.txid)
+            case BranchOutcome():
+                found.setdefault(facts.Noting, []).append(request.txid)
+            case Release(stalled=True):
+                found.setdefault(facts.Stalling, []).append(request.txid)
+            case _:
+                found.setdefault(facts.Marking, []).append(request.txid)
     return {kind: tuple(dict.fromkeys(txids)) for kind, txids in found.items()}

@@ -20,8 +20,8 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.errors import IllegalTransition, ProtocolError, TxSagaError, UnknownBranch, UnknownStep, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId
-from txsaga.flows.calls import NONE
-from txsaga.flows.step import STEP, StepEvent, StepRecord, StepState
+from txsaga.flows.requests import NONE
+from txsaga.flows.step import STEP, Step, StepEvent, StepState
 
 
 class Forgotten(NamedTuple):
@@ -58,12 +58,12 @@ class BranchesByHand:
     def forget_all(self, *, who: str, why: str) -> Iterator[Forgotten]:
         """Forget every heuristic branch of the store."""
         require_reason(why)
-        while page := self._store.branches.listed(HEURISTIC, after=NONE):
+        while page := self._store.work.branches_in(HEURISTIC, after=NONE):
             for branch in page:
                 yield self._forget(branch, who, why)
 
     def _named(self, txid: int) -> Sequence[Branch]:
-        found = self._store.branches.of(txid)
+        found = self._store.work.branches(txid)
         if not found and self._store.registry.transaction(txid) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         return found
@@ -98,7 +98,7 @@ class SagasByHand:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def resume(self, txid: int, *, who: str, why: str, number: int | None = None) -> Sequence[StepRecord]:
+    def resume(self, txid: int, *, who: str, why: str, number: int | None = None) -> Sequence[Step]:
         """Have the steps that are out of retries, or one of them, retried; return them."""
         steps = self._steps(txid, number)
         found = [step for step in steps if step.state is StepState.COMPENSATION_FAILED]
@@ -106,15 +106,15 @@ class SagasByHand:
             raise IllegalTransition(f"no step of saga {txid} is out of retries; nothing is to be resumed")
         return [self._move(step, StepEvent.RESUME, who, why) for step in found]
 
-    def skip(self, txid: int, number: int, *, who: str, why: str) -> StepRecord:
+    def skip(self, txid: int, number: int, *, who: str, why: str) -> Step:
         """Leave a step as it is; return it."""
         (step,) = self._steps(txid, number)
         if step.state is StepState.STARTED and not step.forward:
             raise IllegalTransition(f"step {number} of saga {txid} is not to be compensated; roll the saga back first")
         return self._move(step, StepEvent.SKIP, who, why)
 
-    def _steps(self, txid: int, number: int | None) -> Sequence[StepRecord]:
-        steps = self._kernel.store.steps.of(txid)
+    def _steps(self, txid: int, number: int | None) -> Sequence[Step]:
+        steps = self._kernel.store.work.steps(txid)
         if not steps:
             raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
         found = [step for step in steps if number in (None, step.number)]
@@ -122,7 +122,7 @@ class SagasByHand:
             raise UnknownStep(txid, number)
         return found
 
-    def _move(self, step: StepRecord, event: StepEvent, who: str, why: str) -> StepRecord:
+    def _move(self, step: Step, event: StepEvent, who: str, why: str) -> Step:
         require_reason(why)
         with (
             self._kernel.announce.around(facts.Skipping, step.txid, about=step.name),

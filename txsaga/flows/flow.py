@@ -31,31 +31,28 @@ from txsaga.core.message import Message, MessageOptions
 from txsaga.core.records import Group, TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
+from txsaga.flows.actions import FIRST_PAUSE, Doing, Undo, asked
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import able
-from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import FlowFound, locked, opened
-from txsaga.flows.flow_end import FlowEnding, undo, undo_after
+from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_lane import FlowLane
-from txsaga.flows.flow_step import FlowStepWork, StepCall, declared, read_hold
+from txsaga.flows.flow_step import FlowStepWork, StepCall, declared
 from txsaga.flows.flow_tables import FlowTables
-from txsaga.flows.saga_code import Doing
-from txsaga.flows.saga_step import asked
-from txsaga.flows.saga_values import FIRST_PAUSE, Undo
-from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
-from txsaga.flows.step_records import (
-    AMENDS,
+from txsaga.flows.saga_driver import undo, undo_after
+from txsaga.flows.step import (
     BUDGET,
     HOME,
-    NO_OTHER_INPUT,
     Application,
     Enrolled,
-    FlowStepState,
+    Hold,
     Overdue,
-    last_attempts,
+    StepState,
+    read_hold,
     require_application,
 )
+from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
 from txsaga.lake.gates import Gate, Judged
 from txsaga.lake.table_writes import HomeTable, Table
 from txsaga.messages.half import as_message
@@ -64,6 +61,9 @@ from txsaga.resources.participant import Journals, Participant
 logger = logging.getLogger("txsaga")
 
 IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
+AMENDS = "__amends__"
+"""The header of a message that names the transaction whose messages it replaces."""
+NO_OTHER_INPUT = "what that one consumed is done: another message is no amendment of it; begin a flow of its own for it"
 BUDGETS = "budgets"
 OVER = "OVER BUDGET"
 """The audit row of a step that holds its locks for too long."""
@@ -122,7 +122,7 @@ class Flow:
         """
         _check_name(name)
         self._require_no_step()
-        place, participant = self._place(on, lane, read_hold(hold))
+        place = self._place(on, lane, read_hold(hold))
         start = declared(self._kernel, name, on or lane, compensate, input)
         who = None
         if application is not None:
@@ -133,7 +133,7 @@ class Flow:
                     "an application works without on= and lane="
                 )
             who = Application(self._kernel.member, application)
-        return FlowStepWork(self._kernel, self._life, name, place, participant, self._under_way, start, who)
+        return FlowStepWork(self._kernel, self._life, name, place, self._under_way, start, who)
 
     def call(
         self,
@@ -162,8 +162,8 @@ class Flow:
         """Return whether the last attempt of a step is done."""
         _check_name(name)
         with self._kernel.store.ledgers.open() as ledger:
-            last = last_attempts(ledger.flows.steps(self.txid, name))
-        return any(each.state is FlowStepState.DONE for each in last)
+            steps = ledger.flows.steps(self.txid, name)
+        return bool(steps) and steps[-1].state is StepState.DONE
 
     def attempt(self, name: str) -> Attempted | None:
         """Return the last attempt of a step, with its application and whether that is alive."""
@@ -311,25 +311,23 @@ class Flow:
             self._require_no_step()
         self._step = step
 
-    def _place(
-        self, on: str | None, lane: str | None, hold: Hold | None
-    ) -> tuple[StepPlace | None, Participant | None]:
+    def _place(self, on: str | None, lane: str | None, hold: Hold | None) -> StepPlace | None:
         if on is None and lane is None:
-            return None, None
+            return None
         if on is not None and lane is not None:
             raise ConfigError("a step works in the main work or in a lane, not in both; make two of it")
         if on == HOME:
-            return _home(hold), None
+            return _home(hold)
         name = on or lane or ""
         self._require_enrolled(name, lane=on is None)
         if hold is Hold.JOURNAL and lane is None:  # executed later, by the process that ends the flow
-            asked_later = self._kernel.reach(name)
-            _require_able(asked_later, hold)
-            return StepPlace(resource=name, recorded=None, hold=hold), asked_later
-        recorded, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
+            recorded, participant = None, self._kernel.reach(name)
+        else:
+            known, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
+            recorded = known.id
         hold = hold or (Hold.PREPARED if participant.capabilities.two_phase else Hold.JOURNAL)
         _require_able(participant, hold)
-        return StepPlace(resource=name, recorded=recorded.id, hold=hold, lane=on is None), participant
+        return StepPlace(resource=name, hold=hold, participant=participant, recorded=recorded, lane=on is None)
 
     def _require_enrolled(self, resource: str, *, lane: bool) -> None:
         check_text(resource, "the resource", "give the name of one that the flow was begun with")
@@ -374,7 +372,7 @@ def _check_name(name: object) -> None:
 def _home(hold: Hold | None) -> StepPlace:
     if hold is Hold.PREPARED:
         raise ConfigError('rows of the home database are part of the decision\'s own commit; hold them with "journal"')
-    return StepPlace(resource=HOME, recorded=None, hold=Hold.JOURNAL)
+    return StepPlace(resource=HOME, hold=Hold.JOURNAL)
 
 
 def _require_able(participant: Participant, hold: Hold) -> None:

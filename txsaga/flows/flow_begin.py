@@ -26,9 +26,9 @@ from txsaga.errors import (
     TransactionClosed,
 )
 from txsaga.flows.block_lane import able
-from txsaga.flows.calls import Entered
+from txsaga.flows.requests import Entered
 from txsaga.flows.saga import undo
-from txsaga.flows.step_records import Amendment, Enrolled
+from txsaga.flows.step import Amendment, Enrolled
 from txsaga.messages.tx_records import TxRecords, amended
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from txsaga.core.retry import patiently
 from txsaga.errors import (
     OutcomeUnknown,
     OwnLock,
-    RetryLater,
     StepsOpen,
     Superseded,
     TransactionError,
@@ -29,10 +28,11 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import NamedBranch
 from txsaga.flows.flow_begin import locked, require_joined
-from txsaga.flows.flow_end import do_journal
-from txsaga.flows.step_records import FlowStep, FlowStepState, FlowUnit, Journalled, last_attempts, open_unit
+from txsaga.flows.held_work import do_journal, free
+from txsaga.flows.journal import Journalled
+from txsaga.flows.requests import NamedBranch
+from txsaga.flows.step import Step, StepState, Unit, last_attempts, open_unit
 from txsaga.resources.participant import EnlistedBranch, Participant
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 class LaneUnit(NamedTuple):
     """An open unit with all its contents."""
 
-    row: FlowUnit
-    held: Sequence[FlowStep]
-    failed: Sequence[FlowStep]
+    row: Unit
+    held: Sequence[Step]
     statements: Sequence[Journalled]
-    everywhere: Sequence[FlowStep]  # all that the flow holds in this resource, in this unit or not
+    everywhere: Sequence[Step]  # all that the flow holds in this resource, in this unit or not
 
 
 class FlowLane:
@@ -107,20 +106,18 @@ class FlowLane:
         if row is None:
             return None
         last = last_attempts(flows.steps(txid))
-        mine = [each for each in last if each.lane and (each.resource, each.unit) == (name, row.number)]
-        under_way = [each.name for each in mine if each.state is FlowStepState.STARTED]
+        mine = [each for each in last if each.lane and (each.resource, each.unit) == row.place]
+        under_way = [each.name for each in mine if each.state is StepState.STARTED]
         if under_way and settling:
             raise StepsOpen(txid, f"the open unit of lane {name!r}", under_way)
-        statements = [each for each in flows.journal(txid) if (each.resource, each.unit) == (name, row.number)]
+        statements = [each for each in flows.journal(txid) if (each.resource, each.unit) == row.place]
         everywhere = [each for each in last if each.holds_locks and each.resource == name]
-        held = [each for each in mine if each.branch is not None and each.state is FlowStepState.DONE]
-        return LaneUnit(
-            row, held, [each for each in mine if each.state is FlowStepState.FAILED], statements, everywhere
-        )
+        held = [each for each in mine if each.branch is not None and each.state is StepState.DONE]
+        return LaneUnit(row, held, statements, everywhere)
 
     def _commit_prepared(self, unit: LaneUnit) -> None:
-        branch = self._branch(unit)
-        self._free(unit)
+        branch, attempts = self._branch(unit), range(1, unit.row.attempt)  # of earlier processes
+        free(self._kernel, self._life.txid, self._participant, [self._id(branch.number, each) for each in attempts])
         session = self._participant.enlist(branch)
         try:
             try:
@@ -181,15 +178,6 @@ class FlowLane:
                 return True
         return False
 
-    def _free(self, unit: LaneUnit) -> None:
-        """Roll back what an earlier process prepared of the journal: its locks would block this one."""
-        for attempt in range(1, unit.row.attempt):
-            try:
-                with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
-                    self._participant.finish(self._id(unit.row.branch or 0, attempt), Decision.ROLLBACK)
-            except RetryLater:
-                continue
-
     def _tell(self, unit: LaneUnit, decision: Decision, *, vote: Vote | None = None, evident: bool = False) -> None:
         """Write the unit's own decision, or what its evidence shows, then notify the resource."""
         named = patiently(lambda: self._decided(unit, decision, vote, evident=evident))
@@ -219,7 +207,7 @@ class FlowLane:
                 current, flows = locked(ledger, self._life), ledger.flows
                 if not evident:
                     require_joined(current)  # the process that ends the flow has taken the open unit
-                known = next(each for each in flows.units(txid) if each[:2] == row[:2])
+                known = next(each for each in flows.units(txid) if each.place == row.place)
                 if known.decision is not None:
                     if known.decision is decision:
                         return named

@@ -15,12 +15,10 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from txsaga.checkback.heartbeat import Presence
-from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import PendingConsumption, bind_all
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind
@@ -33,8 +31,6 @@ from txsaga.core.topic import SendKind
 from txsaga.errors import (
     ConfigError,
     OutcomeUnknown,
-    OwnLock,
-    RetryLater,
     StepDone,
     StepLeftOut,
     StoreUnavailable,
@@ -42,22 +38,19 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
+from txsaga.flows.actions import Action, Doing, RequestedStep, Undo, undoing
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import Start
-from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_tables import FlowTables
+from txsaga.flows.held_work import free
 from txsaga.flows.journal import Journal, taken
-from txsaga.flows.saga_actions import Turn
-from txsaga.flows.saga_code import Doing, undoing
-from txsaga.flows.saga_step import RequestedStep, StepRetry, Tries
-from txsaga.flows.saga_values import Action, Undo
-from txsaga.flows.self_deadlock import StepDeadlockDetector
-from txsaga.flows.step import Left, StepKind
+from txsaga.flows.requests import Start
+from txsaga.flows.self_deadlock import SelfDeadlockDetector, held_by
+from txsaga.flows.step import HOME, Application, Left, Step, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
-from txsaga.flows.step_records import HOME, Application, FlowStep
+from txsaga.flows.step_execution import StepRetry, Tries, Turn
 from txsaga.messages.message_buffer import Outbox
-from txsaga.resources.participant import EnlistedBranch, Participant, Waiting
+from txsaga.resources.participant import EnlistedBranch, ShowsLocks
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
@@ -74,7 +67,6 @@ class FlowStepWork:
         life: TxRecord,
         name: str,
         place: StepPlace | None,
-        participant: Participant | None,
         under_way: Callable[[FlowStepWork | None], None],
         declared: Start | None = None,
         application: Application | None = None,
@@ -82,13 +74,12 @@ class FlowStepWork:
         self._kernel, self._life, self._name, self._under_way = kernel, life, name, under_way
         self._application = application
         self._declared, self._leaving = declared, ExitStack()
-        self._place, self._participant = place, participant
+        self._place, self._participant = place, None if place is None else place.participant
         self._attempts = Attempts(kernel, life)
-        self._attempts.also = self._record
         self._portions: list[PendingConsumption] = []
         self._session: EnlistedBranch | None = None
         self._journal = Journal()
-        self._watch = StepDeadlockDetector(None)
+        self._watch = SelfDeadlockDetector(life.txid)
         self._begun: Begun | None = None
         self._tables: FlowTables | None = None
         self.outbox = Outbox(kernel.topics, SendKind.HALF)
@@ -135,7 +126,8 @@ class FlowStepWork:
             self._free(begun.earlier)
             handle = self._opened(begun)
         except BaseException as error:
-            self._give_up(error)
+            self._fail(error)
+            self._over()
             raise
         return handle
 
@@ -143,12 +135,11 @@ class FlowStepWork:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Prepare the work and record that the step is done, or roll it back."""
-        self._watch.__exit__(kind, error, trace)
+        self._watch.close()
         try:
-            if self._watch.found is not None:
-                error, cause = self._own_lock(self._watch.found), error
-                self._fail(error)
-                raise error from cause
+            if (own_lock := self._watch.found(self._name)) is not None:
+                self._fail(own_lock)
+                raise own_lock from error
             if error is not None:
                 self._fail(error)
             else:
@@ -157,7 +148,7 @@ class FlowStepWork:
             self._over()
 
     @property
-    def _step(self) -> FlowStep:
+    def _step(self) -> Step:
         assert self._begun is not None
         return self._begun.step
 
@@ -167,10 +158,8 @@ class FlowStepWork:
         if begun.step.branch is None or self._participant is None:
             return self._journal
         self._session = self._participant.enlist(self._branch(begun.step))
-        if isinstance(self._participant, Waiting):
-            marks = [each.mark for each in begun.held]
-            self._watch = StepDeadlockDetector(self._participant.waits(self._session, self._branch(begun.step), marks))
-            self._watch.__enter__()
+        held = held_by(self._branch(begun.step).transaction, begun.held)
+        self._watch.enter(self._name, self._participant, self._session, held=held, who=f"step {self._name!r}")
         return self._session.handle
 
     def _finish(self) -> None:
@@ -179,7 +168,8 @@ class FlowStepWork:
             with report_failure(self._fail):
                 step, vote = self._prepared(self._session)
         try:
-            self._attempts.done(step, vote=vote, entries=taken(self._journal), rows=self.outbox.take_whole())
+            entries, rows = taken(self._journal), self.outbox.take_whole()
+            self._attempts.done(step, vote=vote, entries=entries, rows=rows, also=self._record)
         except (OutcomeUnknown, StoreUnavailable) as unknown:
             self._put_back(unknown)  # it may be done; if not, the next attempt rolls it back
             raise
@@ -189,31 +179,24 @@ class FlowStepWork:
         for portion in self._portions:
             portion.settle()
 
-    def _prepared(self, session: EnlistedBranch) -> tuple[FlowStep, Vote]:
-        txid, name, step = self._life.txid, (self._participant and self._participant.name) or "", self._step
-        if isinstance(self._participant, Waiting):
+    def _prepared(self, session: EnlistedBranch) -> tuple[Step, Vote]:
+        assert self._participant is not None
+        about, step = {"about": self._participant.name}, self._step
+        if isinstance(self._participant, ShowsLocks):
             step = step._replace(mark=self._participant.mark(session))
-        self._kernel.announce(facts.Voting((txid,), about=name))
+        self._kernel.announce(facts.Voting((step.txid,), **about))
         vote = session.prepare()()
-        self._kernel.announce(facts.Voted((txid,), about=name))
+        self._kernel.announce(facts.Voted((step.txid,), **about))
         return step, vote
 
     def _fail(self, error: BaseException) -> None:
         """Roll the work back and record that the attempt failed; if that fails, the next attempt does it."""
         taken_back = self._take_back()  # first: no rows stay locked while messages are returned one by one
         self._put_back(error)
-        # An earlier attempt may have done something: only the first one knows that nothing is left.
-        nothing = isinstance(error, StepLeftOut) and self._step.attempt == 1
-        left = Left.NOTHING if nothing else Left.UNKNOWN
-        try:
-            self._attempts.failed(self._step, short_cause(f"{type(error).__name__}: {error}"), left)
-        except TxSagaError as reason:
-            logger.warning(
-                "step %r of transaction %d is not written as failed: %s", self._name, self._life.txid, reason
-            )
-            return
-        if taken_back:
-            self._note(self._step)
+        left = Left.NOTHING if isinstance(error, StepLeftOut) else Left.UNKNOWN
+        if self._attempts.failed(self._step, error, left) and taken_back:
+            branch = self._branch(self._step)
+            self._kernel.notes.add([noted(self._life.txid, branch, Decision.ROLLBACK, Finish.DONE)])
 
     def _mark(self) -> str:
         return "" if self._application is None else self._application.written()
@@ -226,49 +209,26 @@ class FlowStepWork:
 
     def _take_back(self) -> bool:
         """Roll the open or prepared work back; return whether that is done."""
-        session = self._session
-        if session is None:
+        if self._session is None or self._participant is None:
             return False
-        about = self._participant.name if self._participant else ""
         try:
-            with self._kernel.announce.around(facts.Finishing, self._life.txid, about=about):
-                session.finish(Decision.ROLLBACK)()
+            with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
+                self._session.finish(Decision.ROLLBACK)()
         except TxSagaError as reason:
             logger.warning("step %r can't be rolled back here, recovery does it: %s", self._name, reason)
             return False
         return True
 
-    def _free(self, earlier: Sequence[FlowStep]) -> None:
+    def _free(self, earlier: Sequence[Step]) -> None:
         """Roll back what earlier attempts prepared: its locks would block this one."""
-        for step in earlier:
-            if self._participant is None or self._place is None or step.resource != self._place.resource:
-                continue
-            try:
-                with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
-                    self._participant.finish(self._branch(step), Decision.ROLLBACK)
-            except RetryLater:
-                continue  # the session that prepared it is still open; recovery retries it later
-            self._note(step)
+        if self._participant is not None and self._place is not None:
+            here = [self._branch(step) for step in earlier if step.resource == self._place.resource]
+            free(self._kernel, self._life.txid, self._participant, here)
 
-    def _note(self, step: FlowStep) -> None:
-        if step.branch is not None:
-            self._kernel.notes.add([noted(self._life.txid, self._branch(step), Decision.ROLLBACK, Finish.DONE)])
-
-    def _branch(self, step: FlowStep) -> BranchId:
+    def _branch(self, step: Step) -> BranchId:
         assert step.branch is not None
         transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
         return BranchId(transaction, step.branch, step.attempt)
-
-    def _own_lock(self, holder: str) -> OwnLock:
-        assert self._place is not None and self._begun is not None
-        for step in self._begun.held:
-            if holder in (step.mark, self._branch(step).gid):
-                holder = f"step {step.name!r}"
-        return OwnLock(f"step {self._name!r}", self._place.resource, holder)
-
-    def _give_up(self, error: BaseException) -> None:
-        self._fail(error)
-        self._over()
 
     def _over(self) -> None:
         session, self._session = self._session, None
@@ -280,14 +240,6 @@ class FlowStepWork:
         self._kernel.running.end(self)
         self._leaving.close()
         self._under_way(None)
-
-
-def read_hold(hold: Hold | str | None) -> Hold | None:
-    """Return the `Hold` of an option."""
-    try:
-        return None if hold is None else Hold(hold)
-    except ValueError:
-        raise TransactionError(f'hold is {hold!r}; say "prepared" or "journal", or leave it out') from None
 
 
 class StepCall:
@@ -319,26 +271,18 @@ class StepCall:
             finally:
                 self._kernel.running.end(self)
 
-    def _run(self, step: FlowStep, action: Action, asked: RequestedStep) -> object:
+    def _run(self, step: Step, action: Action, asked: RequestedStep) -> object:
         transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
         turn = Turn(transaction, self._life.txid, self._life.group, step.number, asked.name)
         tries = Tries(action)
-        with report_failure(partial(self._failed, step, tries)):
+        with report_failure(lambda error: self._attempts.failed(step, error, tries.left)):
             output = self._trying.run(turn, action, asked, tries).output
             told = asked.told(output)
-        self._attempts.done(step, vote=None, entries=(), rows=(), output=told)
+        self._attempts.done(step._replace(output=told))
         return output
 
-    def _failed(self, step: FlowStep, tries: Tries, error: BaseException) -> None:
-        # An earlier attempt may still be running: only the first one can know that nothing is left.
-        left = tries.left if step.attempt == 1 else Left.UNKNOWN
-        try:
-            self._attempts.failed(step, short_cause(f"{type(error).__name__}: {error}"), left)
-        except TxSagaError as reason:
-            logger.warning("step %r of transaction %d is not written as failed: %s", step.name, self._life.txid, reason)
-
     def _known(self, name: str) -> object:
-        steps = self._kernel.store.steps.of(self._life.txid)
+        steps = self._kernel.store.work.steps(self._life.txid)
         output = next((step.output for step in steps if step.name == name), None)
         return None if output is None else json.loads(output)
 

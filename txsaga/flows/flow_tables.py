@@ -17,8 +17,8 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import FRAMES, TxRecord
 from txsaga.errors import ConfigError
 from txsaga.flows.ballot import Result
-from txsaga.flows.step_attempts import current_attempt
-from txsaga.flows.step_records import PARTS, FlowStep
+from txsaga.flows.step import Step
+from txsaga.flows.step_attempts import PARTS, current_attempt
 from txsaga.lake import gates
 from txsaga.lake.gates import Gate, Judged, together
 from txsaga.lake.home_rows import RowsMode, RowsWrite
@@ -38,7 +38,7 @@ STEPS_WITH_FRAMES = 128
 class FlowTables(TableWrites):
     """What one attempt of a step writes into tables."""
 
-    def __init__(self, kernel: Kernel, step: FlowStep, life: Callable[[str], TxRecord]) -> None:
+    def __init__(self, kernel: Kernel, step: Step, life: Callable[[str], TxRecord]) -> None:
         super().__init__(kernel, PARTS + step.number, life)
         self._step, self._judged, self._won = step, list[Judged](), list[tuple[int, int]]()
         self._known, self._frames = False, count(1)

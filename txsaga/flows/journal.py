@@ -2,7 +2,8 @@
 Which statements may wait in a journal: those that can be executed later, in one transaction, their results unread.
 
 Only keywords are checked, outside of literals, comments and quoted names; the database decides when the journal is
-executed. If a reading statement got past here, its rows would be lost, and its row count taken for work.
+executed. If a reading statement got past here, its rows would be lost, and its row count taken for work. A text that is
+several statements to a database in which a backslash escapes a quote is refused for every database.
 """
 
 from __future__ import annotations
@@ -12,50 +13,44 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import lru_cache
 from math import isfinite
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import UUID
 
 from txsaga.core.arguments import check_kind
 from txsaga.core.stored_json import as_json
 from txsaga.errors import ConfigError, TransactionError
 
-T = TypeVar("T")
-
-_SILENT = re.compile(
+_SILENT = (
     r"--[^\n\r]*"  # a comment to the end of the line
     r"|/\*.*?\*/"  # a comment
     r"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"  # a dollar-quoted literal
-    r"|'(?:[^']|'')*'"  # a literal
-    r'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]\d]*\]',  # a quoted name
-    re.DOTALL,
+    r"|'(?:{character}|'')*'"  # a literal
+    r'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]\d]*\]'  # a quoted name
 )
+_PLAIN = re.compile(_SILENT.replace("{character}", "[^']"), re.DOTALL)
+_ESCAPED = re.compile(_SILENT.replace("{character}", r"[^'\\]|\\."), re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
-_LOCKING = frozenset({"CONFLICT", "DUPLICATE", "UPDATE", "SHARE"})  # ON CONFLICT …, SELECT … FOR UPDATE
-
-
-def of_short(made: Callable[[str], T]) -> Callable[[str], T]:
-    """Cache the results for recent short texts: a program uses the same few again and again."""
-    remembered = lru_cache(maxsize=512)(made)
-    return lambda text: (remembered if len(text) <= _LONG else made)(text)
 
 
 def reading(text: str) -> str | None:
     """Return the keyword by which a statement returns rows, or None."""
-    for part in _SILENT.sub(" ", text).split(";"):
-        words = [word.upper() for word in _WORD.findall(part)]
+    for words in _statements(_PLAIN, text):
         if "RETURNING" in words:
             return "RETURNING"
-        if words and words[0] in _READING:
-            return str(words[0])
-        if words and words[0] == "WITH" and _CHANGING.isdisjoint(words):
+        if words[0] in _READING:
+            return words[0]
+        if words[0] == "WITH" and _CHANGING.isdisjoint(words):
             return "SELECT"
     return None
+
+
+def _statements(silent: re.Pattern[str], text: str) -> Sequence[Sequence[str]]:
+    parts = [_WORD.findall(part.upper()) for part in silent.sub(" ", text).split(";")]
+    return [words for words in parts if words]
 
 
 _TAGS: Mapping[type, tuple[str, Callable[..., str], Callable[[str], object]]] = {
@@ -72,31 +67,20 @@ def require_journalled(text: str) -> None:
     """Refuse what can't be executed later, by another process, among other statements."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError("a journal takes the text of one statement")
-    _words(text)
-
-
-@of_short
-def only_adds(text: str) -> bool:
-    """Return whether a journalled statement locks no existing row, apart from what a trigger does."""
-    words = _words(text)
-    return words[0] == "INSERT" and _LOCKING.isdisjoint(words)
-
-
-@of_short
-def _words(text: str) -> Sequence[str]:
     as_json(text, "the statement")
-    parts = [words for part in _SILENT.sub(" ", text).split(";") if (words := _WORD.findall(part))]
-    if len(parts) != 1:
-        raise ConfigError("a journal takes one statement at a time; give each to an execute of its own")
+    statements, escaped = _statements(_PLAIN, text), _statements(_ESCAPED, text)
+    if len(statements) != 1 or len(escaped) != 1:
+        raise ConfigError(
+            "a journal takes one statement at a time; give each to an execute of its own, and values as parameters"
+        )
     if word := reading(text):
         raise ConfigError(
             f"a journal can't take {word}: nobody is there to read its rows when it is done; "
             'read in a step with hold="prepared", or by tx.on(…)'
         )
-    words = [word.upper() for word in parts[0]]
-    if words[0] not in _CHANGING and words[0] != "WITH":
-        raise ConfigError(f"a journal can't take {words[0]}: it takes {', '.join(sorted(_CHANGING))} alone")
-    return words
+    first = statements[0][0]
+    if first not in _CHANGING and first != "WITH":
+        raise ConfigError(f"a journal can't take {first}: it takes {', '.join(sorted(_CHANGING))} alone")
 
 
 def written(parameters: Mapping[str, object]) -> dict[str, object]:
@@ -143,6 +127,22 @@ class JournalEntry(NamedTuple):
     text: str
     parameters: Mapping[str, object]
     rows: int | None
+
+
+class Journalled(NamedTuple):
+    """A statement that waits in the journal of a step."""
+
+    step: int
+    seq: int
+    resource: str
+    unit: int
+    text: str
+    parameters: Mapping[str, object]
+    rows: int | None = None  # None: at least one
+
+    def agrees(self, count: int) -> bool:
+        """Return whether it changed as many rows as it was to change."""
+        return count >= 1 if self.rows is None else count == self.rows
 
 
 class Journal:

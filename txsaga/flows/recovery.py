@@ -46,7 +46,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import HEURISTIC, HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
-from txsaga.flows.calls import NONE, BranchesWritten, BranchOutcome
+from txsaga.flows.requests import NONE, BranchesWritten, BranchOutcome
 from txsaga.resources.participant import Ages, FinishesMany, Participant
 
 logger = logging.getLogger("txsaga")
@@ -177,7 +177,7 @@ class Orphans:
                 ours[id] = self._kernel.store.registry.identity.own(id.transaction)
             except UnknownTransaction:
                 earlier.append(id)
-        known = self._kernel.store.branches.written(set(ours.values()))
+        known = self._kernel.store.work.written(set(ours.values()))
         identity = self._kernel.store.registry.identity
         alone = [id for id, txid in ours.items() if txid not in known]
         earlier += [id for id in alone if identity.incarnation_of(ours[id]) != identity.incarnation]
@@ -275,7 +275,7 @@ class _Pages:
         """Return those that no process asks about any more."""
         self.done()
         places = {place: branch for branch in branches for place in self._places(branch)}
-        found = sorted(self._kernel.store.branches.over(places.keys()))
+        found = sorted(self._kernel.store.work.over(places.keys()))
         if found:
             self._under_way = tuple(dict.fromkeys(txid for txid, _, _ in found))
             self._kernel.announce(facts.Tidying(self._under_way, about=self._resource))
@@ -330,7 +330,7 @@ class Recovery:
         if decision is None:
             return 0
         waiting: defaultdict[str, list[Told]] = defaultdict(list)
-        for branch in self._kernel.store.branches.of(txid):
+        for branch in self._kernel.store.work.branches(txid):
             if branch.unfinished and branch.resource in resources:
                 waiting[branch.resource].append((branch, decision))
         return sum(self._finish(resource, told) for resource, told in waiting.items())
@@ -362,7 +362,7 @@ class Recovery:
 
     def _finish_all(self) -> int:
         done, after = 0, NONE
-        while page := self._kernel.store.branches.unfinished(after=after, older=self._fresh, limit=PAGE):
+        while page := self._kernel.store.work.unfinished(after=after, older=self._fresh, limit=PAGE):
             after = page[-1][0][:3]
             waiting: defaultdict[str, list[Told]] = defaultdict(list)
             for told in page:
@@ -452,7 +452,7 @@ class Recovery:
         if not notes:
             return 0
         with self._kernel.announce.around(facts.Noting, *dict.fromkeys(note.txid for note in notes)):
-            answers = self._kernel.store.branches.write(notes)
+            answers = self._kernel.store.work.write(notes)
         for note, answer in zip(notes, answers, strict=True):
             if answer is True and note.event in HEURISTIC_EVENTS:
                 logger.error(

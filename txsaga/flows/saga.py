@@ -17,7 +17,9 @@ home database, messages included:
     exception in the block   ROLLBACK; then the steps are undone in reverse order of their start; then it is raised
     this process dies        ROLLBACK by another process once its lease has run out, which undoes them (R6)
 
-A step that raised and was caught does not fail the saga if it is known to have left nothing.
+The result of a step is written with the next step or the decision: until then only its resource has it. The first step
+of a saga without a key begins it. A step that raised and was caught does not fail the saga if it is known to have left
+nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
-from threading import Event
+from functools import partial
+from threading import Event, Lock
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -37,11 +40,10 @@ from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure
-from txsaga.core.forking import this_process
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.records import Group, TxRecord
+from txsaga.core.records import Group, Row, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.errors import (
     ConfigError,
@@ -52,65 +54,177 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.calls import Start
-from txsaga.flows.saga_code import Doing, action_of, name_of
-from txsaga.flows.saga_driver import SagaDriver
-from txsaga.flows.saga_owner import SagaOwner
-from txsaga.flows.saga_step import RequestedStep, StepOptions, StepRunner, asked, patience
-from txsaga.flows.saga_values import ClaimedSaga, StepTimes, Undo
-from txsaga.flows.step import Left, StepState
-from txsaga.messages.message_buffer import FLUSH, INCOMPLETE, MessageBuffer
+from txsaga.flows.actions import Doing, RequestedStep, StepOptions, StepTimes, Undo, action_of, asked, name_of
+from txsaga.flows.owner import Owner
+from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
+from txsaga.flows.saga_driver import drive
+from txsaga.flows.step import Hold, Left, Step, StepEvent, StepState
+from txsaga.flows.step_execution import StepRetry, Tries, Turn
+from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 
 
-def enter(kernel: Kernel, owner: SagaOwner) -> None:
+class SagaStep:
+    """What this process knows of one step."""
+
+    __slots__ = ("error", "left", "output", "start", "state")
+
+    def __init__(self, start: Start | None = None) -> None:
+        self.start, self.state, self.left = start, StepState.STARTED, Left.UNKNOWN
+        self.output: str | None = None
+        self.error = ""
+
+    def record(self, life: TxRecord) -> Step:
+        """Return it as the store keeps it after ROLLBACK; only the store knows the times."""
+        assert self.start is not None
+        start = self.start
+        state = StepState.STARTED if start.action else StepState.COMPENSATING
+        step = Step(life.txid, start.number, life.owner, start.name, state, Hold.COMMIT, start.kind, start.resource)
+        step = step._replace(input=start.input, compensation=start.compensation, action=start.action)
+        return step._replace(output=self.output, left=self.left, error=self.error)
+
+
+class SagaSteps:
+    """The steps of one saga."""
+
+    def __init__(self, kernel: Kernel, owner: Owner) -> None:
+        self._kernel, self._owner, self._lock = kernel, owner, Lock()
+        self._trying = StepRetry(kernel)
+        self._marks: list[Mark] = []
+        self._known: dict[int, SagaStep] = {}
+
+    def enter(self) -> None:
+        """Open the key, once everything earlier under it is undone (R6)."""
+        if self._owner.key is not None:
+            self._drive(self._owner.enter())
+
+    def opened(self) -> TxRecord:
+        """Return the transaction record, opening one if there is none yet."""
+        with self._lock:
+            return self._drive(self._owner.open()) if self._owner.txid is None else self._owner.life
+
+    def number(self) -> int:
+        """Return the next step's number: steps are undone in reverse order of these."""
+        with self._lock:
+            number = len(self._known) + 1
+            self._known[number] = SagaStep()
+            return number
+
+    def record(self, start: Start) -> None:
+        """Write a step and the results before it."""
+        self._known[start.number].start = start
+        with self._lock:
+            if self._owner.txid is None:
+                self._drive(self._owner.begin(steps=[start]))
+                return
+            marks, self._marks = self._marks, []
+        self._kernel.requests.call(RecordSteps(self._owner.life, [start], marks))
+
+    def run(self, number: int, asked: RequestedStep) -> object:
+        """Run a step to its end; return its result, which is written with the next call."""
+        action, step = asked.action(), self._known[number]
+        with on_failure(self._drop, step):
+            self.record(asked.start(number, action))
+        life, tries = self._owner.life, Tries(action)
+        transaction = self._kernel.store.registry.identity.transaction(life.txid)
+        turn = Turn(transaction, life.txid, life.group, number, asked.name)
+        with report_failure(partial(self._fail, number, tries)):
+            ran = self._trying.run(turn, action, asked, tries)
+            output = asked.told(ran.output)
+        step.state, step.left, step.output = StepState.DONE, Left.WORK, output
+        self._mark(number, StepEvent.FINISH, step)
+        return ran.output
+
+    def _drop(self, step: SagaStep) -> None:
+        """Note that a step never ran, because writing it failed."""
+        step.left, step.error = Left.NOTHING, "it did not begin"
+        if self._owner.txid is None:
+            step.start = None
+
+    def _fail(self, number: int, tries: Tries, error: BaseException) -> None:
+        step = self._known[number]
+        step.state, step.left = StepState.FAILED, tries.left
+        step.error = short_cause(f"{type(error).__name__}: {error}")
+        self._mark(number, StepEvent.FAIL, step)
+
+    def unknown(self) -> str:
+        """Return which step failed and left nobody knows what; empty if none did."""
+        for number, step in self._known.items():
+            if step.start is not None and step.state is StepState.FAILED and step.left is not Left.NOTHING:
+                return f"step {number} {step.start.name!r} failed, and what it left is not known ({step.error})"
+        return ""
+
+    def decide(
+        self, decision: Decision, why: str, rows: Sequence[Row] = (), after: Sequence[Start] = ()
+    ) -> ClaimedSaga:
+        """Write the decision with the results and the steps after it; return the saga to drive, as it is decided."""
+        life = self.opened()
+        with self._lock:
+            marks, self._marks = self._marks, []
+        standing = self._owner.decide(decision, why, rows, driver=self._kernel.member, steps=after, marks=marks)
+        return ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
+
+    def records(self, after: Sequence[Start] = ()) -> list[Step]:
+        """Return the steps as the store has them after the decision."""
+        known = [*self._known.values(), *(SagaStep(start) for start in after)]
+        return [step.record(self._owner.life) for step in known if step.start is not None]
+
+    def leave(self) -> None:
+        """Let others ask about the saga from here on."""
+        self._owner.leave()
+        if self._owner.txid is not None:
+            self._kernel.running.leave(self._owner.txid, self._owner.life.owner)
+
+    def _drive(self, life: TxRecord) -> TxRecord:
+        self._owner.hold()
+        self._kernel.running.drive(life.txid, life.owner)
+        return life
+
+    def _mark(self, number: int, event: StepEvent, step: SagaStep) -> None:
+        life = self._owner.life
+        with self._lock:
+            self._marks.append(Mark(life.txid, life.owner, number, event, step.left, step.output, step.error))
+
+
+def enter(kernel: Kernel, owner: Owner, steps: SagaSteps) -> None:
     """Open the owner's key with a record that has no steps yet; what earlier ones left is undone first."""
     while True:
         try:
-            owner.enter()
+            steps.enter()
         except NotCompensated as left:
             undo(kernel, left)
             continue
-        life = owner.life
-        steps = kernel.store.steps.of(life.txid) if life is not None and life.owner > 1 else ()
-        if not steps:
+        if owner.txid is None or owner.life.owner == 1 or not kernel.store.work.steps(owner.txid):
             return
-        why = "its key was entered anew"
-        standing, saga = owner.decide(Decision.ROLLBACK, why)
-        if standing is Decision.ROLLBACK:
-            SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
-        owner.leave()
+        saga = steps.decide(Decision.ROLLBACK, "its key was entered anew")
+        if saga.decision is Decision.ROLLBACK:
+            drive(kernel, saga)
+        steps.leave()
 
 
 def undo(kernel: Kernel, left: NotCompensated) -> None:
     """Undo what is left of an earlier record, unless another process is doing it."""
     with kernel.announce.around(facts.Claiming, left.txid):
-        taken = kernel.store.steps.claim(kernel.member, limit=1, txid=left.txid)
+        taken = kernel.store.work.claim(kernel.member, limit=1, txid=left.txid)
     if not taken:
         raise left
     (saga,) = taken
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.steps.of(saga.txid))
+    drive(kernel, saga)
 
 
 class Parallel:
     """Runs steps in parallel; the end of its block waits for them."""
 
-    def __init__(
-        self,
-        asked: Callable[..., RequestedStep],
-        number: Callable[[], int],
-        run: Callable[[int, RequestedStep], object],
-        threads: int,
-    ) -> None:
-        self._asked, self._number, self._run = asked, number, run
+    def __init__(self, steps: SagaSteps, threads: int) -> None:
+        self._steps = steps
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txsaga-steps")
         self._failed = Event()
         self._running: list[Future[object]] = []
 
     def step(self, do: Doing, **options: Unpack[StepOptions]) -> Future[object]:
         """Start a step in parallel; return a future of its result."""
-        asked = self._asked(do, **options)
-        future = self._pool.submit(self._one, self._number(), asked)
+        wanted = asked(do, **options)
+        future = self._pool.submit(self._one, self._steps.number(), wanted)
         self._running.append(future)
         return future
 
@@ -136,7 +250,7 @@ class Parallel:
         if self._failed.is_set():
             raise CancelledError(f"step {asked.name!r} did not begin: one beside it failed")
         with on_failure(self._failed.set):
-            return self._run(number, asked)
+            return self._steps.run(number, asked)
 
 
 def _raised(future: Future[object]) -> BaseException | None:
@@ -165,68 +279,35 @@ class Later:
         """Return its result; `SagaError` while it is not done."""
         found = self._found()
         if found is None:
-            raise SagaError(f"step {self.name!r} is not done yet: it runs behind the decision, until it is done")
+            raise SagaError(f"step {self.name!r} is not done yet: it runs after the decision, until it is done")
         return json.loads(found)
 
     def _found(self) -> str | None:
         txid = self._txid()
-        steps = [] if txid is None else self._kernel.store.steps.of(txid)
+        steps = [] if txid is None else self._kernel.store.work.steps(txid)
         found = next((step for step in steps if step.number == self.number), None)
         return (found.output or "null") if found is not None and found.state is StepState.DONE else None
 
 
-class PostCommit:
-    """The steps after the point of no return."""
-
-    def __init__(self) -> None:
-        self.reached = False
-        self.steps: list[Start] = []
-
-    def add(
-        self,
-        number: int,
-        do: Doing,
-        name: str,
-        *,
-        on: str | None,
-        input: Mapping[str, object],
-        options: Mapping[str, object] | None = None,
-        **times: Any,  # fields of an action
-    ) -> None:
-        """Keep a step to be written with the decision."""
-        action = action_of(do, on, **times)
-        if options:
-            action = action.with_options(options)
-        kept = as_json(dict(input), f"the input of step {name!r}")
-        self.steps.append(Start(number, name, action.kind, action.resource, kept, None, action.written()))
-
-
-class Saga(MessageBuffer):
+class Saga(DecidedBlock):
     """One saga of a producer group, as a context manager."""
 
     def __init__(self, kernel: Kernel, group: Group, *, key: str | None, run: str | None) -> None:
         super().__init__(kernel)
-        self._stage = BlockStage.NEW
-        self._owner = SagaOwner(kernel, group, key=key, run=run)
-        self._forward, self._behind = StepRunner(kernel, self._owner), PostCommit()
+        self._owner = Owner(kernel, group, key=key, run=run)
+        self._steps = SagaSteps(kernel, self._owner)
+        self._past_return, self._after = False, list[Start]()
         self._deadlines: list[tuple[float, str]] = []
-        self._process = this_process()
-        self.decision: Decision | None = None
 
     @property
     def txid(self) -> int | None:
         """The number of the transaction, once it has one: from its first step on."""
-        return None if self._owner.life is None else self._owner.life.txid
-
-    @property
-    def id(self) -> str | None:
-        """The id that names store and transaction, once there is one."""
-        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+        return self._owner.txid
 
     def __enter__(self) -> Self:
         """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
-        enter(self._kernel, self._owner)
+        enter(self._kernel, self._owner, self._steps)
         self._stage = BlockStage.OPEN
         return self
 
@@ -246,20 +327,20 @@ class Saga(MessageBuffer):
         gets it as its parameters. `retries`, `timeout` and `pause` (before the second try) are for this step only.
         """
         self._require_open("begin a step")
-        if not self._behind.reached:
+        if not self._past_return:
             wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)
-            return self._forward.run(self._owner.number(), wanted)
+            return self._steps.run(self._steps.number(), wanted)
         if compensate is not None:
-            raise ConfigError("behind the point of no return nothing is undone; leave compensate= out")
+            raise ConfigError("after the point of no return nothing is undone; leave compensate= out")
         return self._later(do, name=name, on=on, input=input or {}, **{"retries": None, **times})
 
     def parallel(self, threads: int = THREADS) -> Parallel:
         """Return a block that runs steps in parallel."""
         self._require_open("begin steps")
         check_count(threads, "threads")
-        if self._behind.reached:
-            raise ConfigError("behind the point of no return steps are done one after the other; use saga.step")
-        return Parallel(asked, self._owner.number, self._forward.run, threads)
+        if self._past_return:
+            raise ConfigError("after the point of no return steps are done one by one; use saga.step")
+        return Parallel(self._steps, threads)
 
     def reserve(
         self,
@@ -281,17 +362,15 @@ class Saga(MessageBuffer):
         check_duration(expires, "expires", LONGEST)
         wanted = asked(do, compensate=cancel, on=on, name=name, input=input, expires=expires, **times)
         until = time.monotonic() + expires.total_seconds()
-        number = self._owner.number()
-        answer = self._forward.run(number, wanted)
+        answer = self._steps.run(self._steps.number(), wanted)
         self._deadlines.append((until, wanted.name))
-        options = {"output": answer}
-        self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, options=options, retries=None)
+        self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, output=answer, retries=None)
         return answer
 
     def no_return(self) -> None:
         """Run every step from here on only after COMMIT, and retry it until it is done."""
         self._require_open("pass the point of no return")
-        self._behind.reached = True
+        self._past_return = True
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Let COMMIT ack a message for its group, or move a stream's cursor past a chunk."""
@@ -301,21 +380,10 @@ class Saga(MessageBuffer):
     def join_life(self) -> TxRecord:
         """Return the transaction record, for binding effects to it."""
         self._require_open("consume")
-        return self._owner.opened()
+        return self._steps.opened()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Decide, and drive the saga to its end; the block's exception is raised in any case."""
-        if self._process != this_process():
-            if error is None:
-                self._require_ours()
-            return
-        try:
-            with self._leaving(error):
-                self._leave(error)
-        finally:
-            self._owner.leave()
+    def _release(self) -> None:
+        self._steps.leave()
 
     def _leave(self, error: BaseException | None) -> None:
         if self._stage is BlockStage.OPEN and error is None:
@@ -334,67 +402,66 @@ class Saga(MessageBuffer):
         """Return why it can't commit although its block ended without an error."""
         if self._outbox.overflowed:
             return TransactionError(INCOMPLETE)
-        for number, step in self._owner.steps.items():
-            if step.start is not None and step.failed and step.left is not Left.NOTHING:
-                return SagaError(
-                    f"step {number} {step.start.name!r} failed, and what it left is not known ({step.error}); "
-                    "the saga rolls back"
-                )
+        if unknown := self._steps.unknown():
+            return SagaError(f"{unknown}; the saga rolls back")
         for until, name in self._deadlines:
             if time.monotonic() >= until:
                 return ReservationExpired(self.txid or 0, name)
         return None
 
     def _commit(self) -> None:
-        if self._owner.life is None and not self._outbox.count and not self._behind.steps:
+        if self.txid is None and not self._outbox.count and not self._after:
             self._stage = BlockStage.LEFT  # nothing was done, so nothing is decided
             return
-        rows, behind = self._outbox.take_whole(), self._behind.steps
+        rows = self._outbox.take_whole()
         self._stage = BlockStage.CLOSED
-        standing, saga = self._owner.decide(Decision.COMMIT, "the block ended", rows, behind)
-        self._told(standing)
+        standing = self._decided(Decision.COMMIT, "the block ended", rows)
         if standing is not Decision.COMMIT:
-            self._drive(saga)
-            raise DecidedOtherwise(saga.txid, standing.name)
-        if behind:
-            self._drive(saga)
+            raise DecidedOtherwise(self._owner.life.txid, standing.name)
 
     def _roll_back(self, why: str) -> None:
         self._stage = BlockStage.BROKEN
-        if self._owner.life is None:
+        if self.txid is None:
             self._told(Decision.ROLLBACK)
-            return
-        standing, saga = self._owner.decide(Decision.ROLLBACK, short_cause(why))
-        self._told(standing)
-        if standing is Decision.ROLLBACK:
-            self._drive(saga)
+        else:
+            self._decided(Decision.ROLLBACK, short_cause(why))
 
-    def _drive(self, saga: ClaimedSaga) -> None:
-        behind = self._behind.steps if saga.decision is Decision.COMMIT else ()
-        SagaDriver(self._kernel, saga, patience()).drive(self._owner.records(behind))
+    def _decided(self, decision: Decision, why: str, rows: Sequence[Row] = ()) -> Decision:
+        """Decide, and see to the steps that are left: after COMMIT the later ones, after ROLLBACK the earlier ones."""
+        after = self._after if decision is Decision.COMMIT else []
+        saga = self._steps.decide(decision, why, rows, after)
+        assert saga.decision is not None
+        self._told(saga.decision)
+        if saga.decision is Decision.ROLLBACK:
+            drive(self._kernel, saga, self._steps.records())
+        elif after:
+            drive(self._kernel, saga, self._steps.records(after))
+        return saga.decision
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, BlockStage.LEFT
         self._tell(decision)
         self._kernel.tell_decided()
 
-    def _later(self, do: Doing, name: str | None, **more: Any) -> Later:  # fields of an action
-        number, called = self._owner.number(), name or name_of(do)
-        self._behind.add(number, do, called, **more)
+    def _later(
+        self,
+        do: Doing,
+        name: str | None,
+        *,
+        on: str | None,
+        input: Mapping[str, object],
+        output: object = None,
+        **times: Any,
+    ) -> Later:
+        """Keep a step to be written with the decision; `output` is what the try returned that it confirms."""
+        number, called = self._steps.number(), name or name_of(do)
+        action = action_of(do, on, **times)
+        if output is not None:
+            action = action.with_options({"output": output})
+        kept = as_json(dict(input), f"the input of step {called!r}")
+        self._after.append(Start(number, called, action.kind, action.resource, kept, None, action.written()))
         return Later(self._kernel, lambda: self.txid, number, called)
 
-    def _flush(self) -> None:
-        if self._outbox.bytes > FLUSH:
-            with on_failure(self._break):
-                self._owner.add(self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._stage = BlockStage.BROKEN
-
-    def _require_open(self, what: str) -> None:
-        self._require_ours()
-        self._stage.require_open(what, self.txid)
-
-    def _require_ours(self) -> None:
-        if self._process != this_process():
-            raise TransactionError("a forked child has nothing of its parent's block; open another with broker.saga(…)")
+    def _store(self, rows: Sequence[Row]) -> None:
+        self._steps.opened()
+        self._owner.add(rows)

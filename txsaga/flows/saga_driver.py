@@ -47,7 +47,6 @@ from txsaga.errors import (
     CodeMissing,
     CompensationFailed,
     ConfigError,
-    EffectConflict,
     NotCompensated,
     NotPrimary,
     OutcomeUnknown,
@@ -56,17 +55,16 @@ from txsaga.errors import (
     RetryLater,
     StoreBusy,
     StoreUnavailable,
+    Superseded,
     TxSagaError,
 )
 from txsaga.evidence.ports import Ran
+from txsaga.flows.actions import LONGEST_PAUSE, Action
 from txsaga.flows.branch import BranchId, Finish
-from txsaga.flows.calls import Close, DecisionRequest, Mark, ReleaseSaga, Settle
-from txsaga.flows.saga_actions import StepActions, Turn
-from txsaga.flows.saga_step import impatient
-from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
-from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
-from txsaga.flows.step_records import FlowStep, FlowUnit, lane_unit, last_attempts
-from txsaga.messages.decide import DecidedBy
+from txsaga.flows.owner import decided
+from txsaga.flows.requests import ClaimedSaga, Close, Decide, Mark, Release
+from txsaga.flows.step import Left, Step, StepEvent, StepKind, StepState, Unit, lane_unit, last_attempts
+from txsaga.flows.step_execution import StepActions, Turn
 from txsaga.resources.participant import Participant
 
 logger = logging.getLogger("txsaga")
@@ -97,7 +95,7 @@ class SagaDriver:
         self._marks: list[Mark] = []
         self._flush_at = time.monotonic() + LINGER
 
-    def drive(self, steps: Sequence[StepRecord]) -> None:
+    def drive(self, steps: Sequence[Step]) -> None:
         """Do what is left; `NotCompensated` if another process has to go on later."""
         back = self._saga.decision is Decision.ROLLBACK
         todo = sorted((step for step in steps if step.waits and step.forward is not back), reverse=back, key=_number)
@@ -109,13 +107,13 @@ class SagaDriver:
                     raise self._stalled(step, step.error)
                 self._through(step, back=back)
             marks, self._marks = self._marks, []
-            self._kernel.steps.call(Close(saga.txid, saga.owner, marks))
+            self._kernel.requests.call(Close(saga.txid, saga.owner, marks))
         finally:
             running.leave(saga.txid, saga.owner)
 
-    def _through(self, step: StepRecord, *, back: bool) -> None:
+    def _through(self, step: Step, *, back: bool) -> None:
         """Work on one step until it is done, or another process must go on."""
-        action, attempts, away = _action(step), step.attempts, 0
+        action, tries, away = _action(step), step.tries, 0
         turn = Turn(self._transaction, self._saga.txid, self._saga.group, step.number, step.name, back)
         while True:
             try:
@@ -131,12 +129,12 @@ class SagaDriver:
                 longest = STILL if isinstance(busy, _StillRunning) else LONGEST_PAUSE
                 self._pause(min(BUSY * 2.0 ** min(away - 1, 60), longest), str(busy))
             except Exception as error:  # noqa: BLE001  # any error of the user's code is one try
-                attempts += 1
-                self._failed(step, action, attempts, error)
+                tries += 1
+                self._failed(step, action, tries, error)
         if action is None or action.resource is None or time.monotonic() > self._flush_at:
             self._flush()  # if this fails, what was done here is not repeated here
 
-    def _undo(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
+    def _undo(self, turn: Turn, step: Step, action: Action | None) -> None:
         with self._kernel.announce.around(facts.Compensating, turn.txid, about=step.name):
             left, output = self._left(turn, step)
             if action is None or left is Left.NOTHING:
@@ -150,7 +148,7 @@ class SagaDriver:
                 self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
         self._mark(step, StepEvent.UNDO, left=left)
 
-    def _left(self, turn: Turn, step: StepRecord) -> tuple[Left, str | None]:
+    def _left(self, turn: Turn, step: Step) -> tuple[Left, str | None]:
         """Find out what a step left behind, if that can be known."""
         if step.kind is StepKind.HELD:
             return self._held(step), None
@@ -168,7 +166,7 @@ class SagaDriver:
             return Left.NOTHING, None
         return Left.WORK, work.output(turn.transaction, row)
 
-    def _require_nobody_in(self, step: StepRecord) -> None:
+    def _require_nobody_in(self, step: Step) -> None:
         who = at_work(self._kernel, step.txid, step.name)
         if who is not None:
             raise _StillRunning(
@@ -176,13 +174,13 @@ class SagaDriver:
                 f"has been silent for {LEASE.total_seconds():.0f} s"
             )
 
-    def _held(self, step: StepRecord) -> Left:
+    def _held(self, step: Step) -> Left:
         try:
-            return left_of(self._kernel, step.txid, step.number)
+            return left_of(self._kernel, step)
         except (RetryLater, ResourceManagerFailed) as busy:
             raise _StillRunning(f"what step {step.name!r} left can't be told yet: {busy}") from busy
 
-    def _do(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
+    def _do(self, turn: Turn, step: Step, action: Action | None) -> None:
         assert action is not None
         output = action.options.get("output")  # of the try that is confirmed
         try:
@@ -192,13 +190,13 @@ class SagaDriver:
             kept = None
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
 
-    def _failed(self, step: StepRecord, action: Action | None, attempts: int, error: Exception) -> None:
+    def _failed(self, step: Step, action: Action | None, tries: int, error: Exception) -> None:
         why = short_cause(f"{type(error).__name__}: {error}")
         self._mark(step, None, error=why, tries=1)
-        if action is not None and action.retries is not None and attempts > action.retries:
+        if action is not None and action.retries is not None and tries > action.retries:
             self._mark(step, StepEvent.GIVE_UP, error=why)
             raise self._stalled(step, why) from error
-        pause = 1.0 if action is None else action.pause_before(attempts, self._kernel.jitter())
+        pause = 1.0 if action is None else action.pause_before(tries, self._kernel.jitter())
         logger.warning(
             "%s of transaction %d failed, it is tried again in %.1f s: %s", _what(step), step.txid, pause, why
         )
@@ -209,7 +207,7 @@ class SagaDriver:
         if not self._wait(seconds):
             self._rest(timedelta(seconds=seconds), why)
 
-    def _stalled(self, step: StepRecord, why: str) -> CompensationFailed:
+    def _stalled(self, step: Step, why: str) -> CompensationFailed:
         """Leave the saga to an operator."""
         told = f"{_what(step)} is out of retries ({why})"
         logger.error("transaction %d stands still: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
@@ -223,11 +221,11 @@ class SagaDriver:
     def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
         marks, self._marks = self._marks, []
         with suppress(TxSagaError):  # otherwise its lease runs out
-            self._kernel.steps.call(ReleaseSaga(self._saga.txid, self._saga.owner, by, why, stalled, marks))
+            self._kernel.requests.call(Release(self._saga.txid, self._saga.owner, by, why, stalled, marks))
 
     def _mark(
         self,
-        step: StepRecord,
+        step: Step,
         event: StepEvent | None,
         *,
         left: Left | None = None,
@@ -243,18 +241,18 @@ class SagaDriver:
     def _flush(self) -> None:
         marks, self._marks = self._marks, []
         for mark in marks[:-1]:
-            self._kernel.steps.submit(mark)
+            self._kernel.requests.submit(mark)
         if marks:
-            self._kernel.steps.call(marks[-1])
+            self._kernel.requests.call(marks[-1])
         self._flush_at = time.monotonic() + LINGER
 
 
-def _action(step: StepRecord) -> Action | None:
+def _action(step: Step) -> Action | None:
     text = step.action if step.forward else step.compensation
     return None if text is None else Action.read(text)
 
 
-def _kept(step: StepRecord, ran: Ran) -> str | None:
+def _kept(step: Step, ran: Ran) -> str | None:
     """Return a step's result as JSON. The step is done: a result that can't be stored does not repeat it."""
     if ran.output is None or (isinstance(ran.output, list) and step.kind is StepKind.SQL):
         return None
@@ -264,59 +262,54 @@ def _kept(step: StepRecord, ran: Ran) -> str | None:
         raise AnswerLost(str(unkept)) from unkept
 
 
-def _what(step: StepRecord) -> str:
+def _what(step: Step) -> str:
     return f"{'step' if step.forward else 'the compensation of step'} {step.number} {step.name!r}"
 
 
-def _number(step: StepRecord) -> int:
+def _number(step: Step) -> int:
     return step.number
 
 
 LEFT = {Finish.ROLLED_BACK: Left.NOTHING, Finish.HAZARD: Left.UNKNOWN}
 
 
-def left_of(kernel: Kernel, txid: int, number: int) -> Left:
+def left_of(kernel: Kernel, step: Step) -> Left:
     """Return what a step's held work has left in its resource."""
     with kernel.store.ledgers.open() as ledger:
-        steps, units = ledger.flows.steps(txid), ledger.flows.units(txid)
-    unit = lane_unit(steps, units, number)
+        steps, units = ledger.flows.steps(step.txid), ledger.flows.units(step.txid)
+    unit = lane_unit(step, units)
     if unit is None or unit.decision is Decision.ROLLBACK:
         return Left.NOTHING
     participant = kernel.reach(unit.resource)
     if unit.decision is Decision.COMMIT:
-        return (
-            _told(kernel, txid, participant, steps, unit, number) if participant.capabilities.two_phase else Left.WORK
-        )
+        return _told(kernel, step, participant, steps, unit) if participant.capabilities.two_phase else Left.WORK
     if unit.branch is None or participant.capabilities.two_phase:
         return Left.NOTHING
-    return _committed_unheard(kernel, txid, participant, unit)
+    return _committed_unheard(kernel, step.txid, participant, unit)
 
 
-def _told(
-    kernel: Kernel, txid: int, participant: Participant, steps: Sequence[FlowStep], unit: FlowUnit, number: int
-) -> Left:
+def _told(kernel: Kernel, step: Step, participant: Participant, steps: Sequence[Step], unit: Unit) -> Left:
     """Commit in the resource what its lane committed; a branch rolled back there by hand has left nothing."""
     found: dict[BranchId, Finish] = {}
-    for branch in _branches(kernel, txid, steps, unit):
-        with kernel.announce.around(facts.Finishing, txid, about=participant.name):
+    for branch in _branches(kernel, step.txid, steps, unit):
+        with kernel.announce.around(facts.Finishing, step.txid, about=participant.name):
             found[branch] = participant.finish(branch, Decision.COMMIT)
-    (step,) = [each for each in last_attempts(steps) if each.number == number]
     place = (step.branch, step.attempt) if step.holds_locks else (unit.branch, unit.attempt)
     mine = [finish for branch, finish in found.items() if (branch.number, branch.attempt) == place]
     return LEFT.get(mine[0], Left.WORK) if mine else Left.WORK
 
 
-def _branches(kernel: Kernel, txid: int, steps: Sequence[FlowStep], unit: FlowUnit) -> list[BranchId]:
+def _branches(kernel: Kernel, txid: int, steps: Sequence[Step], unit: Unit) -> list[BranchId]:
     """Return the branches that the unit's decision committed: those of its steps, and the journal's last run."""
     transaction = kernel.store.registry.identity.transaction(txid)
     held = [step for step in last_attempts(steps) if step.holds_locks and step.lane]
-    found = [(step.branch or 0, step.attempt) for step in held if (step.resource, step.unit) == unit[:2]]
+    found = [(step.branch or 0, step.attempt) for step in held if (step.resource, step.unit) == unit.place]
     if unit.branch is not None:
         found.append((unit.branch, unit.attempt))
     return [BranchId(transaction, *each) for each in found]
 
 
-def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit: FlowUnit) -> Left:
+def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit: Unit) -> Left:
     """Find a one-phase commit whose answer was lost, and fence one that is late."""
     transaction, found = kernel.store.registry.identity.transaction(txid), Left.NOTHING
     for attempt in range(1, unit.attempt + 1):
@@ -324,6 +317,81 @@ def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit
             if participant.fence(BranchId(transaction, unit.branch or 0, attempt)) is Finish.COMMITTED:
                 found = Left.WORK
     return found
+
+
+PATIENCE = 30.0
+"""Seconds that all pauses together may take."""
+
+
+def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
+    """Return a function that waits, as long as all its pauses together are not too long."""
+    end = time.monotonic() + seconds
+
+    def wait(pause: float) -> bool:
+        if time.monotonic() + pause > end:
+            return False
+        time.sleep(pause)
+        return True
+
+    return wait
+
+
+def impatient(_: float) -> bool:
+    """Never wait: there are other sagas to be driven."""
+    return False
+
+
+def drive(kernel: Kernel, saga: ClaimedSaga, steps: Sequence[Step] | None = None) -> None:
+    """Drive a decided saga to its end, waiting for what is busy; its steps are read unless they are given."""
+    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid) if steps is None else steps)
+
+
+LOOK = 0.2
+"""Seconds between two looks whether another driver has finished."""
+
+
+def undo(kernel: Kernel, life: TxRecord) -> None:
+    """Undo completely a flow that this owner rolled back; `NotCompensated` if another process has to go on."""
+    if not any(step.waits for step in kernel.store.work.steps(life.txid)):
+        return
+    try:
+        kernel.requests.call(Decide(life, Decision.ROLLBACK, f"owner {life.owner}", "", driver=kernel.member))
+    except Superseded:
+        wait_until_undone(kernel, life.txid)
+        return
+    drive(kernel, ClaimedSaga(life.txid, life.group, life.owner, Decision.ROLLBACK, life.key))
+
+
+def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
+    """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
+    try:
+        undo(kernel, life)
+    except TxSagaError as left:
+        error.add_note(str(left))
+        logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
+
+
+def wait_until_undone(kernel: Kernel, txid: int) -> None:
+    """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
+    wait = patience()
+    while True:
+        with kernel.store.ledgers.open() as ledger:
+            if not ledger.compensates(txid):
+                return
+        with kernel.announce.around(facts.Claiming, txid):
+            taken = kernel.store.work.claim(kernel.member, limit=1, txid=txid)
+        for saga in taken:
+            drive(kernel, saga)
+        if not taken:
+            _require_driven(kernel, txid)
+            if not wait(LOOK):
+                raise NotCompensated(txid, "another process undoes it")
+
+
+def _require_driven(kernel: Kernel, txid: int) -> None:
+    for view in kernel.store.work.sagas(txid=txid):
+        if view.stalled:
+            raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
 
 
 WHY = "the owner is gone, and never closed it"
@@ -342,20 +410,20 @@ class SagaRole:
     def run_once(self) -> int:
         """Take over sagas without a driver; return how many reached their end."""
         with self._kernel.announce.around(facts.Claiming):
-            taken = self._kernel.store.steps.claim(self._kernel.member, limit=self.LIMIT)
+            taken = self._kernel.store.work.claim(self._kernel.member, limit=self.LIMIT)
         if not taken:
             return 0
         left = [saga.txid for saga in taken if saga.decision is None]
         if left:
             logger.warning("%d sagas are rolled back, %s: %s", len(left), WHY, ", ".join(map(str, left)))
-        steps = self._kernel.store.steps.of_all([saga.txid for saga in taken])
+        steps = self._kernel.store.work.steps_of([saga.txid for saga in taken])
         todo = [(saga, steps.get(saga.txid, ())) for saga in taken]
         if len(taken) == 1 or self._threads == 1:
             return sum(starmap(self._driven, todo))
         with ThreadPoolExecutor(self._threads, thread_name_prefix="txsaga-sagas") as pool:
             return sum(pool.map(lambda each: self._driven(*each), todo))
 
-    def _driven(self, saga: ClaimedSaga, steps: Sequence[StepRecord]) -> bool:
+    def _driven(self, saga: ClaimedSaga, steps: Sequence[Step]) -> bool:
         try:
             decided = saga if saga.decision is not None else self._rolled_back(saga)
             SagaDriver(self._kernel, decided, impatient).drive(steps)
@@ -368,14 +436,8 @@ class SagaRole:
         return True
 
     def _rolled_back(self, saga: ClaimedSaga) -> ClaimedSaga:
-        word = DecisionRequest(_life(saga), Decision.ROLLBACK, self.name, WHY)
-        try:
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
-        except EffectConflict:  # with bound effects the decider decides
-            by = DecidedBy(who=self.name, why=WHY, owner=saga.owner)
-            self._kernel.decider.decide(saga.txid, Decision.ROLLBACK, by)
-            standing = self._kernel.steps.call(Settle(word, self._kernel.member))
-        assert isinstance(standing, Decision)
+        request = Decide(_life(saga), Decision.ROLLBACK, self.name, WHY, driver=self._kernel.member)
+        standing = decided(self._kernel, request)
         self._kernel.tell_decided()
         return saga._replace(decision=standing)
 

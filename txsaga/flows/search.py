@@ -17,7 +17,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import Group
 from txsaga.errors import ResourceManagerFailed, TxSagaError, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, BranchId, BranchState
-from txsaga.flows.calls import NONE
+from txsaga.flows.requests import NONE
 
 PAGE = 100
 
@@ -72,7 +72,7 @@ class Search:
 
     def _heuristics(self) -> Iterator[Recovered]:
         store, after = self._kernel.store, NONE
-        while page := store.branches.listed(HEURISTIC, after=after):
+        while page := store.work.branches_in(HEURISTIC, after=after):
             after = page[-1][:3]
             for branch in page:
                 if self._is_wanted(branch.txid):

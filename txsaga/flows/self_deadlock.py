@@ -1,10 +1,11 @@
 """
-Watch the sessions that one transaction has in one database: one that waits for another waits for ever (R17).
+Detects a session that waits for its own transaction: it would wait for ever (R17).
 
-A lane and the main work, or two names of one database, have separate sessions there. The database sees no deadlock:
-the session that holds the lock is idle until the other goes on. Where only one writer is possible, the second is
-refused before it begins; elsewhere a thread polls while there are two, and interrupts one seen waiting twice. Without
-it, such a statement waits as long as its session allows.
+A lane and the main work, or two names of one database, have separate sessions there, and a step or a journal may need a
+row that its flow holds prepared. The database sees no deadlock: the session that holds the lock is idle, or gone, until
+the other goes on. Where only one writer is possible, the second is refused before it begins. Elsewhere a thread looks,
+while there is something to wait for, and interrupts a statement that waits for held work, or was seen twice waiting for
+another session. Without it, such a statement waits as long as its session allows.
 """
 
 from __future__ import annotations
@@ -13,229 +14,221 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from types import TracebackType
-from typing import NamedTuple, Self, cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from txsaga.core.failure import on_failure
-from txsaga.errors import OwnLock, TxSagaError
-from txsaga.resources.participant import Crowded, EnlistedBranch, FlowWaits, LockView, Participant
+from txsaga.errors import OwnLock
+from txsaga.flows.branch import BranchId
+from txsaga.flows.step import Step
+from txsaga.resources.participant import EnlistedBranch, LockView, LockWait, Participant, ShowsLocks
 
 logger = logging.getLogger("txsaga")
 
 EACH = 0.5
-"""Seconds until the first poll, and between two: what waits is refused well within two seconds."""
+"""Seconds until the first look, and between two: what waits is refused well within two seconds."""
 
 _ROOM = nullcontext()
-Pair = tuple[str, str]
-"""The waiting session, and the one it waits for."""
+Held = Mapping[str, str]
+"""What people call held work, by its server's name for it."""
+NOTHING: Held = MappingProxyType({})
 
 
 class WatchedSession(NamedTuple):
     """One session of a transaction."""
 
     database: UUID
-    name: str
+    participant: Participant
     unit: bool  # of an auxiliary lane
-    crowded: Crowded | None = None  # the participant, if it can be polled
-    session: EnlistedBranch | None = None
+    session: EnlistedBranch | None = None  # if its lock waits can be seen
+    held: Held = NOTHING  # what its flow holds prepared in the same database
+    who: str = ""  # what may wait for that
 
     def __str__(self) -> str:
-        return f"lane {self.name!r}" if self.unit else f"the main work in {self.name!r}"
+        name = self.participant.name
+        return f"lane {name!r}" if self.unit else f"the main work in {name!r}"
 
     @property
     def number(self) -> int | None:
         """The server's number of the session, while it is this transaction's."""
-        return self.crowded.number_of(self.session) if self.crowded and self.session else None
+        return getattr(self.session, "number", None)
+
+
+Pair = tuple[str, str | int]
+"""The waiting session, and the session or held work that it waits for."""
+Sessions = Mapping[str, WatchedSession]
 
 
 class SelfDeadlockDetector:
     """Detects sessions of one transaction that wait for the transaction itself."""
 
-    def __init__(self, txid: int) -> None:
-        self._txid, self._turn = txid, threading.Lock()
-        self._over: threading.Event | None = None  # ends the polling
+    def __init__(self, transaction: int | str) -> None:
+        self._transaction, self._turn = transaction, threading.Lock()
+        self._over: threading.Event | None = None  # ends the thread
         self._closed = False
-        self._seats: dict[str, WatchedSession] = {}
+        self._sessions: dict[str, WatchedSession] = {}
         self._found: dict[str, OwnLock] = {}
-        self._thread: threading.Thread | None = None
 
     def room(self, key: str, participant: Participant, *, unit: bool) -> AbstractContextManager[None]:
         """Reserve a database that allows one writer; refuse a session that could only wait for another."""
-        return self._seated(key, participant, unit) if participant.capabilities.one_writer else _ROOM
+        return self._reserved(key, participant, unit) if participant.capabilities.one_writer else _ROOM
 
     @contextmanager
-    def _seated(self, key: str, participant: Participant, unit: bool) -> Iterator[None]:
-        seat = WatchedSession(participant.database, participant.name, unit)
+    def _reserved(self, key: str, participant: Participant, unit: bool) -> Iterator[None]:
+        entering = WatchedSession(participant.database, participant, unit)
         with self._turn:
-            for holder in self._seats.values():
-                if holder.database == seat.database:
-                    raise _own_lock(seat, holder)
-            self._seats[key] = seat
+            for holder in self._sessions.values():
+                if holder.database == entering.database:
+                    raise _waits_for_session(entering, holder)
+            self._sessions[key] = entering
         with on_failure(self.leave, [key]):
             yield
 
-    def enter(self, key: str, participant: Participant, session: EnlistedBranch, *, unit: bool) -> None:
-        """Register an opened session, if it can be polled."""
-        if not hasattr(participant, "number_of"):
+    def enter(
+        self,
+        key: str,
+        participant: Participant,
+        session: EnlistedBranch,
+        *,
+        unit: bool = False,
+        held: Held = NOTHING,
+        who: str = "the journal",
+    ) -> None:
+        """Watch an opened session, if its participant shows lock waits and there is something to wait for."""
+        if not hasattr(participant, "look"):
             return
-        seat = WatchedSession(participant.database, participant.name, unit, cast(Crowded, participant), session)
+        entering = WatchedSession(participant.database, participant, unit, session, held, who)
         with self._turn:
-            self._seats[key] = seat
-            if (
-                self._thread is None
-                and not self._closed
-                and any(other.database == seat.database for each, other in self._seats.items() if each != key)
-            ):
-                over = threading.Event()
-                thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as full:  # no thread available: it waits as long as its session allows
-                    logger.warning("nobody looks whether transaction %s waits for itself: %s", self._txid, full)
-                else:
-                    self._thread, self._over = thread, over
+            self._sessions[key] = entering
+            shared = any(each.database == entering.database for each in self._sessions.values() if each is not entering)
+            if (held or shared) and self._over is None and not self._closed:
+                self._start()
+
+    def _start(self) -> None:
+        over = threading.Event()
+        thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as full:  # no thread available: it waits as long as its session allows
+            logger.warning("nobody looks whether transaction %s waits for itself: %s", self._transaction, full)
+        else:
+            self._over = over
 
     def leave(self, keys: Iterable[str]) -> None:
         """Forget sessions that end, before their pool may give them to others."""
-        if not self._seats:
+        if not self._sessions:
             return
         with self._turn:
             for key in keys:
-                self._seats.pop(key, None)
+                self._sessions.pop(key, None)
                 self._found.pop(key, None)
 
     def close(self) -> None:
-        """Stop polling."""
+        """Stop looking; no statement is interrupted any more."""
         with self._turn:
             self._closed = True
-            self._seats.clear()
-            self._found.clear()
+            self._sessions.clear()
         if self._over is not None:
             self._over.set()
 
     def found(self, key: str, error: BaseException | None = None) -> OwnLock | None:
         """Return, once, why a statement of this session was interrupted; with an error, only if that caused it."""
         with self._turn:
-            seat = self._seats.get(key)
-            if error is not None and not (seat and seat.crowded and _came_of(seat.crowded, error)):
+            watched = self._sessions.get(key)
+            if error is not None and not (watched and watched.session and _came_of(watched.participant, error)):
                 return None
             return self._found.pop(key, None)
 
-    def _shared(self) -> dict[UUID, dict[str, WatchedSession]]:
-        """Return the sessions that share a database and can be polled."""
-        databases: dict[UUID, dict[str, WatchedSession]] = {}
-        for key, seat in self._seats.items():
-            if seat.number is not None:
-                databases.setdefault(seat.database, {})[key] = seat
-        return {database: seats for database, seats in databases.items() if len(seats) > 1}
-
     def _run(self, over: threading.Event) -> None:
         before: set[Pair] = set()
-        looks: dict[str, LockView] = {}
-        told = False
+        views: dict[str, LockView] = {}
+        failed = False
         while not over.wait(EACH):
             now: set[Pair] = set()
             try:
-                with self._turn:
-                    shared = self._shared()
-                for seats in shared.values():
-                    now |= self._look(looks, seats, before)
-            except Exception as failure:  # noqa: BLE001  # the next poll may succeed
-                _close(looks)
-                if not told:
-                    logger.warning("whether transaction %s waits for itself can't be seen: %s", self._txid, failure)
-                told = True
+                for sessions in self._watched():
+                    now |= self._look(views, sessions, before)
+            except Exception as failure:  # noqa: BLE001  # the next look may succeed
+                _close(views)
+                if not failed:
+                    logger.warning(
+                        "whether transaction %s waits for itself can't be seen: %s", self._transaction, failure
+                    )
+                failed = True
             before = now
-        _close(looks)
+        _close(views)
 
-    def _look(self, looks: dict[str, LockView], seats: Mapping[str, WatchedSession], before: set[Pair]) -> set[Pair]:
-        """Return which session waits for which; one that did before is interrupted."""
-        keys = {number: key for key, seat in seats.items() if (number := seat.number) is not None}
-        look = _look_of(looks, next(iter(seats.values())))
-        pair = look.blocked(list(keys)) if len(keys) > 1 else None
-        if pair is None:
+    def _watched(self) -> Iterable[Sessions]:
+        """Return, for each database, the sessions that have something to wait for."""
+        databases: dict[UUID, dict[str, WatchedSession]] = {}
+        with self._turn:
+            for key, watched in self._sessions.items():
+                if watched.number is not None:
+                    databases.setdefault(watched.database, {})[key] = watched
+        return [each for each in databases.values() if len(each) > 1 or any(one.held for one in each.values())]
+
+    def _look(self, views: dict[str, LockView], sessions: Sessions, before: set[Pair]) -> set[Pair]:
+        """Return what waits for what; interrupt what waits for held work, or did wait before."""
+        keys = {number: key for key, each in sessions.items() if (number := each.number) is not None}
+        held = {name: what for each in sessions.values() for name, what in each.held.items()}
+        wait = _view(views, next(iter(sessions.values()))).blocked(list(keys), list(held))
+        if wait is None:
             return set()
-        waiter, holder = (keys[number] for number in pair)
-        if (waiter, holder) in before:
-            self._interrupt(_look_of(looks, seats[waiter]), (waiter, holder), seats)
-        return {(waiter, holder)}
+        waiter = keys[wait.waiter]
+        if isinstance(wait.holder, str):
+            why = OwnLock(sessions[waiter].who, sessions[waiter].participant.name, held[wait.holder])
+            self._interrupt(views, wait, {waiter: sessions[waiter]}, why)
+            return set()
+        pair = waiter, keys[wait.holder]
+        if pair in before:
+            both = {key: sessions[key] for key in pair}
+            self._interrupt(views, wait, both, _waits_for_session(*both.values()))
+        return {pair}
 
-    def _interrupt(self, look: LockView, pair: Pair, seats: Mapping[str, WatchedSession]) -> None:
-        waiter, holder = (seats[key] for key in pair)
+    def _interrupt(self, views: dict[str, LockView], wait: LockWait, parties: Sessions, why: OwnLock) -> None:
+        """Cancel a waiting statement; the waiting session is the first of the parties."""
+        waiter, watched = next(iter(parties.items()))
+        view = _view(views, watched)
         with self._turn:  # no other transaction may get the sessions meanwhile
-            if any(self._seats.get(key) is not seats[key] for key in pair):
+            if any(self._sessions.get(key) is not each or each.number is None for key, each in parties.items()):
                 return
-            waits, holds, why = waiter.number, holder.number, _own_lock(waiter, holder)
-            if waits is not None and holds is not None and look.interrupt(waits, holds):
-                self._found[pair[0]] = why
-                logger.warning("transaction %s: a statement is cancelled, because %s", self._txid, why)
+            if view.interrupt(wait):
+                self._found[waiter] = why
+                logger.warning("transaction %s: a statement is cancelled, because %s", self._transaction, why)
 
 
-def _look_of(looks: dict[str, LockView], seat: WatchedSession) -> LockView:
-    if seat.name not in looks:
-        assert seat.crowded is not None
-        looks[seat.name] = seat.crowded.look()
-    return looks[seat.name]
+def held_by(transaction: str, steps: Iterable[Step]) -> Held:
+    """Return what steps of a flow hold prepared in one database."""
+    return {
+        step.mark or BranchId(transaction, step.branch or 0, step.attempt).gid: f"step {step.name!r}" for step in steps
+    }
 
 
-def _close(looks: dict[str, LockView]) -> None:
-    while looks:
+def _view(views: dict[str, LockView], watched: WatchedSession) -> LockView:
+    name = watched.participant.name
+    if name not in views:
+        views[name] = cast(ShowsLocks, watched.participant).look()
+    return views[name]
+
+
+def _close(views: dict[str, LockView]) -> None:
+    while views:
         with suppress(Exception):
-            looks.popitem()[1].close()
+            views.popitem()[1].close()
 
 
-def _came_of(crowded: Crowded, error: BaseException | None) -> bool:
+def _came_of(participant: Participant, error: BaseException | None) -> bool:
     """Return whether an error came from a cancelled statement."""
     while error is not None:
-        if crowded.is_cancelled(error):
+        if cast(ShowsLocks, participant).is_cancelled(error):
             return True
         error = error.__cause__
     return False
 
 
-def _own_lock(waiter: WatchedSession, holder: WatchedSession) -> OwnLock:
+def _waits_for_session(waiter: WatchedSession, holder: WatchedSession) -> OwnLock:
     remedy = "do both in one of them, or settle the lane before the other needs its rows"
     if not (waiter.unit or holder.unit):
         remedy = "these are names of one database: do both under one of them"
-    return OwnLock(str(waiter), waiter.name, str(holder), whole="transaction", remedy=remedy)
-
-
-FIRST = 0.5
-"""Seconds until the first poll; then `EACH`: a step is refused well within two seconds."""
-
-
-class StepDeadlockDetector:
-    """Polls whether a session waits for its own flow, and ends the waiting."""
-
-    def __init__(self, waits: FlowWaits | None) -> None:
-        self._waits, self._over = waits, threading.Event()
-        self._thread: threading.Thread | None = None
-        self.found: str | None = None
-
-    def __enter__(self) -> Self:
-        if self._waits is not None:
-            self._thread = threading.Thread(target=self._run, args=(self._waits,), name="txsaga-watch", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self, waits: FlowWaits) -> None:
-        pause = FIRST
-        try:
-            while not self._over.wait(pause):
-                pause = EACH
-                self.found = waits.own_blocker()
-                if self.found is not None:
-                    waits.interrupt()
-                    return
-        except TxSagaError as reason:
-            logger.warning("nobody can look whether a step waits for its own flow: %s", reason)
-        finally:
-            waits.close()
+    return OwnLock(str(waiter), waiter.participant.name, str(holder), whole="transaction", remedy=remedy)

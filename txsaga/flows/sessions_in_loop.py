@@ -7,15 +7,16 @@ before one is waited for. Otherwise one slow resource would stop everything else
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import current_fiber, run_blocking, sent_away
-from txsaga.errors import TransactionError
+from txsaga.errors import ConfigError, TransactionError
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.participant import Driven, EnlistedBranch, Looping, Opens, Participant
+from txsaga.flows.journal import Journalled
+from txsaga.resources.participant import Driven, EnlistedBranch, Journals, Looping, Opens, Participant
 
 
 def looped(opens: Opens) -> Opens:
@@ -35,9 +36,14 @@ def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> Enl
     return cast(Driven, opens).enlist_driver(branch)
 
 
-def away_with(opened: Callable[[], EnlistedBranch]) -> EnlistedBranch:
-    """Open a session that blocks; within a loop in a thread, as all its calls."""
-    return opened() if current_fiber() is None else _Away(run_blocking(opened))
+def execute(participant: Participant, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+    """Execute a journal in a session, in a thread if the session's calls run there."""
+    if not isinstance(participant, Journals):
+        raise ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
+    if isinstance(session, _Away):
+        run_blocking(partial(participant.do, session.blocking, statements))
+    else:
+        participant.do(session, statements)
 
 
 class _InThreads:
@@ -50,34 +56,25 @@ class _InThreads:
         return _Away(run_blocking(partial(self._opens.enlist, branch)))
 
 
-class ForwardingSession:
-    """A session that passes the work on to another."""
+class _Away:
+    """A session that blocks, called in threads."""
 
-    def __init__(self, session: EnlistedBranch) -> None:
-        self._session = session
+    def __init__(self, blocking: EnlistedBranch) -> None:
+        self.blocking = blocking
 
     @property
     def handle(self) -> object:
-        """What the user works with; if it blocks, through `asyncio.to_thread`."""
-        return self._session.handle
-
-    @property
-    def number(self) -> int | None:
-        """The server's number of the session."""
-        return getattr(self._session, "number", None)
-
-
-class _Away(ForwardingSession):
-    """A session that blocks, called in threads."""
+        """What the user works with; it blocks, so it is called through `asyncio.to_thread`."""
+        return self.blocking.handle
 
     def prepare(self) -> Callable[[], Vote]:
-        return sent_away(lambda: self._session.prepare()())
+        return sent_away(lambda: self.blocking.prepare()())
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        return sent_away(lambda: self._session.finish(decision)())
+        return sent_away(lambda: self.blocking.finish(decision)())
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
-        return sent_away(lambda: self._session.commit(transaction)())
+        return sent_away(lambda: self.blocking.commit(transaction)())
 
     def leave(self) -> None:
-        run_blocking(self._session.leave)
+        run_blocking(self.blocking.leave)

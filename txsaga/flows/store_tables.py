@@ -17,9 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from txsaga.flows.ballot import Rule
 from txsaga.flows.branch import BranchState
-from txsaga.flows.declaration import Hold
-from txsaga.flows.step import Left, StepKind, StepState
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import Hold, Left, StepKind, StepState
 from txsaga.resources.reservations import ReservationState
 from txsaga.store.types import FALSE, NOW, ZERO, Decided, Moment, finite, metadata, one_of
 
@@ -87,32 +85,6 @@ flow_resource = Table(
     PrimaryKeyConstraint("txid", "resource", "lane"),
 )
 
-flow_step = Table(
-    "flow_step",
-    metadata,
-    Column("txid", BigInteger, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("name", String, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("state", String, CheckConstraint(one_of("state", FlowStepState)), nullable=False),
-    Column("resource", String),
-    Column("hold", String, CheckConstraint(one_of("hold", Hold))),
-    Column("lane", Boolean, nullable=False),
-    Column("unit", Integer, nullable=False),
-    Column("branch", Integer),
-    Column("started", Moment, nullable=False, server_default=NOW),
-    Column("ended", Moment),
-    Column("mark", String, nullable=False, server_default=text("''")),
-    Column("why", String, nullable=False, server_default=text("''")),
-    Column("late", Boolean, nullable=False, server_default=FALSE),
-    PrimaryKeyConstraint("txid", "number", "attempt"),
-)
-Index(
-    "flow_step_held",
-    flow_step.c.txid,
-    postgresql_where=flow_step.c.branch.is_not(None) & (flow_step.c.state == FlowStepState.DONE.value),
-)
-
 flow_unit = Table(
     "flow_unit",
     metadata,
@@ -126,41 +98,34 @@ flow_unit = Table(
     PrimaryKeyConstraint("txid", "resource", "number"),
 )
 
-flow_statement = Table(
-    "flow_statement",
-    metadata,
-    Column("txid", BigInteger, nullable=False),
-    Column("step", Integer, nullable=False),
-    Column("seq", Integer, nullable=False),
-    Column("resource", String, nullable=False),
-    Column("unit", Integer, nullable=False),
-    Column("text", String, nullable=False),
-    Column("parameters", JSONB, nullable=False),
-    Column("rows", Integer),
-    PrimaryKeyConstraint("txid", "step", "seq"),
-)
-
-
 step = Table(
     "step",
     metadata,
     Column("txid", BigInteger, nullable=False),
     Column("number", Integer, nullable=False),  # in the order of their start: they are undone in reverse
-    Column("name", String, nullable=False),
     Column("attempt", Integer, nullable=False),
+    Column("name", String, nullable=False),
     Column("state", String, CheckConstraint(one_of("state", StepState)), nullable=False),
-    Column("kind", String, CheckConstraint(one_of("kind", StepKind)), nullable=False),
+    Column("hold", String, CheckConstraint(one_of("hold", Hold))),
+    Column("kind", String, CheckConstraint(one_of("kind", StepKind))),  # at most one attempt has one
     Column("resource", String),
-    Column("input", JSONB, nullable=False),
+    Column("lane", Boolean, nullable=False, server_default=FALSE),
+    Column("unit", Integer, nullable=False, server_default=ZERO),
+    Column("branch", Integer),
+    Column("mark", String, nullable=False, server_default=text("''")),
+    Column("input", JSONB),
     Column("compensation", JSONB),
     Column("action", JSONB),  # of a step after the point of no return
     Column("output", JSONB),
+    Column("journal", JSONB),  # the statements of a step that is done
     Column("left", String, CheckConstraint(one_of('"left"', Left)), nullable=False, server_default=text("'unknown'")),
     Column("error", String),
-    Column("attempts", Integer, nullable=False, server_default=ZERO),
+    Column("tries", Integer, nullable=False, server_default=ZERO),
     Column("due", Moment),
+    Column("started", Moment, nullable=False, server_default=NOW),
     Column("at", Moment, nullable=False, server_default=NOW),
-    PrimaryKeyConstraint("txid", "number"),
+    Column("late", Boolean, nullable=False, server_default=FALSE),
+    PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 
 saga = Table(  # only unfinished ones: a search for work reads all of it

@@ -1,17 +1,13 @@
 """
 The work of one coordinated transaction in its resources: a session for each branch, opened on first use.
 
-All resources work at the same time: each request is sent to all of them before one is waited for, so that no lock is
+All resources vote at the same time: each request is sent to all of them before one is waited for, so that no lock is
 held longer than the slowest answer takes. A lost session is never opened again in the same transaction. If this process
 dies, each resource rolls back what was not prepared, and what was prepared waits for recovery.
 
-A journal records a resource's statements, which are executed when it is asked for its vote. A participant that takes
-them with the vote request does all in one round trip, and its locks begin there; for any other they are executed in a
-session right before the request. If every journal only adds rows, and all their resources wait only briefly for locks,
-all are asked at once; else one after the other, in the order in which the block names them, so that no two blocks wait
-for each other in a cycle that no database sees.
-Journals that wait nevertheless, as for what a trigger locks, are rolled back and asked again in that order. If a
-journal is never executed, its resource is unchanged.
+A journal records a resource's statements. They are executed when the block ends, before the votes, in the order in
+which the block names its resources: so no two blocks wait for each other in a cycle that no database sees. If a journal
+is never executed, its resource is unchanged.
 """
 
 from __future__ import annotations
@@ -22,33 +18,30 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
-from txsaga.core.fibers import current_fiber
 from txsaga.core.retry import patiently
 from txsaga.errors import (
     ConfigError,
-    Deadlocked,
     HeuristicCommit,
     HeuristicHazard,
     HeuristicMixed,
     HeuristicRollback,
-    TimedOut,
     TransactionError,
     XaError,
 )
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import BranchOutcome, BranchVote
-from txsaga.flows.journal import Journal, only_adds, taken
-from txsaga.flows.self_deadlock import SelfDeadlockDetector
-from txsaga.flows.sessions_in_loop import ForwardingSession, away_with, enlisted, looped
-from txsaga.flows.step_records import MAIN, Journalled
-from txsaga.resources.participant import EnlistedBranch, Journals, LockPatience, Participant
+from txsaga.flows.journal import Journal, Journalled, taken
+from txsaga.flows.requests import BranchOutcome, BranchVote
+from txsaga.flows.self_deadlock import Held, SelfDeadlockDetector
+from txsaga.flows.sessions_in_loop import enlisted, execute
+from txsaga.flows.step import MAIN
+from txsaga.resources.participant import EnlistedBranch, Participant
 
 logger = logging.getLogger("txsaga")
 
@@ -60,6 +53,13 @@ AGAINST = {
 }
 
 
+class Use(Enum):
+    """How a resource is used; its first use determines it."""
+
+    SESSION = auto()
+    JOURNAL = auto()
+
+
 @dataclass(slots=True)
 class BranchPart:
     """One branch, its resource, and its session in this process."""
@@ -68,7 +68,9 @@ class BranchPart:
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
     session: EnlistedBranch | None = None
-    statements: Sequence[Journalled] = ()  # of its journal; they run at its vote
+    use: Use | None = None
+    journal: Journal | None = None
+    held: Held = field(default_factory=dict)  # what its flow holds prepared in the same database
     driven: bool = False  # the user works with the driver's own connection
     used: bool = False  # a session was opened, even if it is closed by now
     asked: bool = False  # asked for its vote
@@ -103,142 +105,8 @@ class PhaseTwoResult(NamedTuple):
 
 
 Answer = TypeVar("Answer")
-Statements = Mapping[str, Sequence[Journalled]]
-"""The statements that resources execute at their votes."""
-
 
 NO_STEP = 0
-WAITED = (TimedOut, Deadlocked)
-
-
-class SwiftJournal(EnlistedBranch, Protocol):
-    """A session of a resource that waits only briefly for locks while other journals wait beside it."""
-
-    def take_back(self) -> Callable[[], None]:
-        """Roll back what it voted; once the returned function has waited for that, it can be asked again."""
-
-
-class TakesJournals(Protocol):
-    """What opens sessions that do a journal at the vote."""
-
-    def enlist_journal(
-        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-    ) -> EnlistedBranch:
-        """Open a session for a branch; `waits` is how long its statements wait for locks."""
-
-
-class JournalRoute(Enum):
-    """How a resource is used; its first use determines it."""
-
-    SESSION = auto()
-    JOURNAL = auto()
-
-
-class PendingJournals:
-    """What the resources of one transaction are to do at their votes.
-
-    Threads and tasks write concurrently, so nothing here waits: not for a session, nor for the thread that opens one.
-    """
-
-    def __init__(self) -> None:
-        self._journals: dict[str, Journal] = {}
-        self._ways: dict[str, JournalRoute] = {}
-        self._taken, self._turn = False, Lock()
-        self.together = False  # they are executed at the same time
-
-    def claim(self, key: str, way: JournalRoute) -> None:
-        """Fix the route by which a resource is used; refuse the other."""
-        if self._ways.setdefault(key, way) is not way:
-            raise TransactionError(
-                f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has "
-                "done would stand before what the journal does at the end"
-            )
-
-    def unclaim(self, key: str) -> None:
-        """Allow both routes again: nothing was done in the resource."""
-        self._ways.pop(key, None)
-
-    def journal(self, key: str, participant: Participant, require_open: Callable[[], None]) -> Journal:
-        """Return the journal of a resource, always the same one."""
-        if not hasattr(participant, "do"):
-            raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
-
-        def require_writable() -> None:
-            require_open()
-            self.claim(key, JournalRoute.JOURNAL)
-
-        if key in self._ways:
-            self.claim(key, JournalRoute.JOURNAL)
-        with self._turn:
-            if self._taken:
-                raise TransactionError("the votes are under way; let all threads end before the block does")
-            return self._journals.setdefault(key, Journal(require_writable))
-
-    def take(self, participants: Mapping[str, Participant]) -> Statements:
-        """Return the statements of each resource that has some, in the given order; none can be added any more."""
-        with self._turn:
-            self._taken = True
-        found = dict[str, Sequence[Journalled]]()
-        swift = True
-        for key, participant in participants.items():
-            journal = self._journals.get(key)
-            if journal is not None and (entries := taken(journal)):
-                found[key] = [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)]
-                swift = swift and getattr(participant, "waits_briefly", False) and _only_add(found[key])
-        self.together = len(found) > 1 and swift
-        return found
-
-    def forget(self) -> None:
-        """Drop the journals, which refer to their block."""
-        self._journals.clear()
-
-
-def _only_add(statements: Sequence[Journalled]) -> bool:
-    for each in statements:
-        if not only_adds(each.text):
-            return False
-    return True
-
-
-def waited(answers: Iterable[object]) -> bool:
-    """Return whether journals may have waited for each other, and nothing else went wrong."""
-    wrong = [each for each in answers if isinstance(each, Exception)]
-    return bool(wrong) and all(isinstance(each, WAITED) for each in wrong)
-
-
-def enlist_journal(
-    participant: Participant, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-) -> EnlistedBranch:
-    """Open a session that executes a journal at its vote."""
-    if hasattr(participant, "enlist_journal"):
-        opens = participant if current_fiber() is None else looped(participant)
-        return cast(TakesJournals, opens).enlist_journal(branch, statements, waits=waits)
-    return away_with(partial(_DoneFirst, participant, branch, statements))
-
-
-class _DoneFirst(ForwardingSession):
-    """A session in which a journal is executed before its vote or commit."""
-
-    def __init__(self, participant: Participant, branch: BranchId, statements: Sequence[Journalled]) -> None:
-        super().__init__(participant.enlist(branch))
-        self._participant, self._statements = participant, statements
-
-    def prepare(self) -> Callable[[], Vote]:
-        self._do()
-        return self._session.prepare()
-
-    def finish(self, decision: Decision) -> Callable[[], Finish]:
-        return self._session.finish(decision)
-
-    def commit(self, transaction: str | None) -> Callable[[], None]:
-        self._do()
-        return self._session.commit(transaction)
-
-    def leave(self) -> None:
-        self._session.leave()
-
-    def _do(self) -> None:
-        cast(Journals, self._participant).do(self._session, self._statements)
 
 
 class Work:
@@ -247,7 +115,7 @@ class Work:
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, BranchPart] = {}
-        self._written = PendingJournals()
+        self._claiming, self._ending = Lock(), False
         self.knots = SelfDeadlockDetector(txid)
 
     def add(self, key: str, part: BranchPart) -> None:
@@ -262,10 +130,6 @@ class Work:
     def used(self) -> list[str]:
         """The branches that have a session here."""
         return [key for key, part in self._parts.items() if part.session is not None]
-
-    @property
-    def _journalled(self) -> list[str]:
-        return [key for key, part in self._parts.items() if part.statements]
 
     @property
     def empty(self) -> set[int]:
@@ -293,31 +157,51 @@ class Work:
     def handle(self, key: str, *, driver: bool = False) -> object:
         """Return what the user works with in a branch, opening its session."""
         part = self._named_part(key)
-        self._written.claim(key, JournalRoute.SESSION)
-        session = part.session or self._opened(key, part, driver=driver)
+        self._claim(part, Use.SESSION)
+        session = part.session or self._opened(key, part, Use.SESSION, driver=driver)
         if part.driven is not driver:
             raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
         return session.handle
 
     def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
-        """Return the journal that a resource executes at its vote: the same each time."""
+        """Return the journal that a resource executes when the block ends: the same each time."""
         part = self._named_part(key)
         if part.aux:
             raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
-        return self._written.journal(key, part.participant, require_open)
+        if not hasattr(part.participant, "do"):
+            raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
 
-    def take_journals(self) -> Statements:
-        """Take the journals; nothing can be added to them any more."""
-        participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
-        return self._written.take(participants)
+        def require_writable() -> None:
+            require_open()
+            self._claim(part, Use.JOURNAL)
 
-    def open_journals(self, journals: Statements) -> None:
-        """Open the sessions that execute journals at their votes."""
-        waits = LockPatience.BRIEFLY if self._written.together else LockPatience.PATIENTLY
-        for key, statements in journals.items():
-            part = self._parts[key]
-            part.statements = statements
-            self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, waits=waits))
+        if part.use is not None:
+            self._claim(part, Use.JOURNAL)
+        with self._claiming:
+            if self._ending:
+                raise TransactionError("the block is ending; let all its threads end before it")
+            if part.journal is None:
+                part.journal = Journal(require_writable)
+            return part.journal
+
+    def do_journals(self) -> None:
+        """Execute the journals; nothing can be added to them any more."""
+        with self._claiming:
+            self._ending = True
+        due = [(key, taken(part.journal)) for key, part in self._parts.items() if part.journal is not None]
+        for key, entries in due:
+            if entries:
+                self.do(key, [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)])
+
+    def do(self, key: str, statements: Sequence[Journalled]) -> None:
+        """Execute the statements of a journal in the session of a branch."""
+        part = self._named_part(key)
+        session = self._opened(key, part, Use.JOURNAL)
+        try:
+            execute(part.participant, session, statements)
+        except Exception as error:
+            self.refuse_own_lock(key, error)
+            raise
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -350,30 +234,11 @@ class Work:
         return votes
 
     def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
-        """Ask these branches for their votes; after a no, journals whose turn has not come are not asked."""
+        """Ask these branches for their votes."""
         due = set(keys)
-        journals = [key for key in self._journalled if key in due]
-        together = self._written.together
-        in_turn = [] if together else journals[1:]
-        answers = self._asked(due.difference(in_turn))
-        if together and waited(answers.values()) and self._taken_back(journals):
-            answers = {key: answer for key, answer in answers.items() if key not in journals}
-            in_turn = journals
-        for key in in_turn:
-            if any(isinstance(answer, Exception) for answer in answers.values()):
-                break
-            answers |= self._asked({key})
-        return answers
-
-    def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
-        for key in keys:
+        for key in due:
             self._parts[key].asked = True
-        return self._each(facts.Voting, keys, lambda session: session.prepare())
-
-    def _taken_back(self, journals: Iterable[str]) -> bool:
-        """Roll journals back for another try; return whether it worked."""
-        told = self._each(None, set(journals), lambda session: cast(SwiftJournal, session).take_back())
-        return not any(isinstance(each, Exception) for each in told.values())
+        return self._each(facts.Voting, due, lambda session: session.prepare())
 
     def take_out(self, key: str) -> EnlistedBranch:
         """Take a branch out of the transaction; the caller rolls it back."""
@@ -393,12 +258,6 @@ class Work:
         if late:  # by a user's thread: named as voted, its work would be split off
             raise TransactionError(
                 f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
-            )
-        told = {*votes, *besides}
-        gone = [key for key in self._journalled if key not in told and self._parts[key].session is None]
-        if gone:
-            raise TransactionError(
-                f"what {gone[0]!r} was to do was given up before its vote: nothing of it may be decided"
             )
         return tuple(
             BranchVote(part.branch.number, part.branch.attempt, votes.get(key) or _silent_vote(part))
@@ -443,10 +302,10 @@ class Work:
     def leave(self) -> None:
         """Give every session back; an interrupt in one does not keep the others."""
         with on_failure(self.leave):
-            for key in self._parts:
+            for key, part in self._parts.items():
                 self.drop(key)
+                part.journal = None  # it refers to the block
         self.knots.close()
-        self._written.forget()
 
     def drop(self, key: str) -> None:
         """Give one session back."""
@@ -460,26 +319,41 @@ class Work:
         except Exception:  # it is over anyway; the resource rolls back what was not prepared
             logger.warning("the session of %r could not be given back", key, exc_info=True)
 
-    def _opened(self, key: str, part: BranchPart, *, driver: bool) -> EnlistedBranch:
-        """Open the session of a branch: the first of several threads does, the others find it."""
+    def _claim(self, part: BranchPart, use: Use) -> None:
+        """Fix how a resource is used. Nothing here waits for a session, nor for the thread that opens one."""
+        with self._claiming:
+            part.use = part.use or use
+            if part.use is not use:
+                raise TransactionError(
+                    f"resource {part.participant.name!r} is worked in by tx.on and by tx.journal; take one of them "
+                    "for it: what tx.on has done would stand before what the journal does at the end"
+                )
+
+    def _opened(self, key: str, part: BranchPart, use: Use, *, driver: bool = False) -> EnlistedBranch:
+        """Return the session of a branch: the first of several threads opens it, the others find it."""
         with part.opening:
             if part.session is None:
                 if part.used:
                     raise TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
-                self._written.claim(key, JournalRoute.SESSION)
+                self._claim(part, use)
                 part.driven = driver
-                with on_failure(self._written.unclaim, key):
-                    self._open(key, part, partial(enlisted, part.participant, part.branch, driver=driver))
+                with on_failure(self._unclaim, part):
+                    self._open(key, part)
             assert part.session is not None
             return part.session
 
-    def _open(self, key: str, part: BranchPart, enlisted: Callable[[], EnlistedBranch]) -> None:
+    def _unclaim(self, part: BranchPart) -> None:
+        """Allow both uses again: nothing was done in the resource."""
+        part.use = None
+
+    def _open(self, key: str, part: BranchPart) -> None:
         with self.knots.room(key, part.participant, unit=part.aux):
-            session = patiently(enlisted, self._patience)
+            opening = partial(enlisted, part.participant, part.branch, driver=part.driven)
+            session = patiently(opening, self._patience)
         part.used, part.session = True, session  # the session last: it is checked first
-        self.knots.enter(key, part.participant, session, unit=part.aux)
+        self.knots.enter(key, part.participant, session, unit=part.aux, held=part.held)
 
     def _named_part(self, key: str) -> BranchPart:
         part = self._parts.get(key)

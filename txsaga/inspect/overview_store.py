@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -25,11 +24,11 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.core.topic import TopicType
 from txsaga.flows import ballots_store as ballots
-from txsaga.flows import branches_store, steps_store
+from txsaga.flows import flows_store
 from txsaga.flows.ballot import Polled
-from txsaga.flows.branches_store import branch_of
-from txsaga.flows.flows_store import steps_of, units_of
-from txsaga.flows.steps_store import step_of
+from txsaga.flows.flows_store import COLUMNS, step_of, unit_of
+from txsaga.flows.work_statements import BRANCHES
+from txsaga.flows.work_store import branch_of
 from txsaga.inspect.overview import (
     Audited,
     Backlog,
@@ -60,7 +59,8 @@ SQL = sql_files.read("inspect/sql/overview.sql")
 
 # Everything but the bodies of half messages, which may be gigabytes.
 TRACE = sql_files.read("inspect/sql/trace.sql")
-LOOK = {**TRACE, "branches": branches_store.SQL["of"], "steps": steps_store.SQL["of"]}
+FLOWS = flows_store.SQL
+LOOK = {**TRACE, "branches": BRANCHES["of"], "steps": FLOWS["steps"], "units": FLOWS["units"]}
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
 """The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
@@ -177,7 +177,7 @@ class Overview:
         """Return what is unfinished in each resource that takes part in two-phase commit, by name."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
-            for name, undecided, waiting, oldest, heuristics in self._rows(branches_store.SQL["backlog"])
+            for name, undecided, waiting, oldest, heuristics in self._rows(BRANCHES["backlog"])
         ]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
@@ -217,6 +217,7 @@ class Rows(NamedTuple):
     audits: Sequence[Any]
     branches: Sequence[Any]
     steps: Sequence[Any]
+    units: Sequence[Any]
     op: Sequence[Any]
 
 
@@ -232,14 +233,14 @@ def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Tra
     s = f'"{namespace}"'
     with transaction(engine) as connection:
         connection.execute(text(ONE_SNAPSHOT))
-        found = Rows(*(connection.execute(text(LOOK[name].format(s=s)), {"txid": txid}).all() for name in Rows._fields))
+        looks = (LOOK[name].format(s=s, txid=txid, columns=COLUMNS) for name in Rows._fields)
+        found = Rows(*(connection.execute(text(look), {"txid": txid}).all() for look in looks))
         if not found.life and not found.halves:
             return None
         resource = _resource(connection, s, found)
-        steps, units = tuple(steps_of(connection, txid)), tuple(units_of(connection, txid))
     committed = bool(found.op) and found.op[0].decision == Decision.COMMIT
     given = tuple(_given(engine, s, txid, found.halves, offset_at)) if committed else ()
-    return replace(_trace(txid, found, resource, given), flow_steps=steps, flow_units=units)
+    return _trace(txid, found, resource, given)
 
 
 def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: tuple[AssignedOffsets, ...]) -> Trace:
@@ -259,6 +260,7 @@ def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: t
         given=given,
         branches=tuple(map(branch_of, found.branches)),
         steps=tuple(map(step_of, found.steps)),
+        units=tuple(map(unit_of, found.units)),
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
         amends=others.get("amends"),

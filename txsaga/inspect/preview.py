@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from txsaga.core.decision import Decision
+from txsaga.flows.actions import Action
 from txsaga.flows.branch import BranchId
-from txsaga.flows.saga_values import Action
-from txsaga.flows.step import Left, StepKind, StepRecord, StepState
-from txsaga.flows.step_records import is_undone, lane_unit, last_attempts
+from txsaga.flows.step import Left, Step, StepKind, StepState, is_undone, lane_unit, last_attempts
 from txsaga.inspect.trace import Trace
 
 HOME = "home"
@@ -61,25 +60,24 @@ def _bound(trace: Trace) -> Iterator[Entry]:
 
 def _steps(trace: Trace, transaction: str) -> Iterator[Entry]:
     for step in trace.steps:
-        held = step.kind is StepKind.HELD and is_undone(trace.flow_steps, trace.flow_units, step.number)
         waits = step.waits and not step.forward and step.left is not Left.NOTHING
-        if waits and not held and step.compensation is not None:
+        if waits and step.compensation is not None and not is_undone(step, trace.units):
             undo = Action.read(step.compensation)
             yield undo.resource or OUTSIDE, f"step {step.number} {step.name}", undo.what, f"{transaction}:{step.number}"
 
 
 def _journals(trace: Trace) -> Iterator[Entry]:
-    settled = {(unit.resource, unit.number) for unit in trace.flow_units if unit.decision is not None}
-    for step in last_attempts(trace.flow_steps):
+    settled = {(unit.resource, unit.number) for unit in trace.units if unit.decision is not None}
+    for step in last_attempts(trace.steps):
         if step.statements and (step.resource, step.unit) not in settled:
             what = f"{step.statements} statement{'' if step.statements == 1 else 's'} of step {step.name}, not done yet"
             yield step.resource or HOME, what, "they are not done", f"step {step.number}, attempt {step.attempt}"
 
 
 def _branches(trace: Trace, transaction: str) -> Iterator[Entry]:
-    steps = {(step.branch, step.attempt): step for step in trace.flow_steps}
-    kept = {(unit.resource, unit.number): unit.decision for unit in trace.flow_units}
-    run = {(unit.branch, unit.attempt): unit.decision for unit in trace.flow_units}
+    steps = {(step.branch, step.attempt): step for step in trace.steps}
+    kept = {(unit.resource, unit.number): unit.decision for unit in trace.units}
+    run = {(unit.branch, unit.attempt): unit.decision for unit in trace.units}
     for branch in trace.branches:
         step, place = steps.get((branch.number, branch.attempt)), (branch.number, branch.attempt)
         own = run.get(place) if step is None else kept.get((step.resource or "", step.unit))
@@ -143,7 +141,7 @@ def _undone(trace: Trace) -> Iterator[Preview]:
         what = f"step {step.number} {step.name}"
         if step.state is StepState.COMPENSATION_FAILED:
             yield Preview("wait for you", _where(step), what, _rows(step), step.error)
-        elif step.kind is StepKind.HELD and is_undone(trace.flow_steps, trace.flow_units, step.number):
+        elif is_undone(step, trace.units):
             yield Preview("leave", _where(step), f"{what}, which is rolled back")
         elif step.left is Left.NOTHING:
             yield Preview("leave", _where(step), f"{what}, which left nothing")
@@ -155,9 +153,9 @@ def _undone(trace: Trace) -> Iterator[Preview]:
             yield Preview(does, undo.resource or OUTSIDE, what, _rows(step), undo.what)
 
 
-def _is_sure(trace: Trace, step: StepRecord) -> bool:
+def _is_sure(trace: Trace, step: Step) -> bool:
     """Return whether a step left work for sure: what a lane was about to commit may be there or not."""
-    unit = lane_unit(trace.flow_steps, trace.flow_units, step.number) if step.kind is StepKind.HELD else None
+    unit = lane_unit(step, trace.units) if step.kind is StepKind.HELD else None
     return step.left is Left.WORK and (unit is None or unit.decision is not None)
 
 
@@ -165,15 +163,15 @@ def _done(trace: Trace) -> Iterator[Preview]:
     for step in trace.steps:
         if step.action is not None and step.waits:
             yield Preview("do", _where(step), f"step {step.number} {step.name}", None, Action.read(step.action).what)
-        elif not step.forward and trace.decision is None:
+        elif step.kind is not None and not step.forward and trace.decision is None:
             yield Preview("keep", _where(step), f"step {step.number} {step.name}", _rows(step))
 
 
-def _where(step: StepRecord) -> str:
+def _where(step: Step) -> str:
     return step.resource or OUTSIDE
 
 
-def _rows(step: StepRecord) -> int | None:
+def _rows(step: Step) -> int | None:
     """Return how many rows a statement changed, if that was recorded."""
     found = None if step.output is None else json.loads(step.output)
     return found if step.kind is StepKind.SQL and type(found) is int else None

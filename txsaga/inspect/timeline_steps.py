@@ -14,57 +14,12 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.evidence.late_bodies import LATE_PART
 from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
-from txsaga.flows.declaration import Hold
-from txsaga.flows.step import StepState
-from txsaga.flows.step_records import MAIN as MAIN_UNIT
-from txsaga.flows.step_records import FlowStep, FlowStepState, last_attempts, read_application
+from txsaga.flows.step import MAIN as MAIN_UNIT
+from txsaga.flows.step import Hold, Left, Step, StepState, last_attempts, read_application
 from txsaga.inspect.overview import Audited
 from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelinePhase, TimelineStep, in_order
 from txsaga.inspect.trace import SentMessages, Trace
 from txsaga.messages.replay import REPLAY, REPLAYED
-
-UNITS = {Decision.COMMIT: ("committed", TimelineKind.FINAL), Decision.ROLLBACK: ("rolled back", TimelineKind.NONE)}
-
-
-def flow_steps(trace: Trace) -> Iterator[TimelineStep]:
-    """Yield each attempt of each step, and each unit that its lane settled."""
-    last = {(step.number, step.attempt) for step in last_attempts(trace.flow_steps)}
-    for step in trace.flow_steps:
-        what, kind = _told(step, superseded=(step.number, step.attempt) not in last)
-        at, lane = step.ended or step.started, _lane(step.resource, aux=step.lane)
-        yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=at, why=step.why)
-    for unit in trace.flow_units:
-        if unit.decision is not None and unit.number != MAIN_UNIT:
-            told, kind = UNITS[unit.decision]
-            lane = _lane(unit.resource, aux=True)
-            what = f"unit {unit.number} of the lane {told}"
-            yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=unit.at)
-
-
-def _told(step: FlowStep, *, superseded: bool) -> tuple[str, TimelineKind]:
-    application = read_application(step.mark)
-    tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
-    tried += "" if application is None else f", by {application.name}"
-    match step.state:
-        case FlowStepState.FAILED:
-            return f"step {step.name} failed{tried}", TimelineKind.NONE
-        case FlowStepState.STARTED:
-            what = "superseded" if superseded else "under way, or its process died"
-            return f"step {step.name} {what}{tried}", TimelineKind.NONE if superseded else TimelineKind.CHANGE
-    return f"step {step.name} done{_held(step)}{tried}", TimelineKind.CHANGE
-
-
-def _held(step: FlowStep) -> str:
-    if step.hold is Hold.JOURNAL:
-        return f": {step.statements} statement{'' if step.statements == 1 else 's'} in the journal"
-    return ", held prepared" if step.branch is not None else ""
-
-
-def _lane(resource: str | None, *, aux: bool) -> str:
-    if resource is None:
-        return MAIN_LANE
-    return f"{resource} aux" if aux else resource
-
 
 CLOSED = (TxState.SEALED, TxState.PREPARED)
 CHECK = "CHECK "
@@ -91,6 +46,7 @@ BECAME = {
     StepState.SKIPPED: ("skipped by hand", TimelineKind.NONE),
 }
 """What became of a step after the decision, and whether any of it is still to be undone."""
+UNITS = {Decision.COMMIT: ("committed", TimelineKind.FINAL), Decision.ROLLBACK: ("rolled back", TimelineKind.NONE)}
 VOTED = (
     BranchState.COMMITTED,
     BranchState.HEURISTIC_ROLLED_BACK,
@@ -110,9 +66,22 @@ class Looked:
 
 def steps_of(trace: Trace, looked: Looked | None = None) -> list[TimelineStep]:
     """Return the steps of a transaction in order."""
-    parts = (_opened, _taken_over, _stored, _branched, _stepped, _closed, _asked, _parked, _recorded, _decided, _given)
+    parts = (
+        _opened,
+        _taken_over,
+        _stored,
+        _branched,
+        _stepped,
+        _settled,
+        _closed,
+        _asked,
+        _parked,
+        _recorded,
+        _decided,
+        _given,
+    )
     told = (step for part in parts for step in part(trace))
-    return in_order([*told, *flow_steps(trace), *_worked(trace, looked)])
+    return in_order([*told, *_worked(trace, looked)])
 
 
 def _opened(trace: Trace) -> Iterator[TimelineStep]:
@@ -162,8 +131,8 @@ def _stored(trace: Trace) -> Iterator[TimelineStep]:
 
 def _branched(trace: Trace) -> Iterator[TimelineStep]:
     """Yield each attempt of a branch in the lane of its resource: named, voted or left, and its outcome."""
-    of_flow = {(step.branch, step.attempt) for step in trace.flow_steps}
-    of_flow |= {(unit.branch, unit.attempt) for unit in trace.flow_units}
+    of_flow = {(step.branch, step.attempt) for step in trace.steps}
+    of_flow |= {(unit.branch, unit.attempt) for unit in trace.units}
     for branch in trace.branches:
         tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
         own = (branch.number, branch.attempt) in of_flow  # its step or its unit shows it
@@ -200,20 +169,66 @@ def _has_voted(trace: Trace, branch: Branch) -> bool:
 
 
 def _stepped(trace: Trace) -> Iterator[TimelineStep]:
-    """Yield each step of a saga in the lane of its resource: its start and its outcome."""
+    """Yield each attempt of each step in the lane of its resource: what became of it, and whether it was undone."""
+    flow, last = trace.life is not None and trace.life.flow, last_attempts(trace.steps)
     for step in trace.steps:
-        what, lane = f"step {step.number} {step.name}", step.resource or MAIN_LANE
-        phase = TimelinePhase.GIVEN if step.forward else TimelinePhase.STORED
-        told, kind = BECAME.get(step.state, ("", TimelineKind.CHANGE))
-        at = step.at if not told else None
-        fate = f" {step.state}" if step.state in (StepState.DONE, StepState.FAILED) else ""
-        why = step.error if step.state is StepState.FAILED else ""
-        first = TimelineKind.FINAL if step.forward or step.compensation is None else TimelineKind.CHANGE
-        yield TimelineStep(what=f"{what}{fate or ' began'}", kind=first, phase=phase, lane=lane, at=at, why=why)
-        if told:
+        name = f"step {step.name}" if flow else f"step {step.number} {step.name}"
+        what, kind = _of_flow(step, superseded=step not in last) if flow else _of_saga(step)
+        undone, left = BECAME.get(step.state, ("", TimelineKind.CHANGE))
+        yield TimelineStep(
+            what=f"{name} {what}",
+            kind=kind,
+            phase=TimelinePhase.GIVEN if step.forward else TimelinePhase.STORED,
+            lane=_lane(step.resource, aux=step.lane),
+            at=step.started if undone else step.at,
+            why=step.error if step.state is StepState.FAILED else "",
+        )
+        if undone:
+            lane = _lane(step.resource, aux=step.lane)
             yield TimelineStep(
-                what=f"{what} {told}", kind=kind, phase=TimelinePhase.AFTER, lane=lane, at=step.at, why=step.error
+                what=f"{name} {undone}", kind=left, phase=TimelinePhase.AFTER, lane=lane, at=step.at, why=step.error
             )
+
+
+def _of_saga(step: Step) -> tuple[str, TimelineKind]:
+    fate = str(step.state) if step.state in (StepState.DONE, StepState.FAILED) else "began"
+    return fate, TimelineKind.FINAL if step.forward or step.compensation is None else TimelineKind.CHANGE
+
+
+def _of_flow(step: Step, *, superseded: bool) -> tuple[str, TimelineKind]:
+    application = read_application(step.mark)
+    tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    tried += "" if application is None else f", by {application.name}"
+    if step.left is Left.WORK:
+        return f"done{_held(step)}{tried}", TimelineKind.CHANGE
+    if step.state is StepState.FAILED:
+        return f"failed{tried}", TimelineKind.NONE
+    if step.state is StepState.STARTED:
+        what = "superseded" if superseded else "under way, or its process died"
+        return f"{what}{tried}", TimelineKind.NONE if superseded else TimelineKind.CHANGE
+    return f"began{tried}", TimelineKind.CHANGE
+
+
+def _held(step: Step) -> str:
+    if step.hold is Hold.JOURNAL:
+        return f": {_count(step.statements, 'statement')} in the journal"
+    return ", held prepared" if step.branch is not None else ""
+
+
+def _settled(trace: Trace) -> Iterator[TimelineStep]:
+    """Yield each unit that its lane settled."""
+    for unit in trace.units:
+        if unit.decision is not None and unit.number != MAIN_UNIT:
+            told, kind = UNITS[unit.decision]
+            lane = _lane(unit.resource, aux=True)
+            what = f"unit {unit.number} of the lane {told}"
+            yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=unit.at)
+
+
+def _lane(resource: str | None, *, aux: bool) -> str:
+    if resource is None:
+        return MAIN_LANE
+    return f"{resource} aux" if aux else resource
 
 
 def _closed(trace: Trace) -> Iterator[TimelineStep]:

@@ -14,8 +14,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import Branch
-from txsaga.flows.step import StepRecord
-from txsaga.flows.step_records import FlowStep, FlowUnit
+from txsaga.flows.step import Step, Unit
 from txsaga.inspect.overview import Audited, Checks
 
 
@@ -111,9 +110,8 @@ class Trace:
     op: RecordedDecision | None = None
     given: tuple[AssignedOffsets, ...] = ()
     branches: tuple[Branch, ...] = ()
-    steps: tuple[StepRecord, ...] = ()
-    flow_steps: tuple[FlowStep, ...] = ()
-    flow_units: tuple[FlowUnit, ...] = ()
+    steps: tuple[Step, ...] = ()  # every attempt
+    units: tuple[Unit, ...] = ()
     replays: int | None = None
     replayed_as: int | None = None
     amends: int | None = None

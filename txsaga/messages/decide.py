@@ -36,7 +36,7 @@ from txsaga.errors import (
 )
 from txsaga.evidence.late_bodies import LATE_PART, lay_out
 from txsaga.flows.ballot import require_carried
-from txsaga.flows.step_records import HOME
+from txsaga.flows.step import HOME
 from txsaga.lake.table import Effect
 from txsaga.messages.effects import Effects, HomeEffect, PreparedEffects
 

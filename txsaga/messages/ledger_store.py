@@ -44,11 +44,10 @@ from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.core.records import FRAMES, Intent, LateSlot, Row, TxRecord
 from txsaga.errors import DecidedOtherwise, TransactionsRejected, UnknownTransaction
 from txsaga.flows import ballots_store as ballots
-from txsaga.flows import branches_store as naming
-from txsaga.flows import steps_store as steps
+from txsaga.flows import work_store as work
 from txsaga.flows.ballot import Ballot, CastVote, Polled
-from txsaga.flows.calls import BranchVote
-from txsaga.flows.flows_store import FlowLedger, FlowRounds, life_of
+from txsaga.flows.flows_store import FlowLedger, life_of
+from txsaga.flows.requests import BranchVote
 from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
@@ -68,7 +67,7 @@ class Ledgers:
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
         token, unlist = (TOKEN, SQL["unlist"]) if owner else (TOKEN_ASKED, SQL["call_unlist"])
-        self._unlist, self._rounds = text(unlist.format(s=self._schema)), FlowRounds(self._schema, token, unlist)
+        self._unlist, self._of_flows = text(unlist.format(s=self._schema)), (self._schema, token, unlist)
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
@@ -78,7 +77,7 @@ class Ledgers:
         """Open a database transaction; `OutcomeUnknown` if its COMMIT was not answered."""
         with transaction(self._engine) as connection:
             ledger = Ledger(connection, self._schema, self._token, self._unlist)
-            ledger.flows = FlowLedger(connection, self._rounds, ledger.lock)
+            ledger.flows = FlowLedger(connection, self._of_flows, ledger.lock)
             yield ledger
 
 
@@ -247,11 +246,11 @@ class Ledger(TableLedger):
 
         A unit of an auxiliary lane gets a new number each time.
         """
-        return naming.name(self._connection, life, resources, aux=aux)
+        return work.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
         """Record what branches voted, in the ledger block of the decision that names them."""
-        naming.elect(self._connection, txid, votes)
+        work.elect(self._connection, txid, votes)
 
     def call(self, txid: int, ballot: Ballot) -> None:
         """Open a ballot on a locked record; repeating it changes nothing, a different one of its name is refused."""
@@ -267,17 +266,17 @@ class Ledger(TableLedger):
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
         """Delete a branch whose outcome contradicts its decision; return whether it was one."""
-        return naming.forget(self._connection, txid, number, attempt)
+        return work.forget(self._connection, txid, number, attempt)
 
     def compensates(self, txid: int) -> bool:
         """Return whether a rolled back transaction still has something to undo (R6)."""
         with translating():
-            return steps.compensates(self._connection, self._schema, txid)
+            return work.compensates(self._connection, self._schema, txid)
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
         """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""
         with translating():
-            return steps.move(self._connection, self._schema, txid, number, event, kept(why))
+            return work.move(self._connection, self._schema, txid, number, event, kept(why))
 
     def reserve(self, slot: LateSlot) -> None:
         """Reserve a slot for a late body."""

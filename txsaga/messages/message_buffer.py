@@ -1,7 +1,7 @@
 """
-Messages that a block collects for its decision, and the listeners of that decision, for every kind of block.
+What every kind of block has: messages that it collects for its decision, listeners of that decision, its stages.
 
-It stores nothing and decides nothing. The block refuses messages that come too early or too late, and stores them once
+The block refuses messages that come too early or too late, and stores them once
 there are too many to keep in memory. If the process dies, unstored messages are lost, and the transaction with them.
 """
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from operator import add
+from types import TracebackType
 from typing import Unpack
 
 from txsaga.core.arguments import check_function
 from txsaga.core.chunk import MAX_BYTES, pieces
 from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
+from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
 from txsaga.core.message import Message, MessageOptions
@@ -138,9 +140,6 @@ FLUSH = 8 * 1024 * 1024
 class MessageBuffer(ABC):
     """Collects messages and the listeners of the decision."""
 
-    _stage: BlockStage
-    decision: Decision | None
-
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._outbox = Outbox(kernel.topics, SendKind.HALF)
@@ -185,20 +184,79 @@ class MessageBuffer(ABC):
     def txid(self) -> int | None:
         """The transaction's number, once it has one."""
 
+    @abstractmethod
+    def _require_open(self, what: str) -> None:
+        """Raise unless messages are accepted; `what` names the request in the error."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Store the messages if there are too many to keep in memory."""
+
+
+class DecidedBlock(MessageBuffer):
+    """A block of this process that is decided when it is left."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self._stage = BlockStage.NEW
+        self._process = this_process()
+        self.decision: Decision | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; an exception of the block always propagates."""
+        if self._process != this_process():
+            if error is None:
+                self._require_ours()
+            return
+        try:
+            self._leave(error)
+        except TxSagaError as reason:
+            self._come_out(reason, error)
+        finally:
+            self._release()
+        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
+            raise unknown(self.txid) from error
+
+    @abstractmethod
+    def _leave(self, error: BaseException | None) -> None:
+        """Decide, after the exception of the block if there is one."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Let others ask about the transaction from here on."""
+
+    @abstractmethod
+    def _store(self, rows: Sequence[Row]) -> None:
+        """Store messages ahead of the decision."""
+
+    def _flush(self) -> None:
+        if self._outbox.bytes > FLUSH:
+            with on_failure(self._break):
+                self._store(self._outbox.take_whole())
+
+    def _break(self) -> None:
+        self._stage = BlockStage.BROKEN
+
     def _require_new(self) -> None:
         """Raise unless the block can be entered."""
         self._stage.require_new()
         self._kernel.require_open()
 
-    @contextmanager
-    def _leaving(self, error: BaseException | None) -> Iterator[None]:
-        """Exit the block; while its outcome is unknown, `BrokerClosed` becomes `OutcomeUnknown`."""
-        try:
-            yield
-        except TxSagaError as reason:
-            self._come_out(reason, error)
-        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
-            raise unknown(self.txid) from error
+    def _require_open(self, what: str) -> None:
+        self._require_ours()
+        if self._stage is not BlockStage.OPEN:
+            self._stage.require_open(what, self.txid)
+
+    def _require_ours(self) -> None:
+        if self._process != this_process():
+            raise TransactionError("a forked child has nothing of its parent's block; open another one")
 
     def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
         """Raise the reason why the block could not be decided, unless the block's own error propagates."""
@@ -208,14 +266,6 @@ class MessageBuffer(ABC):
             raise reason
         error.add_note(str(reason))
         logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
-
-    @abstractmethod
-    def _require_open(self, what: str) -> None:
-        """Raise unless messages are accepted; `what` names the request in the error."""
-
-    @abstractmethod
-    def _flush(self) -> None:
-        """Store the messages if there are too many to keep in memory."""
 
 
 def unknown(txid: int) -> OutcomeUnknown:

@@ -30,7 +30,7 @@ from txsaga.flows.flow import Flow, enrolled
 from txsaga.flows.flow_begin import FlowOpening, FlowStart
 from txsaga.flows.saga import Saga
 from txsaga.flows.search import PAGE, Recovered, Scope, Search
-from txsaga.flows.step_records import BUDGET, LEASE
+from txsaga.flows.step import BUDGET, LEASE
 from txsaga.messages.end_request import EndHook, SendResult
 from txsaga.messages.end_request_handler import EndRequestHandler
 from txsaga.messages.half import admit, as_message, half_of

@@ -23,7 +23,7 @@ nothing: the block is its parent's. If the process dies anywhere in between, che
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -37,7 +37,6 @@ from txsaga.core import facts
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
-from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message
@@ -57,7 +56,7 @@ from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
 from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
-from txsaga.messages.message_buffer import FLUSH, MessageBuffer
+from txsaga.messages.message_buffer import DecidedBlock
 from txsaga.messages.stored_block import ENTER, PART, BlockStage, StoredBlock
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class AsyncTransaction(AsyncBlock["Transaction"]):
 logger = logging.getLogger("txsaga")
 
 
-class Transaction(MessageBuffer):
+class Transaction(DecidedBlock):
     """One transaction of a producer, as a context manager."""
 
     def __init__(
@@ -113,25 +112,17 @@ class Transaction(MessageBuffer):
     ) -> None:
         super().__init__(kernel)
         self._key = key
-        self._stage = BlockStage.NEW
         self._contribution = StoredBlock(kernel, group, immunity, run)
         self._late = LateBodies()
         self._contribution.bodies = self._late.bodies
         self._tables = TableWrites(kernel, PART, self._life_for)
         self._contribution.recorded = self._tables.recorded
-        self._process = this_process()
         self._looped: AsyncTransaction | None = None
-        self.decision: Decision | None = None
 
     @property
     def txid(self) -> int | None:
         """The transaction's number, once it has one."""
         return self._contribution.txid
-
-    @property
-    def id(self) -> str | None:
-        """The id of store and transaction, once it has a number."""
-        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
     def __enter__(self) -> Self:
         """Open the transaction; with a key, join its record or raise if it is already committed."""
@@ -269,22 +260,8 @@ class Transaction(MessageBuffer):
         self._require_open(what)
         return self._contribution.opened()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Decide; the block's exception propagates whatever the decision."""
-        if error is not None and self._process != this_process():
-            return
-        try:
-            self._require_ours()
-            with self._leaving(error):
-                self._leave(error)
-        finally:
-            self._contribution.leave()
-
-    def _require_ours(self) -> None:
-        if self._process != this_process():
-            raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
+    def _release(self) -> None:
+        self._contribution.leave()
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
@@ -371,18 +348,13 @@ class Transaction(MessageBuffer):
 
     def _close(self, evidence: int | None) -> None:
         self._stage = BlockStage.CLOSING
-        self._whole(lambda rows: self._contribution.close(rows, evidence))
+        with on_failure(self._break):
+            self._contribution.close(self._outbox.take_whole(), evidence)
         self._stage = BlockStage.CLOSED
 
     def _flush(self) -> None:
-        life = self._contribution.life
-        if life is not None and self._outbox.bytes > FLUSH:
-            self._whole(lambda rows: run_blocking(lambda: self._contribution.add(life, rows)))
+        if self._contribution.life is not None:
+            super()._flush()
 
-    def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
-        """Store everything sent; on failure the block is broken."""
-        with on_failure(self._break):
-            store(self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._stage = BlockStage.BROKEN
+    def _store(self, rows: Sequence[Row]) -> None:
+        run_blocking(lambda: self._contribution.add(self._contribution.opened(), rows))

@@ -25,13 +25,16 @@ from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.ballot import Ballot
-from txsaga.flows.declaration import (
+from txsaga.flows.step import HOME, read_hold
+from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
+from txsaga.provider.operators.task import FlowOperator
+from txsaga.provider.options import require_zones
+from txsaga.provider.planning.declaration import (
     BallotRule,
     DeclaredBallot,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
-    Hold,
     Input,
     InputKind,
     Output,
@@ -39,10 +42,6 @@ from txsaga.flows.declaration import (
     Statement,
     StepMode,
 )
-from txsaga.flows.step_records import HOME
-from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
-from txsaga.provider.operators.task import FlowOperator
-from txsaga.provider.options import require_zones
 from txsaga.provider.planning.refusals import problems
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import DeclaredConnection, Said
@@ -320,7 +319,7 @@ def _steps(task: Any) -> Iterator[DeclaredStep]:
             name=task.task_id,
             resource=said["on"],
             statements=tuple(Statement(text=each) for each in texts),
-            hold=None if hold is None else Hold(hold),
+            hold=read_hold(hold),
         )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from txsaga.errors import ConfigError
-from txsaga.flows.step_records import BUDGET
+from txsaga.flows.step import BUDGET
 
 SECTION = "txsaga"
 

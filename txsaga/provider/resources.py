@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from txsaga.errors import ConfigError
-from txsaga.flows.declaration import ResourceMode
-from txsaga.flows.step_records import HOME
+from txsaga.flows.step import HOME
+from txsaga.provider.planning.declaration import ResourceMode
 
 UNNAMEABLE = re.compile(r"[^a-z0-9_]")
 

@@ -53,7 +53,7 @@ from txsaga.errors import (
     XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.calls import Guest
+from txsaga.flows.requests import Guest
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
 from txsaga.messages.tx_records import TxRecords
@@ -413,7 +413,7 @@ class StoreParticipant:
         """Return the branches that voted yes here for one store, or any, and those that were decided by force."""
         found: list[tuple[BranchId, Guest]] = []
         after = 0
-        while page := self.broker.kernel.store.branches.guests(coordinator, after=after, limit=PAGE):
+        while page := self.broker.kernel.store.work.guests(coordinator, after=after, limit=PAGE):
             after = page[-1].txid
             found += [(branch, guest) for guest in page for branch in _named(guest)]
         return found

@@ -35,15 +35,18 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
 from txsaga.evidence import statements
-from txsaga.evidence.driver_errors import is_forbidden, reached
+from txsaga.evidence.driver_errors import edge, is_forbidden, reached
 from txsaga.evidence.location import EvidenceLocation, EvidenceTables, missing
 from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
 from txsaga.evidence.sessions import settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
-from txsaga.resources.participant import Ages, Over
+from txsaga.resources import journal
+from txsaga.resources.participant import Ages, EnlistedBranch, Over
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from txsaga.flows.journal import Journalled
 
 BRANCHES = "xa:"
 KEY = ("store", "incarnation", "txid", "branch")
@@ -195,6 +198,11 @@ class DatabaseParticipant:
         """The uuid of this database."""
         return self._rows.place.database
 
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+        """Execute journalled statements in an open branch."""
+        with edge(self.name):
+            journal.do(connection_of(session), statements, self.name)
+
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of a branch is under way, or comes late."""
         with self._reached() as connection:
@@ -249,6 +257,13 @@ class DatabaseParticipant:
         if end(decision):
             return Finish.DONE
         return finish_of(decision, committed=self._rows.is_committed(connection, branch))
+
+
+def connection_of(session: EnlistedBranch) -> Connection:
+    """Return the SQLAlchemy connection of an open branch, also of one within an event loop."""
+    connection = getattr(session.handle, "sync_connection", session.handle)
+    assert isinstance(connection, Connection)
+    return connection
 
 
 def finish_of(decision: Decision, *, committed: bool) -> Finish:

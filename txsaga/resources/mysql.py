@@ -10,7 +10,7 @@ listed has been finished, and its row shows how; the row is read after the list,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -20,17 +20,17 @@ from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherRe
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.sessions import commit_each, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
-from txsaga.resources import codes, journal
+from txsaga.resources import codes
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
-from txsaga.resources.database import DatabaseParticipant
+from txsaga.resources.database import DatabaseParticipant, connection_of
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
-from txsaga.resources.waits import MysqlLockView, MysqlWaits, connection_of, is_cancelled, transaction_number
+from txsaga.resources.waits import MysqlLockView, is_cancelled, transaction_number
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from txsaga.flows.step_records import Journalled
-    from txsaga.resources.participant import EnlistedBranch, LockPatience, Opens
+    from txsaga.flows.journal import Journalled
+    from txsaga.resources.participant import EnlistedBranch, Opens
 
 FORMAT = 0x54585347  # "TXSG"
 
@@ -72,13 +72,6 @@ class MysqlParticipant(DatabaseParticipant):
 
     def enlist(self, branch: BranchId) -> MysqlBranch:
         """Open a branch; a stale pooled session is replaced before it begins."""
-        return self._enlisted(branch, ())
-
-    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience) -> MysqlBranch:
-        """Open a branch whose statements run right before its vote and wait as long as its server lets them."""
-        return self._enlisted(branch, statements)
-
-    def _enlisted(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
         session = self._opened(branch)
         return MysqlBranch(
             session,
@@ -87,7 +80,6 @@ class MysqlParticipant(DatabaseParticipant):
             lambda: self._rows.write_main(session.connection, branch),
             lambda decision: self.finish(branch, decision),
             self._patience,
-            lambda: self._do(session.connection, statements),
         )
 
     def _opened(self, branch: BranchId) -> MysqlSession:
@@ -129,13 +121,10 @@ class MysqlParticipant(DatabaseParticipant):
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
-        self._do(connection_of(session), statements)
-
-    def _do(self, connection: Connection, statements: Sequence[Journalled]) -> None:
+        connection = connection_of(session)
         event.listen(connection, "after_cursor_execute", self._refuse_hidden)
         try:
-            with edge(self.name):
-                journal.do(connection, statements, self.name)
+            super().do(session, statements)
         finally:
             event.remove(connection, "after_cursor_execute", self._refuse_hidden)
 
@@ -144,20 +133,12 @@ class MysqlParticipant(DatabaseParticipant):
         if cursor.nextset():
             raise OtherReason(f"a statement of the journal for {self.name!r} holds others than it seems to")
 
-    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
-        """Watch a session."""
-        return MysqlWaits(self._engine, self.name, connection_of(session), marks)
-
     def mark(self, session: EnlistedBranch) -> str:
         """Return the number of the transaction: the server lists lock waits by these, not by branches."""
         return transaction_number(connection_of(session))
 
-    def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return the server's number of a session."""
-        return cast(MysqlBranch, session).number
-
     def look(self) -> MysqlLockView:
-        """Open a view of which session waits for which."""
+        """Open a view of the lock waits."""
         return MysqlLockView(self._engine, self.name)
 
     def _begun(self, xid: str, *, last: bool = False) -> MysqlSession | None:

@@ -2,7 +2,7 @@
 One branch in MariaDB or MySQL, on one session from XA START to the end of the second phase.
 
     XA START, evidence row    before the user's work: anything that ends the branch ends its row
-    the user's statements, or its journal's, which are left to the vote
+    the user's statements, or its journal's
     XA END, XA PREPARE        in a thread of its own: the driver can only send and wait in one call
     XA COMMIT                 likewise, on the same session
 
@@ -39,7 +39,6 @@ from txsaga.errors import (
     ResourceManagerFailed,
     RetryLater,
     RolledBack,
-    StoreUnavailable,
     XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
@@ -183,7 +182,6 @@ class MysqlBranch:
         main: Callable[[], None],
         elsewhere: Callable[[Decision], Finish],
         patience: float,
-        journal: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._branch = branch
@@ -191,7 +189,6 @@ class MysqlBranch:
         self._main = main  # writes the transaction's own evidence
         self._elsewhere = elsewhere
         self._patience = patience
-        self._journal = journal  # does the work that is left to the vote
         self._stage, self._fell_silent = MysqlStage.OPEN, False
         self._vote: Future[Vote] | None = None
         self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
@@ -246,7 +243,7 @@ class MysqlBranch:
             )
 
     def _ask(self) -> Vote:
-        self._do_journal()
+        self._stage = MysqlStage.NO
         try:
             self._session.run(f"XA END {self._xid}")
         except MysqlSessionLost as lost:
@@ -265,16 +262,8 @@ class MysqlBranch:
         self._stage = MysqlStage.PREPARED
         return Vote.PREPARED
 
-    def _do_journal(self) -> None:
-        try:
-            self._journal()  # an error is a no, and leaves the branch open until it is rolled back
-        except StoreUnavailable as lost:
-            self._stage = MysqlStage.LOST
-            raise self._lost_early() from lost
-        self._stage = MysqlStage.NO
-
     def _one_phase(self, *, decides: bool) -> None:
-        self._do_journal()
+        self._stage = MysqlStage.NO
         try:
             if decides:
                 self._main()

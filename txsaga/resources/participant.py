@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.flows.step_records import Journalled
+from txsaga.flows.journal import Journalled
 from txsaga.resources.capabilities import Capabilities
 from txsaga.store.right import Right
 
@@ -34,13 +33,6 @@ class Ages(NamedTuple):
 
     committed: timedelta
     barriers: timedelta  # longer than any local transaction can last: a late one must still find its barrier
-
-
-class LockPatience(Enum):
-    """How long the statements of a journal wait for a lock."""
-
-    PATIENTLY = auto()
-    BRIEFLY = auto()  # other resources are asked at the same time, and the waits may form a circle
 
 
 class EnlistedBranch(Protocol):
@@ -147,33 +139,51 @@ class Looping(Protocol):
         """Return the opener of sessions that suspend only their task; `ConfigError` if there is none."""
 
 
+class LockWait(NamedTuple):
+    """One session that waits for another, or for held work."""
+
+    waiter: int
+    holder: int | str
+
+    @property
+    def sessions(self) -> Sequence[int]:
+        """The sessions that take part, by the server's numbers."""
+        return [each for each in self if isinstance(each, int)]
+
+    @property
+    def held(self) -> Sequence[str]:
+        """The held work that takes part, by the server's names."""
+        return [each for each in self if isinstance(each, str)]
+
+
 class LockView(Protocol):
-    """A view of the lock waits of sessions, through a session of its own."""
+    """A view of the lock waits in one database, through a session of its own."""
 
-    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return which of these sessions waits for which, directly or through others; None without the right to look.
+    def blocked(self, sessions: Sequence[int], held: Sequence[str]) -> LockWait | None:
+        """Return one of these sessions that waits for another one or for held work, directly or through others.
 
-        The numbers are those of `number_of`.
+        Held work is given by the name of its branch, or by its `mark`. None without the right to look.
         """
 
-    def interrupt(self, waiter: int, holder: int) -> bool:
-        """Cancel the statement by which one waits for the other; False if it no longer waits, or this is forbidden."""
+    def interrupt(self, wait: LockWait) -> bool:
+        """Cancel the waiting statement; False if it no longer waits, or this is forbidden."""
 
     def close(self) -> None:
         """Close the view's own session."""
 
 
-class Crowded(Protocol):
-    """A participant in which sessions of one transaction may wait for each other."""
+@runtime_checkable
+class ShowsLocks(Protocol):
+    """A participant that shows which session waits for which; its sessions have a `number`, while they are open."""
 
-    def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return the server's number of a session enlisted here; None once it no longer belongs to the branch."""
+    def look(self) -> LockView:
+        """Open a view of the lock waits."""
 
     def is_cancelled(self, error: BaseException) -> bool:
         """Return whether an error is that of a cancelled statement."""
 
-    def look(self) -> LockView:
-        """Open a view of which session waits for which."""
+    def mark(self, session: EnlistedBranch) -> str:
+        """Return the server's name for the work of a session; nothing if it knows the branch by its own name."""
 
 
 @runtime_checkable
@@ -198,30 +208,6 @@ class Journals(Protocol):
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute statements in an open branch; `RowsDiffer`, or another no, if one can't be done as recorded."""
-
-
-class FlowWaits(Protocol):
-    """Watches one session of a step, from another thread."""
-
-    def own_blocker(self) -> str | None:
-        """Return the branch of its own transaction that the session waits for, directly or through other sessions."""
-
-    def interrupt(self) -> None:
-        """Cancel the statement in which the session waits."""
-
-    def close(self) -> None:
-        """Close what was opened for watching."""
-
-
-@runtime_checkable
-class Waiting(Protocol):
-    """A participant in which a step may wait for what its own flow holds prepared."""
-
-    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> FlowWaits:
-        """Watch a session; `marks` are what `mark` returned for the work that the flow holds there."""
-
-    def mark(self, session: EnlistedBranch) -> str:
-        """Return the server's id for the work of this session, if the server does not know the branch by its name."""
 
 
 class Identified(Protocol):

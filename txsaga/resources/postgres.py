@@ -10,13 +10,12 @@ took its name: it is rolled back, whatever was decided (R9).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure
 from txsaga.core.fibers import raise_if_cancelled, run_blocking
 from txsaga.errors import (
     ConfigError,
@@ -34,25 +33,25 @@ from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
 from txsaga.evidence.location import EvidenceTables
 from txsaga.evidence.sessions import commit_each
 from txsaga.flows.branch import PREFIX, BranchId, Finish
-from txsaga.resources import codes, journal
+from txsaga.resources import codes
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.database import DatabaseParticipant, finish_of
 from txsaga.resources.postgres_branch import PostgresBranch
-from txsaga.resources.postgres_journal import PostgresJournal
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
 from txsaga.resources.postgres_texts import Texts
-from txsaga.resources.waits import PostgresLockView, PostgresWaits, connection_of, is_cancelled
+from txsaga.resources.waits import PostgresLockView, is_cancelled
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from txsaga.flows.step_records import Journalled
-    from txsaga.resources.participant import EnlistedBranch, LockPatience
-
-S = TypeVar("S", bound=PostgresSession)
+    from txsaga.flows.journal import Journalled
+    from txsaga.resources.participant import EnlistedBranch
 
 AT_ONCE = 100
 """Branches that are sent their decision before the first of them has answered."""
+
+LONGEST = "5s"
+"""How long a journal waits for a lock, unless the engine's own `lock_timeout` says otherwise."""
 
 _ABLE = """select current_setting('max_prepared_transactions')::int > 0 as prepares,
   pg_is_in_recovery() or current_setting('transaction_read_only')::bool as reads_only,
@@ -66,7 +65,6 @@ class PostgresParticipant(DatabaseParticipant):
     driver = ("psycopg", "postgresql+psycopg")
     capabilities = capabilities_of(ResourceKind.POSTGRESQL)
     is_cancelled = staticmethod(is_cancelled)
-    waits_briefly = True  # a journal for a lock, while other resources are asked at the same time
 
     _looping: PostgresInLoop | None = None
     _written_for: tuple[EvidenceTables, Texts] | None = None
@@ -92,49 +90,34 @@ class PostgresParticipant(DatabaseParticipant):
         """Open a transaction for a branch, with the driver's own connection as its handle."""
         return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
 
-    def enlist_journal(
-        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-    ) -> PostgresJournal:
-        """Open a session for a branch whose work is sent with its vote."""
-        return self._noted(branch, statements, self._engine, waits)
-
     def in_loop(self) -> PostgresInLoop:
         """Return the opener of branches whose sessions suspend only their task."""
         if self._looping is None or self._looping.engine is not self.loops:
             engine = self._engine_of_loops("psycopg")
-            self._looping = PostgresInLoop(engine, self._enlisted, self._noted, self._patience)
+            self._looping = PostgresInLoop(engine, self._enlisted, self._patience)
         return self._looping
 
     def _enlisted(self, branch: BranchId, opened: Callable[[], PostgresSession]) -> PostgresBranch:
         texts = self._texts
-        session = self._ready(opened, lambda session: session.begin(texts, branch))
-        return PostgresBranch(session, branch, texts, self._elsewhere(branch))
+        return PostgresBranch(
+            self._begun(opened, texts, branch),
+            branch,
+            texts,
+            lambda decision: run_blocking(lambda: self.finish(branch, decision)),
+        )
 
-    def _noted(
-        self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, waits: LockPatience
-    ) -> PostgresJournal:
-        texts = self._texts
-        session = self._ready(lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts))
-        with on_failure(session.give_back):
-            return PostgresJournal(
-                session, branch, texts, self._elsewhere(branch), statements, place=self.name, waits=waits
-            )
-
-    def _elsewhere(self, branch: BranchId) -> Callable[[Decision], Finish]:
-        return lambda decision: run_blocking(lambda: self.finish(branch, decision))
-
-    def _ready(self, opened: Callable[[], S], made_ready: Callable[[S], S]) -> S:
-        """Open a session; replace a stale pooled one, once."""
+    def _begun(self, opened: Callable[[], PostgresSession], texts: Texts, branch: BranchId) -> PostgresSession:
+        """Open a session and begin in it; replace a stale pooled one, once."""
         try:
-            return made_ready(self._opened(opened))
+            return self._opened(opened).begin(texts, branch)
         except SessionLost:
             raise_if_cancelled()  # a cancelled task needs no other session
             try:
-                return made_ready(self._opened(opened))
+                return self._opened(opened).begin(texts, branch)
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
 
-    def _opened(self, opened: Callable[[], S]) -> S:
+    def _opened(self, opened: Callable[[], PostgresSession]) -> PostgresSession:
         with edge(self.name):
             return opened()
 
@@ -191,24 +174,16 @@ class PostgresParticipant(DatabaseParticipant):
         return [branch for gid in listed for branch in _ours(gid)]
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Execute journalled statements in an open branch."""
-        with edge(self.name):
-            journal.do(connection_of(session), statements, self.name)
-
-    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> PostgresWaits:
-        """Watch a session: PostgreSQL knows branches by their names."""
-        return PostgresWaits(self._engine, self.name, connection_of(session), branch)
+        """Execute journalled statements in an open branch, none of which waits for a lock for long."""
+        cast(PostgresBranch, session).limit_waits(LONGEST)
+        super().do(session, statements)
 
     def mark(self, session: EnlistedBranch) -> str:
         """Return nothing: the branch's own name is enough."""
         return ""
 
-    def number_of(self, session: EnlistedBranch) -> int | None:
-        """Return the server's number of a session."""
-        return cast(PostgresBranch, session).number
-
     def look(self) -> PostgresLockView:
-        """Open a view of which session waits for which."""
+        """Open a view of the lock waits."""
         return PostgresLockView(self._engine, self.name)
 
     @property
@@ -230,10 +205,9 @@ class PostgresInLoop:
         self,
         engine: AsyncEngine,
         enlisted: Callable[[BranchId, Callable[[], PostgresSession]], PostgresBranch],
-        noted: Callable[[BranchId, Sequence[Journalled], Engine, LockPatience], PostgresJournal],
         patience: float,
     ) -> None:
-        self.engine, self._enlisted, self._noted, self._patience = engine, enlisted, noted, patience
+        self.engine, self._enlisted, self._patience = engine, enlisted, patience
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
@@ -242,12 +216,6 @@ class PostgresInLoop:
     def enlist_driver(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch, with the driver's own connection as its handle."""
         return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
-
-    def enlist_journal(
-        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
-    ) -> PostgresJournal:
-        """Open a session for a branch whose work is sent with its vote."""
-        return self._noted(branch, statements, self.engine.sync_engine, waits)
 
     def _opened(self) -> PostgresSession:
         from sqlalchemy.ext.asyncio import AsyncConnection

@@ -30,6 +30,7 @@ from txsaga.errors import (
     ProtocolError,
     ResourceManagerFailed,
     RolledBack,
+    StoreUnavailable,
     VotedNo,
 )
 from txsaga.evidence import libpq
@@ -40,6 +41,7 @@ from txsaga.resources import codes
 from txsaga.resources.postgres_session import UNASKED, PostgresSession
 from txsaga.resources.postgres_texts import ELSEWHERE, Texts
 
+_LIMITED = "select set_config('lock_timeout', '{longest}', true) where current_setting('lock_timeout') = '0'"
 _BEFORE = "txsaga_before"
 """A savepoint to roll back to if the server no longer has our prepared statements."""
 
@@ -81,6 +83,13 @@ class PostgresBranch:
     def number(self) -> int | None:
         """The server's number of the session, while it belongs to the branch."""
         return None if self._session.lost else self._session.number
+
+    def limit_waits(self, longest: str) -> None:
+        """Let its statements wait no longer for a lock, unless the engine has a `lock_timeout` of its own."""
+        try:
+            self._session.ask(_LIMITED.format(longest=longest))
+        except SessionLost as lost:
+            raise StoreUnavailable(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
 
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; refuse a branch that is rolled back already."""
@@ -156,7 +165,7 @@ class PostgresBranch:
         if session.state == TransactionStatus.ACTIVE:
             raise RolledBack(f"a statement of branch {gid} is still under way; wait for it before the block ends")
         if not session.in_first_transaction:
-            raise ended_inside(self._branch)
+            raise _ended_inside(self._branch)
 
     def _committed(self) -> None:
         try:
@@ -171,7 +180,7 @@ class PostgresBranch:
         if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
             raise DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
         if ELSEWHERE in answer.why:
-            raise ended_inside(self._branch)
+            raise _ended_inside(self._branch)
         if answer.state:
             raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
         if answer.tag != "COMMIT":  # a failed transaction answers like this, without an error
@@ -188,15 +197,8 @@ class PostgresBranch:
         except SessionLost as lost:
             raise self._lost(lost) from lost
         self._stage = PostgresStage.OVER
-        self._refuse_no(answers)
-        self._stage = PostgresStage.PREPARED
-        return self._voted(answers)
-
-    def _refuse_no(self, answers: Sequence[ServerAnswer]) -> None:
         refuse_no(answers[-1], self._branch)
-
-    def _voted(self, answers: Sequence[ServerAnswer]) -> Vote:
-        """Return whether the prepared branch holds anything."""
+        self._stage = PostgresStage.PREPARED
         if answers[-2].tag == "INSERT 0 0":
             self._let_go()
             return Vote.READ_ONLY
@@ -282,7 +284,7 @@ def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
         raise DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
     if ELSEWHERE in answer.why:
-        raise ended_inside(branch)
+        raise _ended_inside(branch)
     if answer.state:
         why = _OF_OURS.get(answer.state, "")
         raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}{why}")
@@ -290,7 +292,7 @@ def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
         raise RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
 
 
-def ended_inside(branch: BranchId) -> RolledBack:
+def _ended_inside(branch: BranchId) -> RolledBack:
     """Return the error for a session that is no longer where its branch began."""
     return RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "

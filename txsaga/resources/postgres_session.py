@@ -75,7 +75,8 @@ class PostgresSession:
     def _begin(self, texts: Texts, branch: BranchId) -> ServerAnswer:
         if self.state == TransactionStatus.INTRANS:  # an error would fail the transaction under way
             return self.ask(texts.mark(branch, prepared=False))
-        self._know(texts)
+        self._statements = self._pooled.info.setdefault(texts.name, PreparedStatements())
+        self.prepared = self._statements.use(lambda: self._prepare(texts))
         answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=self.prepared)}")
         if answer.state == libpq.UNPREPARED:
             self.ask("ROLLBACK")
@@ -87,11 +88,6 @@ class PostgresSession:
     def beginning(self) -> str:
         """The statement that begins a transaction in it."""
         return libpq.begin(self._driver, self._given)
-
-    def _know(self, texts: Texts) -> None:
-        """Find out whether the server has our statements, preparing them if needed."""
-        self._statements = self._pooled.info.setdefault(texts.name, PreparedStatements())
-        self.prepared = self._statements.use(lambda: self._prepare(texts))
 
     def lose_statements(self) -> None:
         """Record that the server no longer has our statements."""
@@ -129,12 +125,7 @@ class PostgresSession:
     def send(self, text: str) -> None:
         """Send statements."""
         self._sent = time.monotonic()
-        libpq.send(self._driver.pgconn, self.encode(text), self._patience)
-
-    def encode(self, text: str) -> bytes:
-        """Encode a text as the server reads it from this session."""
-        encoding = "utf-8" if text.isascii() else self._driver.info.encoding
-        return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes any bytes
+        libpq.send(self._driver.pgconn, text, self._patience)
 
     def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[ServerAnswer]:
         """Wait for the answers, at most as long as this resource allows, counted from sending."""
@@ -173,8 +164,6 @@ class PostgresSession:
 class DriverSession(PostgresSession):
     """The same, with the driver's own connection for its user."""
 
-    unwritable = psycopg.Error, UnicodeError
-
     def __init__(self, engine: Engine, patience: float) -> None:
         self._engine, self._given_back = engine, False
         pooled = _raw(engine)
@@ -187,22 +176,6 @@ class DriverSession(PostgresSession):
         if level is not None:
             given["isolation_level"] = _LEVELS.get(level)
         self._given = {} if level == "AUTOCOMMIT" else given
-
-    def make_ready(self, texts: Texts) -> Self:
-        """Prepare our statements in it, but begin nothing; `SessionLost` if the pooled session was dead."""
-        with report_failure(self._let_go):
-            if self.gone:
-                raise SessionLost("the server has closed it")
-            if self.state == TransactionStatus.IDLE:  # else a listener of the pool has begun something
-                self._know(texts)
-        return self
-
-    def literal(self, text: str, values: Mapping[str, object]) -> str:
-        """Render values into a statement, as this session reads them."""
-        driver = self._driver
-        if isinstance(driver, psycopg.Connection):
-            return psycopg.ClientCursor(driver).mogrify(text, values)
-        return psycopg.AsyncClientCursor(driver).mogrify(text, values)
 
     @property
     def lost(self) -> bool:

@@ -31,10 +31,6 @@ _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
               then set_config('lock_timeout', '5s', true) is not null and pg_current_xact_id_if_assigned() is not null
               else ('{elsewhere}' || coalesce(current_setting('{mark}', true), ''))::int > 0 end
   returning {durable}"""
-# The first statement of its transaction: its limit also applies to a journal's statements.
-_NOTED = """insert into {table} (store, incarnation, txid, branch, outcome)
-  select {store}, {incarnation}, {txid}, {branch}, {outcome} where set_config('lock_timeout', {wait}, true) is not null
-  returning {durable}"""
 _MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ('{store}', {incarnation}, {txid}, '', {outcome})"""
 _HERE = "(select count(*) from {places} where uuid = '{uuid}')"
@@ -58,15 +54,13 @@ class Texts:
         self._only_here = _ONLY_HERE.format(outcome=COMMITTED, here=here, elsewhere=ELSEWHERE)
         values = {"store": "$1", "incarnation": "$2", "txid": "$3", "branch": "$4", "outcome": COMMITTED}
         row = _ROW.format(**self._named, **values, gid="$5")
-        noted = _NOTED.format(**self._named, **values, wait="$5")
-        name = f"txsaga_{crc32((row + noted).encode()):08x}"
-        self._mark, self._row, self._noted = f"{name}_mark", f"{name}_row", f"{name}_noted"
+        name = f"txsaga_{crc32(row.encode()):08x}"
+        self._mark, self._row = f"{name}_mark", f"{name}_row"
         self.name = name
         self.question = f"select {here}"
         self.preparing = (
             f"prepare {self._mark}(text) as select set_config('{MARK}', $1, true); "
-            f"prepare {self._row}(text, int, bigint, text, text) as {row}; "
-            f"prepare {self._noted}(text, int, bigint, text, text) as {noted}"
+            f"prepare {self._row}(text, int, bigint, text, text) as {row}"
         )
 
     def mark(self, branch: BranchId, *, prepared: bool) -> str:
@@ -81,14 +75,6 @@ class Texts:
             return f"execute {self._row}('{store}', {incarnation}, {txid}, '{evidence}', '{gid}')"
         given = {"store": f"'{store}'", "branch": f"'{evidence}'", "gid": f"'{gid}'", "outcome": self._only_here}
         return _ROW.format(**self._named, **given, incarnation=incarnation, txid=txid)
-
-    def first_row(self, branch: BranchId, wait: str, *, prepared: bool) -> str:
-        """Build the statement for a branch's row before its work, which then waits no longer than `wait` for a lock."""
-        store, incarnation, txid = EvidenceKey.parse(branch.transaction)
-        if prepared:
-            return f"execute {self._noted}('{store}', {incarnation}, {txid}, '{branch.evidence}', '{wait}')"
-        given = {"store": f"'{store}'", "branch": f"'{branch.evidence}'", "wait": f"'{wait}'"}
-        return _NOTED.format(**self._named, **given, incarnation=incarnation, txid=txid, outcome=self._only_here)
 
     def main(self, branch: BranchId) -> str:
         """Build the statement for the transaction's own row."""

@@ -23,7 +23,6 @@ from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reache
 from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.sessions import begin_now, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources import journal
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.database import BranchRows, DatabaseParticipant, finish_of
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, RootTransaction
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from txsaga.flows.step_records import Journalled
     from txsaga.resources.participant import EnlistedBranch
 
 Shown = Callable[[Connection], object]
@@ -87,12 +85,6 @@ class SqliteParticipant(DatabaseParticipant):
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return nothing: it holds no votes."""
         return []
-
-    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
-        """Execute journalled statements in an open branch."""
-        assert isinstance(session, SqliteBranch)
-        with edge(self.name):
-            journal.do(session.connection, statements, self.name)
 
 
 class SqliteInLoop:

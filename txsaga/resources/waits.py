@@ -1,23 +1,21 @@
 """
-A session for inspecting waits, outside the resource's pool.
+Views of lock waits, each through a session outside the resource's pool.
 
-To find out what two sessions wait for, one must not wait for a third: the pool may have no other. It is opened by the
+To find out what a session waits for, one must not wait for another: the pool may have no other. It is opened by the
 first question, connecting as the pool does, and closed with the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
-from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, TextClause, bindparam, text
+from sqlalchemy import Connection, Engine, bindparam, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txsaga.evidence.driver_errors import code_of, edge
-from txsaga.flows.branch import PREFIX, BranchId
 from txsaga.resources import codes
-from txsaga.resources.participant import EnlistedBranch
+from txsaga.resources.participant import LockWait
 
 
 class InspectionSession:
@@ -60,51 +58,41 @@ _MYSQL = """select requesting_engine_transaction_id, blocking_engine_transaction
   from performance_schema.data_lock_waits"""
 
 
-class MysqlLockView:
-    """A view of the lock waits of sessions."""
+class MysqlLockView(InspectionSession):
+    """A view of lock waits in MariaDB or MySQL, which know held work by the number of its transaction."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._looking = InspectionSession(engine, name)
-        self._question = _MARIADB if getattr(engine.dialect, "is_mariadb", False) else _MYSQL
-
-    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return which of these sessions waits for which."""
+    def blocked(self, sessions: Sequence[int], held: Sequence[str]) -> LockWait | None:
+        """Return one of these sessions that waits for another one or for held work."""
         try:
-            transactions, waits = self.transactions(numbers), self.waits()
+            transactions, waits = self._transactions(sessions), self._waits()
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise
             return None
-        holders = {transaction: number for number, transaction in transactions.items()}
+        holders: dict[str, int | str] = {name: name for name in held}
+        holders.update({transaction: number for number, transaction in transactions.items()})
         for number, transaction in transactions.items():
             if found := reached(waits, transaction, holders.keys() - {transaction}):
-                return number, holders[found]
+                return LockWait(number, holders[found])
         return None
 
-    def interrupt(self, waiter: int, holder: int) -> bool:
+    def interrupt(self, wait: LockWait) -> bool:
         """Cancel the waiting statement, if it still waits."""
-        pair = self.blocked([waiter, holder])
-        return pair is not None and pair[0] == waiter and self.cancel(waiter)
-
-    def cancel(self, number: int) -> bool:
-        """Cancel a session's statement; False if that is not allowed."""
+        if self.blocked(wait.sessions, wait.held) != wait:
+            return False
         with suppress(DBAPIError):
-            self._looking.connection.exec_driver_sql(f"kill query {number}").close()
+            self.connection.exec_driver_sql(f"kill query {wait.waiter}").close()
             return True
         return False
 
-    def close(self) -> None:
-        """Close its own session."""
-        self._looking.close()
-
-    def transactions(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the transaction numbers of these sessions."""
-        found = self._looking.connection.execute(_OF, {"threads": list(numbers)})
+    def _transactions(self, sessions: Sequence[int]) -> dict[int, str]:
+        found = self.connection.execute(_OF, {"threads": sessions})
         return {thread: str(transaction) for thread, transaction in found}
 
-    def waits(self) -> list[tuple[str, str]]:
+    def _waits(self) -> list[tuple[str, str]]:
         """Return which transactions wait for which."""
-        return [(str(asks), str(has)) for asks, has in self._looking.connection.exec_driver_sql(self._question)]
+        question = _MARIADB if getattr(self.connection.dialect, "is_mariadb", False) else _MYSQL
+        return [(str(asks), str(has)) for asks, has in self.connection.exec_driver_sql(question)]
 
 
 def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) -> str | None:
@@ -118,31 +106,6 @@ def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) 
     return None
 
 
-class MysqlWaits:
-    """Watches one session."""
-
-    def __init__(self, engine: Engine, name: str, connection: Connection, marks: Sequence[str]) -> None:
-        driver: Any = connection.connection.driver_connection
-        self._look, self._thread = MysqlLockView(engine, name), driver.thread_id()
-        self._marks = frozenset(filter(None, marks))
-
-    def own_blocker(self) -> str | None:
-        """Return the number of the transaction that the session waits for, if it is one of the flow's."""
-        if self._marks:
-            with suppress(DBAPIError):
-                for mark in self._look.transactions([self._thread]).values():
-                    return reached(self._look.waits(), mark, self._marks)
-        return None
-
-    def interrupt(self) -> None:
-        """Cancel the waiting statement."""
-        self._look.cancel(self._thread)
-
-    def close(self) -> None:
-        """Close its own session."""
-        self._look.close()
-
-
 def transaction_number(connection: Connection) -> str:
     """Return the number of a session's transaction; nothing without the right to look."""
     with suppress(DBAPIError):
@@ -150,85 +113,40 @@ def transaction_number(connection: Connection) -> str:
     return ""
 
 
-_BLOCKER = text("""
-with recursive waiting(pid) as (
-  select cast(:pid as int)
-   union select other from waiting, unnest(pg_blocking_pids(waiting.pid)) as other where other <> 0)
-select prepared.gid from waiting
-  join pg_locks asked on asked.pid = waiting.pid and not asked.granted
-  join pg_locks held on held.granted and held.pid is null and held.locktype = asked.locktype
-   and (held.database, held.relation, held.page, held.tuple, held.transactionid, held.classid, held.objid,
-        held.objsubid)
-       is not distinct from
-       (asked.database, asked.relation, asked.page, asked.tuple, asked.transactionid, asked.classid, asked.objid,
-        asked.objsubid)
-  join pg_locks named on named.granted and named.pid is null and named.locktype = 'transactionid'
-   and named.mode = 'ExclusiveLock' and named.virtualtransaction = held.virtualtransaction
-  join pg_prepared_xacts prepared on prepared.transaction = named.transactionid
- where starts_with(prepared.gid, :prefix) limit 1""")
-_WAITING = """
+_FOUND = """
 with recursive waiting(waiter, pid) as (
-  select asked, asked from unnest(cast(:pids as int[])) as asked
+  select asked, asked from unnest(cast(:sessions as int[])) as asked
    union select waiter, other from waiting, unnest(pg_blocking_pids(waiting.pid)) as other where other <> 0),
-pair as (select waiter, pid from waiting where pid <> waiter and pid = any(cast(:pids as int[])))"""
-_PAIR = text(f"{_WAITING} select waiter, pid from pair limit 1")
-_CANCEL_WAITER = text(f"{_WAITING} select pg_cancel_backend(waiter) from pair where waiter = :waiter limit 1")
-_CANCEL = text("select pg_cancel_backend(:pid)")
+found(waiter, session, held) as (
+  select waiter, pid, cast(null as text) from waiting where pid <> waiter and pid = any(cast(:sessions as int[]))
+   union all
+  select waiting.waiter, null, prepared.gid from waiting
+    join pg_locks asked on asked.pid = waiting.pid and not asked.granted
+    join pg_locks held on held.granted and held.pid is null and held.locktype = asked.locktype
+     and (held.database, held.relation, held.page, held.tuple, held.transactionid, held.classid, held.objid,
+          held.objsubid)
+         is not distinct from
+         (asked.database, asked.relation, asked.page, asked.tuple, asked.transactionid, asked.classid, asked.objid,
+          asked.objsubid)
+    join pg_locks named on named.granted and named.pid is null and named.locktype = 'transactionid'
+     and named.mode = 'ExclusiveLock' and named.virtualtransaction = held.virtualtransaction
+    join pg_prepared_xacts prepared on prepared.transaction = named.transactionid
+   where prepared.gid = any(cast(:held as text[])))"""
+_WAIT = text(f"{_FOUND} select waiter, session, held from found limit 1")
+_CANCEL = text(f"{_FOUND} select pg_cancel_backend(waiter) from found where waiter = :waiter limit 1")
 
 
-class PostgresLockView:
-    """A view of the lock waits of sessions."""
+class PostgresLockView(InspectionSession):
+    """A view of lock waits in PostgreSQL, which knows held work by the name of its branch."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._looking = InspectionSession(engine, name)
+    def blocked(self, sessions: Sequence[int], held: Sequence[str]) -> LockWait | None:
+        """Return one of these sessions that waits for another one or for held work."""
+        with edge(self.name):
+            found = self.connection.execute(_WAIT, {"sessions": sessions, "held": held}).first()
+        return None if found is None else LockWait(found.waiter, found.held or found.session)
 
-    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
-        """Return which of these sessions waits for which."""
-        found = self.ask(_PAIR, {"pids": list(numbers)}).first()
-        return None if found is None else (found.waiter, found.pid)
-
-    def interrupt(self, waiter: int, holder: int) -> bool:
+    def interrupt(self, wait: LockWait) -> bool:
         """Cancel the waiting statement, if it still waits: the server checks once more."""
-        return self.ask(_CANCEL_WAITER, {"waiter": waiter, "pids": [waiter, holder]}).scalar() is True
-
-    def cancel(self, number: int) -> None:
-        """Cancel a session's statement."""
-        self.ask(_CANCEL, {"pid": number}).close()
-
-    def close(self) -> None:
-        """Close its own session."""
-        self._looking.close()
-
-    def ask(self, question: TextClause, values: Mapping[str, object]) -> CursorResult[Any]:
-        """Ask the server."""
-        with edge(self._looking.name):
-            return self._looking.connection.execute(question, values)
-
-
-class PostgresWaits:
-    """Watches one session."""
-
-    def __init__(self, engine: Engine, name: str, connection: Connection, branch: BranchId) -> None:
-        driver: Any = connection.connection.driver_connection
-        self._look, self._pid = PostgresLockView(engine, name), driver.info.backend_pid
-        self._prefix = f"{PREFIX}:{branch.transaction}:"
-
-    def own_blocker(self) -> str | None:
-        """Return the flow's branch that the session waits for."""
-        found = self._look.ask(_BLOCKER, {"pid": self._pid, "prefix": self._prefix}).scalar()
-        return None if found is None else str(found)
-
-    def interrupt(self) -> None:
-        """Cancel the waiting statement."""
-        self._look.cancel(self._pid)
-
-    def close(self) -> None:
-        """Close its own session."""
-        self._look.close()
-
-
-def connection_of(session: EnlistedBranch) -> Connection:
-    """Return the SQLAlchemy connection of an open branch."""
-    handle = session.handle
-    assert isinstance(handle, Connection)
-    return handle
+        values = {"waiter": wait.waiter, "sessions": wait.sessions, "held": wait.held}
+        with edge(self.name):
+            return self.connection.execute(_CANCEL, values).scalar() is True

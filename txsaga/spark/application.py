@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
 from txsaga.flows.flow import Flow
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import StepState
 
 if TYPE_CHECKING:
     from txsaga.flows.step_attempts import Attempted
@@ -187,6 +187,6 @@ class Superseding(PeriodicCheck):
         if found is None:
             return None
         about = {} if found.application is None else found.application.about
-        if SparkDriver.of(about) == self._driver and found.state is FlowStepState.STARTED:
+        if SparkDriver.of(about) == self._driver and found.state is StepState.STARTED:
             return None
         return f"attempt {found.number} of step {self._step!r} has taken the place of application {self._driver.id}"

@@ -21,7 +21,7 @@ from txsaga.checkback import questions_store as questions
 from txsaga.consume import claim_end_statements as claim_ends
 from txsaga.consume import log_store
 from txsaga.core import chunk
-from txsaga.flows import branches_store, steps_store
+from txsaga.flows import work_statements as work
 from txsaga.messages import hot_statements as hot
 from txsaga.messages import ledger_store as ledger
 from txsaga.store import partitions, sql_files
@@ -66,7 +66,8 @@ def write(connection: Connection, namespace: str) -> bool:
 
 
 def _creation(function: Function) -> Iterator[str]:
-    if function.answers != "boolean":  # policies depend on the boolean ones; the return type of others may have changed
+    # Policies and triggers depend on these; the return type of others may have changed.
+    if function.answers not in ("boolean", "trigger"):
         yield f"DROP FUNCTION IF EXISTS {function.name}"
     yield CREATE.format(**function._asdict(), source=function.source)
     yield DENY.format(name=function.name)
@@ -74,7 +75,7 @@ def _creation(function: Function) -> Iterator[str]:
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_branches(s), *_of_roles(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_work(s), *_of_roles(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
@@ -102,6 +103,8 @@ def _questions(s: str) -> Iterator[Function]:
         "STABLE",
     )
     yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", is_chunk, "IMMUTABLE")
+    told = "session_user || ' may not change what a step of another group does'"
+    yield Function(f"{s}.keep_step()", "trigger", f"BEGIN RAISE insufficient_privilege USING MESSAGE = {told}; END")
     yield Function(
         f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
     )
@@ -215,13 +218,12 @@ END""",
     yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.SQL['unlisted'].format(s=s)};\nEND")
 
 
-def _of_branches(s: str) -> Iterator[Function]:
-    """Yield an owner's functions for its coordinated transactions."""
-    sql = branches_store
-    begin = hot.written(sql.SQL["begin"], s, "x.pgroup", "x.txid")
+def _of_work(s: str) -> Iterator[Function]:
+    """Yield an owner's functions for its work on resources."""
+    begin = hot.written(work.BEGIN, s, "x.pgroup", "x.txid")
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
-    own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
-    yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
+    own = _guard(s, 1, None, many=True) + _refusal(unknown, [6], "'there is no such resource'", many=True)
+    yield _called(s, "begin_work", work.BEGIN_TYPES, work.BEGIN_ANSWERS, own, begin)
 
     def not_ours(others: str) -> str:
         told = "session_user || ' may not act for that transaction'"
@@ -229,19 +231,10 @@ def _of_branches(s: str) -> Iterator[Function]:
 
     rows = _guard(s, None, (8, 10, 11, None), many=True)
     rows += _refusal(f"x <> 0 AND {unknown}", [6], "'there is no such resource'", many=True)
-    yield _called(
-        s,
-        "resolve",
-        sql.RESOLVE_TYPES,
-        sql.RESOLVE_ANSWERS,
-        not_ours(_has(s, "engine")) + rows,
-        sql.SQL["resolve"].format(s=s),
-    )
-    theirs = not_ours(f"{s}.everywhere()")
-    yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.SQL["note"].format(s=s))
-    opened = hot.written(steps_store.OPEN, s, "x.pgroup", "x.txid")
-    types, answers = steps_store.OPEN_TYPES, steps_store.OPEN_ANSWERS
-    yield _called(s, "open_sagas", types, answers, _guard(s, 1, None, many=True), opened)
+    guard, resolve = not_ours(_has(s, "engine")) + rows, work.BRANCHES["resolve"].format(s=s)
+    yield _called(s, "resolve", work.RESOLVE_TYPES, work.RESOLVE_ANSWERS, guard, resolve)
+    theirs, note = not_ours(f"{s}.everywhere()"), work.BRANCHES["note"].format(s=s)
+    yield _called(s, "note_branches", work.NOTE_TYPES, work.NOTE_ANSWERS, theirs, note)
 
 
 def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, sql: str) -> Function:

@@ -36,8 +36,7 @@ _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
 SQL = sql_files.read("store/sql/partition.sql")
 NEEDS = sql_files.read("store/sql/retention.sql")
 
-FLOWS = ("flow_resource", "flow_step", "flow_unit", "flow_statement")
-COORDINATED = ("branch", "ballot", "vote", "reservation", *FLOWS, "step", "saga")
+COORDINATED = ("branch", "ballot", "vote", "reservation", "flow_resource", "flow_unit", "step", "saga")
 OF_TRANSACTIONS = ("part", "effect", "table_intent", *COORDINATED, "tx", "doubt", "event", "scheduled")
 """Tables whose rows are deleted with the partition of their transaction."""
 

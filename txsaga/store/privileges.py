@@ -43,10 +43,10 @@ MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
 NOTE = "INSERT (txid, what, who, why)"
 TOLD = "INSERT (txid, at, what, who, why)"
 NEW_STEP = (
-    'INSERT (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left"), '
-    'UPDATE (state, "left", output, error, attempts, at)'
+    'INSERT (txid, number, attempt, name, state, hold, kind, resource, input, compensation, action, due, "left"), '
+    'UPDATE (state, "left", output, error, tries, at)'
 )
-DECLARED = "UPDATE (name, attempt, kind, resource, input, compensation)"
+ATTEMPT = "INSERT (lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
@@ -90,18 +90,14 @@ TABLES = {
         "SELECT, UPDATE (state, at, why)",
     ),
     "flow_resource": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
-    "flow_step": Needs(
-        "SELECT, INSERT, UPDATE (state, ended, branch, mark, why)", "", "SELECT", "SELECT, UPDATE (late)"
-    ),
     "flow_unit": Needs("SELECT, INSERT, UPDATE (branch, attempt, decision, at)", "", "SELECT", "SELECT"),
-    "flow_statement": Needs("SELECT, INSERT, DELETE", "", "SELECT", "SELECT"),
     "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
     "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
     "step": Needs(
-        f"SELECT, {NEW_STEP}, {DECLARED}",
+        f"SELECT, {NEW_STEP}, {ATTEMPT}",
         "",
-        "SELECT, UPDATE (state, error, attempts, at)",
-        f"SELECT, {NEW_STEP}",
+        "SELECT, UPDATE (state, error, tries, at)",
+        f"SELECT, {NEW_STEP}, UPDATE (late)",
     ),
     "saga": Needs(SAGA, "", "SELECT, UPDATE (until, stalled, why)", SAGA),
     "reservation": Needs(
@@ -149,6 +145,7 @@ FUNCTIONS = {
     "mine": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
     "ours": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
     "is_chunk": Needs("EXECUTE", "", "", "EXECUTE"),
+    "keep_step": Needs(),
     "token": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "prepare": Needs(producer="EXECUTE"),
     "publish": Needs(producer="EXECUTE"),
@@ -160,9 +157,8 @@ FUNCTIONS = {
     "fetch": Needs(consumer="EXECUTE"),
     "back_out": Needs(consumer="EXECUTE"),
     "hold": Needs(producer="EXECUTE", engine="EXECUTE"),
-    "begin_branches": Needs(producer="EXECUTE"),
+    "begin_work": Needs(producer="EXECUTE"),
     "resolve": Needs(producer="EXECUTE", engine="EXECUTE"),
-    "open_sagas": Needs(producer="EXECUTE"),
     "note_branches": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "take": Needs(producer="EXECUTE", engine="EXECUTE"),
     "answered": Needs(producer="EXECUTE", engine="EXECUTE"),

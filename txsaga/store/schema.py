@@ -34,8 +34,6 @@ from txsaga.core.topic import TopicType
 from txsaga.flows.store_tables import ballot as ballot
 from txsaga.flows.store_tables import branch as branch
 from txsaga.flows.store_tables import flow_resource as flow_resource
-from txsaga.flows.store_tables import flow_statement as flow_statement
-from txsaga.flows.store_tables import flow_step as flow_step
 from txsaga.flows.store_tables import flow_unit as flow_unit
 from txsaga.flows.store_tables import reservation as reservation
 from txsaga.flows.store_tables import saga as saga

@@ -27,6 +27,7 @@ class Encoder(NamedTuple):
 
     kind: type[Value]
     dump: Callable[[Any], bytes]
+    empty: Value | None = None  # an array without elements
 
     def encode(self, value: object) -> Value | None:
         """Encode a value, or NULL."""
@@ -60,7 +61,8 @@ def _encoders() -> dict[str, Encoder]:
     }
     for name, (oid, array, dump, code) in scalars.items():
         found[name] = Encoder(type(name, (Value,), {"oid": oid}), dump)
-        found[f"{name}[]"] = Encoder(type(f"{name}s", (Value,), {"oid": array}), partial(_array, oid, dump, code))
+        kind, dump_all = type(f"{name}s", (Value,), {"oid": array}), partial(_array, oid, dump, code)
+        found[f"{name}[]"] = Encoder(kind, dump_all, kind(dump_all(())))
     return found
 
 
@@ -90,8 +92,8 @@ class PreparedStatement(NamedTuple):
         return StatementCall(
             self.sql,
             [
-                None if value is None else kind(dump(value))
-                for (kind, dump), value in zip(self.encoders, values, strict=True)
+                None if value is None else empty if empty and not value else kind(dump(value))
+                for (kind, dump, empty), value in zip(self.encoders, values, strict=True)
             ],
         )
 

@@ -20,9 +20,8 @@ from txsaga.core.failure import on_failure
 from txsaga.core.identity import StoreId
 from txsaga.core.retry import PATIENCE
 from txsaga.errors import BrokerClosed, IdentityChanged
-from txsaga.flows.branches_store import BranchStore
 from txsaga.flows.flows_store import Flows
-from txsaga.flows.steps_store import Steps
+from txsaga.flows.work_store import WorkStore
 from txsaga.inspect.overview_store import Overview
 from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.hot_statements import Hot
@@ -47,8 +46,7 @@ class Store:
         self.engine, self.namespace, self.rights = engine, namespace, login.rights
         self.halves = HalfStore(engine, hot, identity, patience)
         self.ledgers = Ledgers(engine, namespace, owner=owner)
-        self.branches = BranchStore(engine, namespace, str(identity), owner=owner)
-        self.steps = Steps(engine, namespace, str(identity), owner=owner)
+        self.work = WorkStore(engine, namespace, str(identity), owner=owner)
         self.reservations = Reservations(engine)
         self.flows = Flows(engine, namespace)
         self.log = Log(engine, hot, namespace)
@@ -92,8 +90,7 @@ class Store:
         """Close every connection; no new one can be opened."""
         event.listen(self.engine, "do_connect", _closed)
         self.halves.close()
-        self.branches.close()
-        self.steps.close()
+        self.work.close()
         self.log.close()
         self.schedule.close()
         self.doubts.close()

@@ -7,7 +7,6 @@ An invalid combination is refused before a broker is opened. An unavailable brok
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
@@ -67,9 +66,7 @@ def cluster(
     members = Members(ways, opened, ours=ours, retry=retry)
     with on_failure(members.close):
         members.available()
-    return BrokerCluster(
-        found, members, coordinator, generator=random.Random(seed), new_id=lambda: secrets.token_hex(16)
-    )
+    return BrokerCluster(found, members, coordinator, generator=random.Random(seed))
 
 
 def check_brokers(definition: ClusterConfig, brokers: Mapping[str, str | Broker], coordinator: object) -> None:

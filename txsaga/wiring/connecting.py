@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.aio.in_loop import in_loop
+from txsaga.airflow_host.followers import Followers
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
 from txsaga.config import Settings, load
@@ -24,7 +25,7 @@ from txsaga.core.arguments import check_count, check_function, check_kind, check
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.flows.saga_code import CODE
+from txsaga.flows.actions import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
 from txsaga.lake.opening import LakeOpener, reachable
@@ -162,15 +163,18 @@ def connect(
         tables=lake,
         rows=rows,
     )
+    followers: Followers | None = None
     if settings.airflow:
-        kernel.runs, kernel.followers = airflow_at(settings.airflow, settings.airflow_name)
+        kernel.runs, followers = airflow_at(settings.airflow, settings.airflow_name)
 
     def close() -> None:
         for opened in (others, found, store):
             opened.close()
 
     options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
-    return Broker(kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, **options)
+    return Broker(
+        kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, followers=followers, **options
+    )
 
 
 def _store(address: str | None, settings: Settings, patience: float) -> Store:

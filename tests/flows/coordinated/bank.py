@@ -72,7 +72,7 @@ class Bank:
     def states(self, txid: int) -> dict[str, BranchState]:
         """Return where the branches of a transaction stand, once everything noted before is written."""
         self.broker.kernel.notes.flush()
-        return {each.resource: each.state for each in self.broker.kernel.store.branches.of(txid)}
+        return {each.resource: each.state for each in self.broker.kernel.store.work.branches(txid)}
 
     def prepared(self) -> list[str]:
         """Return what is held in any of the databases."""
@@ -90,17 +90,17 @@ class Bank:
         for name, change in (("current", -10), ("mortgage", 10)):
             with tx.on(name) as connection:
                 pay(connection, change, account)
-        owner = tx._owner
+        owner = tx._branches
         votes = owner.work.named(owner.work.prepare())
         if decided:
             owner.decide(Decision.COMMIT, "the block ended", votes=votes)
         owner.leave()
-        return owner.life
+        return tx._owner.life
 
     def overrule(self, life: TxRecord, resource: str, decision: Decision) -> None:
         """Decide a prepared branch in its database, as an administrator may."""
         (number,) = [
-            each.number for each in self.broker.kernel.store.branches.of(life.txid) if each.resource == resource
+            each.number for each in self.broker.kernel.store.work.branches(life.txid) if each.resource == resource
         ]
         gid = BranchId(self.broker.identity.transaction(life.txid), number).gid
         with self.engines[resource].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

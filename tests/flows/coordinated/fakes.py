@@ -18,9 +18,9 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.errors import ResourceUnknown
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
+from txsaga.flows.journal import Journalled
 from txsaga.flows.recovery import PATIENCE, Recovery
-from txsaga.flows.step_records import Journalled
+from txsaga.flows.requests import Begin, BranchVote, Decide
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, EnlistedBranch, Over
 from txsaga.testing import FakeClock
@@ -148,7 +148,7 @@ class Desk:
     def begun(self, *names: str) -> TxRecord:
         """Begin a transaction with branches in these resources, all of which hold them prepared."""
         ids = [self.kernel.participant(name)[0].id for name in names]
-        (life,) = self.store.branches.write([BeginBranches(self.group, ids)])
+        (life,) = self.store.work.write([Begin(self.group, ids)])
         for number, name in enumerate(names, 1):
             self.resources[name].held.add(self.id(life, number))
         return life  # type: ignore[no-any-return]
@@ -157,7 +157,7 @@ class Desk:
         """Decide such a transaction, long enough ago for its owner to be dead."""
         life = self.begun(*names)
         votes = [self.voted(number) for number in range(1, len(names) + 1)] if decision is COMMIT else []
-        self.store.branches.write([DecisionRequest(life, decision, "owner 1", "the block ended", votes=votes)])
+        self.store.work.write([Decide(life, decision, "owner 1", "the block ended", votes=votes)])
         self.clock.advance(60)
         return life
 
@@ -171,7 +171,7 @@ class Desk:
 
     def states(self, life: TxRecord) -> list[BranchState]:
         """Return where the branches of a transaction stand."""
-        return [each.state for each in self.store.branches.of(life.txid)]
+        return [each.state for each in self.store.work.branches(life.txid)]
 
     def recovery(self, patience: float = PATIENCE) -> Recovery:
         """Start recovery as another process would."""

@@ -42,8 +42,9 @@ def ended(bank: Bank, run: str | None = None) -> Coordinated:
     """Leave a transaction as an owner does that dies behind the end, before its last resource commits."""
     tx = bank.producer.coordinated("current", "mortgage", run=run).__enter__()
     transfer(tx)
-    owner = tx._owner
-    owner.end(tx._outbox.take(), owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage"), "mortgage")
+    owner = tx._branches
+    votes = owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage")
+    owner.seal("mortgage", tx._outbox.take(), votes)
     owner.leave()
     return tx
 

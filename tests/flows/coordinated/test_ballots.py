@@ -161,7 +161,7 @@ def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> Non
     first = bank.producer.coordinated("current", key="loan").__enter__()
     first.ballot("release", "gate", "anna")
     first.vote("release", "gate", yes=True)
-    first._owner.leave()
+    first._branches.leave()
     with bank.producer.coordinated("current", key="loan") as tx:
         tx.ballot("release", "gate", "anna")
         tx.vote("release", "anna", yes=True)
@@ -175,7 +175,7 @@ def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> Non
 def test_a_ballot_that_an_owner_before_has_called_is_looked_at_before_one_resource_commits(bank: Bank) -> None:
     first = bank.producer.coordinated("current", key="loan").__enter__()
     first.ballot("release", "gate")
-    first._owner.leave()
+    first._branches.leave()
     with pytest.raises(NotCarried, match="gate"), bank.producer.coordinated("current", key="loan") as tx:
         with tx.on("current") as connection:
             pay(connection, 1)

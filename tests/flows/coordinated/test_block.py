@@ -21,7 +21,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BranchState
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.owner import BlockOwner
+from txsaga.flows.enlisted import Enlisted
 from txsaga.inspect.preview import undo_of
 from txsaga.inspect.timeline_steps import steps_of
 
@@ -169,8 +169,8 @@ def test_a_key_is_used_once(bank: Bank) -> None:
 def test_a_later_owner_of_the_key_takes_over_and_the_one_before_decides_nothing(bank: Bank) -> None:
     before = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
     transfer(before, "before")
-    before._owner.work.drop("current")  # its locks are gone with its sessions
-    before._owner.work.drop("mortgage")
+    before._branches.work.drop("current")  # its locks are gone with its sessions
+    before._branches.work.drop("mortgage")
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")
     with pytest.raises(TransactionError):
@@ -231,7 +231,7 @@ def test_messages_of_an_owner_before_are_never_delivered(bank: Bank) -> None:
     before = bank.producer.coordinated("current", key="transfer-7").__enter__()
     for at in range(3):
         before.send(TRANSFERS, b"%d" % at + b"x" * 3 * 1024 * 1024)  # stored ahead of the decision
-    before._owner.work.leave()
+    before._branches.work.leave()
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         for name in ("current", "mortgage"):
             with tx.on(name) as connection:
@@ -244,9 +244,9 @@ def test_messages_of_an_owner_before_are_never_delivered(bank: Bank) -> None:
 def test_what_somebody_decided_over_our_head_is_no_plain_success(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    decide = BlockOwner.decide
+    decide = Enlisted.decide
 
-    def overruled(owner: BlockOwner, decision: Decision, *rest: object) -> Decision:
+    def overruled(owner: Enlisted, decision: Decision, *rest: object) -> Decision:
         standing = decide(owner, decision, *rest)  # type: ignore[arg-type]
         with bank.engines["mortgage"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for gid in connection.exec_driver_sql(
@@ -255,7 +255,7 @@ def test_what_somebody_decided_over_our_head_is_no_plain_success(
                 connection.exec_driver_sql(f"rollback prepared '{gid}'")
         return standing
 
-    monkeypatch.setattr(BlockOwner, "decide", overruled)
+    monkeypatch.setattr(Enlisted, "decide", overruled)
     with pytest.raises(HeuristicRollback, match="'mortgage'"), bank.producer.coordinated("current", "mortgage") as tx:
         transfer(tx)
     assert tx.decision is Decision.COMMIT

@@ -20,8 +20,8 @@ from tests.flows.coordinated.looped import LoopedBank, move
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import run_blocking
 from txsaga.errors import TransactionClosed
-from txsaga.flows.calls import DecisionRequest
 from txsaga.flows.coordinated import AsyncCoordinated, AsyncLane
+from txsaga.flows.requests import Decide
 
 pytestmark = pytest.mark.postgres
 
@@ -149,11 +149,11 @@ def test_at_its_votes_it_hears_them_and_what_was_decided(looping: LoopedBank, na
 
 def test_while_it_is_decided_it_hears_the_decision(looping: LoopedBank, monkeypatch: pytest.MonkeyPatch) -> None:
     came, go, told = Event(), Event(), list[AsyncCoordinated]()
-    batcher = looping.bank.broker.kernel.branches
+    batcher = looping.bank.broker.kernel.requests
     run = batcher._run
 
     def holding(items: Any) -> Any:  # as the real one
-        if isinstance(items[0], DecisionRequest):
+        if isinstance(items[0], Decide):
             came.set()
             assert run_blocking(lambda: go.wait(10))
         return run(items)
@@ -349,8 +349,8 @@ def test_nobody_enters_a_block_whose_failed_beginning_is_being_undone(
             block.__enter__()
         undone.append(error)
 
-    monkeypatch.setattr(block._owner, "enter", fails)
-    monkeypatch.setattr(block._owner, "abandon", abandon)
+    monkeypatch.setattr(block._branches, "begin", fails)
+    monkeypatch.setattr(block._branches, "abandon", abandon)
     with pytest.raises(KeyError), block:
         pass
     assert len(undone) == 1

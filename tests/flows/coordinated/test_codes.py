@@ -146,7 +146,7 @@ def test_what_somebody_decided_over_a_head_is_kept_with_its_state(
     assert tx.txid is not None
     assert kind.number == number
     assert bank.states(tx.txid)["actor"] is state
-    assert [each.resource for each in bank.broker.kernel.store.branches.listed([state])] == ["actor"]
+    assert [each.resource for each in bank.broker.kernel.store.work.branches_in([state])] == ["actor"]
 
 
 @pytest.mark.req("WM-45")

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from tests.flows.coordinated.bank import START
 from tests.flows.coordinated.conftest import OpenBank
 from txsaga.errors import ConfigError, RolledBack, TransactionError
-from txsaga.flows.owner import BlockOwner
+from txsaga.flows.enlisted import Enlisted
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-50")]
 
@@ -160,13 +160,13 @@ def test_an_interrupt_behind_the_votes_says_that_it_may_stand(
 ) -> None:
     bank = opened("postgresql", "postgresql")
     tx = bank.producer.coordinated(*bank.engines)
-    decide = BlockOwner.decide
+    decide = Enlisted.decide
 
     def interrupted(*given: Any, **named: Any) -> None:  # as it is called
         decide(*given, **named)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(BlockOwner, "decide", interrupted)
+    monkeypatch.setattr(Enlisted, "decide", interrupted)
     with pytest.raises(KeyboardInterrupt) as told, tx:
         for name in bank.engines:
             with tx.on(name) as connection:

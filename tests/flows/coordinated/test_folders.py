@@ -62,7 +62,7 @@ def test_recovery_ends_what_a_dead_owner_left_in_a_folder(bank: Bank, reports: P
         pay(connection, -10)
     with tx.on("reports") as folder:
         folder.write("7.txt", b"ten were paid")
-    owner = tx._owner
+    owner = tx._branches
     votes = owner.work.named(owner.work.prepare())
     if decided:
         owner.decide(Decision.COMMIT, "the block ended", votes=votes)
@@ -109,14 +109,14 @@ def test_what_found_no_place_is_told_with_the_place_to_look_at(bank: Bank, repor
     tx = bank.producer.coordinated("reports").__enter__()
     with tx.on("reports") as folder:
         folder.write("7.txt", b"ten were paid")
-    owner = tx._owner
+    owner = tx._branches
     owner.decide(Decision.COMMIT, "the block ended", votes=owner.work.named(owner.work.prepare()))
     (reports / "7.txt").write_bytes(b"a stranger's")
     told = owner.finish(Decision.COMMIT).against if by == "owner" else []
     owner.leave()
     bank.broker.kernel.notes.flush()
     bank.recover()
-    (branch,) = bank.broker.kernel.store.branches.of(tx.txid or 0)
+    (branch,) = bank.broker.kernel.store.work.branches(tx.txid or 0)
     assert branch.state is BranchState.HEURISTIC_HAZARD
     staging = Path(branch.why.partition("; look at ")[2])
     assert staging.parent.parent == reports / ".txsaga"

@@ -18,6 +18,7 @@ from txsaga.core.decision import Decision
 from txsaga.errors import OwnLock, StoreUnavailable, TransactionError
 from txsaga.flows.branch import BranchId
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
+from txsaga.resources.participant import LockWait
 from txsaga.resources.sqlite import SqliteBranch, SqliteParticipant
 from txsaga.resources.waits import PostgresLockView
 
@@ -197,10 +198,10 @@ def test_a_look_that_fails_is_followed_by_others(opened: OpenBank, monkeypatch: 
     (name,) = bank.engines
     real, failures = PostgresLockView.blocked, [StoreUnavailable("no session is to be had")]
 
-    def fails_once(look: PostgresLockView, numbers: Sequence[int]) -> tuple[int, int] | None:
+    def fails_once(view: PostgresLockView, sessions: Sequence[int], held: Sequence[str]) -> LockWait | None:
         if failures:
             raise failures.pop()
-        return real(look, numbers)
+        return real(view, sessions, held)
 
     monkeypatch.setattr(PostgresLockView, "blocked", fails_once)
     with refused("would wait for ever"), bank.producer.coordinated(name) as tx:
@@ -288,6 +289,34 @@ def test_of_two_threads_that_open_one_file_one_is_refused(opened: OpenBank, monk
         tx.lane(name).roll_back()
 
 
+@VOTERS
+def test_a_journal_that_needs_what_an_open_unit_holds_is_refused(opened: OpenBank, kind: str) -> None:
+    bank = opened(kind)
+    (name,) = bank.engines
+    with soon(), refused(f"the main work in '{name}' would wait for ever.*lane '{name}'; .*settle the lane"):
+        with bank.producer.coordinated(name) as tx:
+            with tx.lane(name) as connection:
+                change(connection, 1)
+            tx.journal(name).execute("update account set balance = 0 where id = 1")
+    assert (bank.balances(), tx.decision, bank.prepared()) == ({name: START}, Decision.ROLLBACK, [])
+
+
+def test_who_has_nothing_to_wait_for_is_not_looked_after(opened: OpenBank) -> None:
+    bank = opened("postgresql", "postgresql")
+    with bank.producer.coordinated(*bank.engines) as tx:
+        for name in bank.engines:
+            with tx.on(name) as connection:
+                change(connection, 1)
+        assert looking() == []
+        with tx.lane(name):
+            assert len(looking()) == 1
+        tx.lane(name).roll_back()
+
+
+def looking() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "txsaga-knots"]
+
+
 def test_who_comes_when_it_is_closed_is_not_looked_after(opened: OpenBank) -> None:
     bank = opened("postgresql", "postgresql")
     _, participant = bank.broker.kernel.participant("postgresql0")
@@ -296,7 +325,7 @@ def test_who_comes_when_it_is_closed_is_not_looked_after(opened: OpenBank) -> No
     sessions = [participant.enlist(BranchId(f"{'0' * 32}-1-1", number)) for number in (1, 2)]
     for key, session in zip(("one", "two"), sessions, strict=True):
         knots.enter(key, participant, session, unit=False)
-    looking = [each for each in threading.enumerate() if each.name == "txsaga-knots"]
+    found = looking()
     for session in sessions:
         session.leave()
-    assert looking == []
+    assert found == []

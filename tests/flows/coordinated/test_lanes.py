@@ -25,7 +25,7 @@ def units(bank: Bank, tx: Coordinated) -> list[BranchState]:
     """Return where the units of all lanes stand."""
     assert tx.txid is not None
     bank.states(tx.txid)
-    return [each.state for each in bank.broker.kernel.store.branches.of(tx.txid) if each.aux]
+    return [each.state for each in bank.broker.kernel.store.work.branches(tx.txid) if each.aux]
 
 
 @pytest.mark.req("IBM-15", "IBM-16", "IBM-18", "IBM-19")

@@ -129,7 +129,7 @@ def test_an_owner_that_dies_at_its_last_resource_is_settled_by_the_evidence(
         with tx.on(name) as connection:
             pay(connection, 1)
     tx.send(TRANSFERS, b"told")
-    work = tx._owner.work
+    work = tx._branches.work
     real = work.commit
 
     def dies(key: str, transaction: str | None = None) -> None:
@@ -155,7 +155,7 @@ def test_a_lost_answer_of_the_last_resource_is_found_by_the_evidence(
         for name in bank.engines:
             with tx.on(name) as connection:
                 pay(connection, 1)
-        work = tx._owner.work
+        work = tx._branches.work
         real = work.commit
 
         def loses(key: str, transaction: str | None = None) -> None:
@@ -224,7 +224,7 @@ def test_what_its_last_resource_committed_is_never_told_as_if_it_were_not(
         def away(*_: object, **__: object) -> None:
             raise StoreUnavailable("the home database is away")
 
-        monkeypatch.setattr(tx._owner, "decide", away)
+        monkeypatch.setattr(tx._branches, "decide", away)
     assert not told.value.retryable
     assert bank.balances() == moved(bank)
     bank.recover()

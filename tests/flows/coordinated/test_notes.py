@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from txsaga.flows import batches as notes
 from txsaga.flows.batches import OutcomeWriter
 from txsaga.flows.branch import BranchEvent
-from txsaga.flows.calls import BranchOutcome
+from txsaga.flows.requests import BranchOutcome
 
 
 def note(txid: int) -> BranchOutcome:

@@ -13,7 +13,7 @@ from txsaga.core.identity import StoreId
 from txsaga.errors import RetryLater, RightsMissing, StoreUnavailable
 from txsaga.flows import recovery as reach
 from txsaga.flows.branch import BranchId, BranchState, Vote
-from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
+from txsaga.flows.requests import Begin, BranchVote, Decide
 
 NEITHER = [BranchState.COMMITTED, BranchState.COMMITTED]
 
@@ -60,7 +60,7 @@ def test_what_nobody_decided_is_left_to_its_owner(bank: Desk) -> None:
 
 def test_what_was_decided_just_now_is_its_owners_to_tell(bank: Desk) -> None:
     life = bank.begun("current")
-    bank.store.branches.write([DecisionRequest(life, COMMIT, "owner 1", "", votes=[bank.voted(1)])])
+    bank.store.work.write([Decide(life, COMMIT, "owner 1", "", votes=[bank.voted(1)])])
     assert bank.recovery().run_once() == 0
     bank.clock.advance(2)
     assert bank.recovery().run_once() == 1
@@ -200,7 +200,7 @@ def test_an_attempt_that_the_decision_does_not_name_is_rolled_back(bank: Desk) -
         ledger.name(later, [bank.kernel.participant("current")[0].id])
     named = bank.id(life, 1, attempt=2)
     bank.resources["current"].held.add(named)
-    bank.store.branches.write([DecisionRequest(later, COMMIT, "owner 2", "", votes=[BranchVote(1, 2, Vote.PREPARED)])])
+    bank.store.work.write([Decide(later, COMMIT, "owner 2", "", votes=[BranchVote(1, 2, Vote.PREPARED)])])
     bank.clock.advance(60)
     assert bank.recovery().run_once() == 2
     assert (bank.resources["current"].committed, bank.resources["current"].held) == ({named}, set())
@@ -233,7 +233,7 @@ def test_what_nobody_named_is_rolled_back_once_its_transaction_can_not_name_it_a
     unnamed = bank.id(life, 7)
     bank.resources["current"].held.add(unnamed)
     assert bank.recovery().run_once() == 0
-    bank.store.branches.write([DecisionRequest(life, ROLLBACK, "owner 1", "")])
+    bank.store.work.write([Decide(life, ROLLBACK, "owner 1", "")])
     assert bank.recovery().run_once() == 1
     assert unnamed not in bank.resources["current"].held
 
@@ -346,7 +346,7 @@ def test_each_step_of_recovery_is_announced(bank: Desk) -> None:
 
 
 def test_a_transaction_without_branches_is_none_of_its_business(bank: Desk) -> None:
-    (life,) = bank.store.branches.write([BeginBranches(bank.group, [])])
-    bank.store.branches.write([DecisionRequest(life, COMMIT, "owner 1", "")])
+    (life,) = bank.store.work.write([Begin(bank.group, [])])
+    bank.store.work.write([Decide(life, COMMIT, "owner 1", "")])
     bank.clock.advance(60)
     assert bank.recovery().run_once() == 0

@@ -67,7 +67,7 @@ def test_recovery_ends_what_a_dead_owner_tried(bank: Bank, till: Till, decided: 
     tx = bank.producer.coordinated("current", "till").__enter__()
     with tx.on("till") as take:
         take(item=7)
-    owner = tx._owner
+    owner = tx._branches
     if voted:
         votes = owner.work.named(owner.work.prepare())
     if decided:

@@ -33,8 +33,8 @@ def opened(bank: Bank) -> Coordinated:
 
 def test_what_a_dead_owner_prepared_is_rolled_back_by_the_next(bank: Bank) -> None:
     before = opened(bank)
-    before._owner.work.prepare()
-    before._owner.work.leave()  # its process is gone
+    before._branches.work.prepare()
+    before._branches.work.leave()  # its process is gone
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")
     assert (bank.balances(), bank.told(), bank.prepared()) == (PAID, ["after"], [])
@@ -69,8 +69,8 @@ def test_an_owner_who_was_superseded_in_one_phase_commits_nothing(bank: Bank) ->
 def test_what_a_superseded_owner_prepares_late_is_rolled_back_by_recovery(bank: Bank) -> None:
     before = opened(bank)
     after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
-    before._owner.work.prepare()
-    before._owner.work.leave()  # its process is gone
+    before._branches.work.prepare()
+    before._branches.work.leave()  # its process is gone
     Recovery(bank.broker.kernel).run_once()
     assert bank.prepared() == []
     transfer(after, "after")
@@ -80,9 +80,9 @@ def test_what_a_superseded_owner_prepares_late_is_rolled_back_by_recovery(bank: 
 
 def test_what_an_earlier_life_of_the_key_holds_keeps_the_next_one_not_waiting(bank: Bank) -> None:
     before = opened(bank)
-    before._owner.work.prepare()
-    before._owner.work.leave()  # its process is gone
-    before._owner.decide(Decision.ROLLBACK, "somebody said so")
+    before._branches.work.prepare()
+    before._branches.work.leave()  # its process is gone
+    before._branches.decide(Decision.ROLLBACK, "somebody said so")
     assert len(bank.prepared()) == 2
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")
@@ -94,9 +94,9 @@ def test_what_an_earlier_life_of_the_key_holds_keeps_the_next_one_not_waiting(ba
 @pytest.mark.rule("R12")
 def test_behind_an_end_the_retry_itself_frees_what_is_prepared(bank: Bank) -> None:
     before = opened(bank)
-    owner = before._owner
+    owner = before._branches
     votes = owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage")
-    owner.end([], votes, "mortgage")
+    owner.seal("mortgage", [], votes)
     owner.work.leave()  # its process is gone, before the last resource commits
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")

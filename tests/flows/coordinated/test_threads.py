@@ -21,7 +21,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
 from txsaga.flows import coordinated as block
 from txsaga.flows.branch import BranchId
-from txsaga.flows.calls import BeginBranches, DecisionRequest
+from txsaga.flows.requests import Begin, Decide
 from txsaga.flows.work import BranchPart, Work
 from txsaga.lake.table_writes import TableWrites
 from txsaga.resources.participant import EnlistedBranch
@@ -110,16 +110,16 @@ def test_threads_that_meet_in_a_lane_share_its_unit(bank: Bank) -> None:
         found = connection.execute(text("select balance from account order by id")).scalars().all()
     assert found == [START, 2, 3, 4, 5]
     assert tx.txid is not None
-    assert [each.aux for each in bank.broker.kernel.store.branches.of(tx.txid)] == [False, True]
+    assert [each.aux for each in bank.broker.kernel.store.work.branches(tx.txid)] == [False, True]
 
 
 @pytest.mark.postgres
 def test_threads_that_need_the_row_of_their_transaction_write_it_once(bank: Bank) -> None:
-    branches, begun, barrier = bank.broker.kernel.branches, list[BeginBranches](), Barrier(2, timeout=0.5)
+    branches, begun, barrier = bank.broker.kernel.requests, list[Begin](), Barrier(2, timeout=0.5)
     call = branches.call
 
-    def called(what: BeginBranches | DecisionRequest) -> object:
-        if isinstance(what, BeginBranches):
+    def called(what: Begin | Decide) -> object:
+        if isinstance(what, Begin):
             begun.append(what)
             with suppress(BrokenBarrierError):
                 barrier.wait()

@@ -56,7 +56,7 @@ def test_a_row_that_is_young_and_a_barrier_stay(bank: Bank) -> None:
     bank.broker.kernel.notes.flush()
     gone = bank.producer.coordinated("current", key="gone").__enter__()
     gone.lane("current").__enter__().exec_driver_sql("insert into account values (10, 0)")
-    gone._owner.leave()  # killed in a unit, which recovery puts a barrier in the way of
+    gone._branches.leave()  # killed in a unit, which recovery puts a barrier in the way of
     bank.recover()
     before, committed = rows(bank), rows(bank, "outcome = 1")
     assert committed

@@ -58,7 +58,7 @@ def booked(bank: Bank) -> list[list[int]]:
 
 @pytest.mark.parametrize("gives_up", [False, True])
 def test_the_earlier_owner_commits_nothing_beside_the_later(bank: Bank, gives_up: bool) -> None:
-    earlier, batcher = Transfer(bank, 2), bank.broker.kernel.branches
+    earlier, batcher = Transfer(bank, 2), bank.broker.kernel.requests
     later = Transfer(bank, 3, gives_up=gives_up)
     with batcher._turn:  # as while another batch is under way
         earlier.end.set()

@@ -14,10 +14,10 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import DecidedOtherwise, TransactionError
 from txsaga.flows.branch import BranchState, Vote
-from txsaga.flows.calls import BeginBranches, BranchVote, DecisionRequest
 from txsaga.flows.coordinated import Coordinated
-from txsaga.flows.owner import BlockOwner
+from txsaga.flows.enlisted import Enlisted
 from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import Begin, BranchVote, Decide
 from txsaga.messages.decide import DecidedBy
 
 pytestmark = pytest.mark.postgres
@@ -46,13 +46,13 @@ def written(bank: Bank) -> list[Any]:
 
 def before(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
     """Let others act before an owner takes a step."""
-    taken = getattr(BlockOwner, step)
+    taken = getattr(Enlisted, step)
 
-    def late(owner: BlockOwner, *rest: object) -> object:
+    def late(owner: Enlisted, *rest: object) -> object:
         act()
         return taken(owner, *rest)
 
-    monkeypatch.setattr(BlockOwner, step, late)
+    monkeypatch.setattr(Enlisted, step, late)
 
 
 @pytest.mark.rule("R9")
@@ -72,8 +72,8 @@ def test_a_block_and_its_branches_are_written_before_their_work(bank: Bank, key:
 def test_what_an_owner_that_died_before_its_decision_holds_is_left_to_check_back(bank: Bank, voted: list[str]) -> None:
     tx = bank.producer.coordinated("current", "mortgage").__enter__()
     transfer(tx)
-    tx._owner.work.ask(voted)
-    tx._owner.leave()
+    tx._branches.work.ask(voted)
+    tx._branches.leave()
     assert (recover(bank), len(bank.prepared())) == (0, len(voted))
     bank.recover()
     assert (bank.balances(), bank.prepared(), bank.told()) == (UNTOUCHED, [], [])
@@ -94,14 +94,14 @@ def test_a_branch_that_no_transaction_names_is_rolled_back_at_once(bank: Bank) -
 @pytest.mark.rule("R9")
 def test_branches_that_an_earlier_version_shared_are_finished(bank: Bank) -> None:
     kernel, first = bank.broker.kernel, bank.left(decided=False)
-    branches = kernel.store.branches
-    (other,) = branches.write([BeginBranches(first.group, [])])
+    branches = kernel.store.work
+    (other,) = branches.write([Begin(first.group, [])])
     assert isinstance(other, TxRecord)
     votes = [BranchVote(number, 1, Vote.PREPARED) for number in (1, 2)]
     branches.write(  # one commit of both, as that version wrote it
         [
-            DecisionRequest(first, Decision.COMMIT, "its owner", "the block ended", votes=votes),
-            DecisionRequest(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
+            Decide(first, Decision.COMMIT, "its owner", "the block ended", votes=votes),
+            Decide(other, Decision.COMMIT, "its owner", "done in the branches of the first"),
         ]
     )
     assert recover(bank) == 2
@@ -136,20 +136,20 @@ def test_a_branch_that_is_committed_by_hand_before_a_rollback_is_a_heuristic(
 def test_what_an_owner_decided_while_recovery_looked_is_left_to_it(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     tx = bank.producer.coordinated("current", "mortgage").__enter__()
     transfer(tx)
-    work = tx._owner.work
+    work = tx._branches.work
     votes = work.named(work.prepare())
-    look = bank.broker.kernel.store.branches.written
+    look = bank.broker.kernel.store.work.written
 
     def decided(txids: Any) -> Any:
         found = look(txids)
         monkeypatch.undo()
-        tx._owner.decide(Decision.COMMIT, "the block ended", votes=votes)
+        tx._branches.decide(Decision.COMMIT, "the block ended", votes=votes)
         return found
 
-    monkeypatch.setattr(type(bank.broker.kernel.store.branches), "written", lambda _, txids: decided(txids))
+    monkeypatch.setattr(type(bank.broker.kernel.store.work), "written", lambda _, txids: decided(txids))
     assert Recovery(bank.broker.kernel).run_once() == 0
     assert len(bank.prepared()) == 2
-    tx._owner.finish(Decision.COMMIT)
+    tx._branches.finish(Decision.COMMIT)
     work.leave()
     assert bank.balances() == PAID
 
@@ -167,10 +167,10 @@ def test_work_that_begins_while_the_votes_are_under_way_is_refused_and_not_split
     tx = bank.producer.coordinated("current", "mortgage").__enter__()
     with tx.on("current") as connection:
         pay(connection, -10)
-    votes = tx._owner.work.prepare()
+    votes = tx._branches.work.prepare()
     with tx.on("mortgage") as connection:  # by a thread that nobody has joined
         pay(connection, 10)
     with pytest.raises(TransactionError, match="'mortgage' began while the votes were under way"):
-        tx._owner.work.named(votes)
+        tx._branches.work.named(votes)
     tx.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])

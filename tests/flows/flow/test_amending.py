@@ -11,7 +11,7 @@ from tests.flows.flow.desks import KEY, Desks
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.message import Delivered, Message
 from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.flows.step_records import AMENDS
+from txsaga.flows.flow import AMENDS
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 

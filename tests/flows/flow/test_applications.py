@@ -9,7 +9,7 @@ import pytest
 from tests.flows.coordinated.bank import TRANSFERS
 from tests.flows.flow.desks import Desks
 from txsaga.errors import ConfigError, DecidedOtherwise, Superseded, TransactionError
-from txsaga.flows.step_records import FlowStepState, read_application
+from txsaga.flows.step import StepState, read_application
 
 pytestmark = pytest.mark.postgres
 
@@ -23,12 +23,12 @@ def test_an_application_is_found_while_it_works_and_its_result_when_it_is_done(d
         with desks.joined(txid) as flow, flow.step("books", application=APP):
             found = waiting.attempt("books")
             assert found is not None and found.application is not None
-            assert (found.number, found.state, found.alive) == (1, FlowStepState.STARTED, True)
+            assert (found.number, found.state, found.alive) == (1, StepState.STARTED, True)
             assert (found.application.about, found.application.result) == (APP, None)
             flow.hand_on({"rows": 3})
         found = waiting.attempt("books")
         assert found is not None and found.application is not None and found.application.result is not None
-        assert (found.state, found.alive) == (FlowStepState.DONE, False)
+        assert (found.state, found.alive) == (StepState.DONE, False)
         assert (found.application.name, json.loads(found.application.result)) == ("app-1", {"rows": 3})
 
 
@@ -39,7 +39,7 @@ def test_an_application_that_failed_is_not_alive_and_says_why(desks: Desks) -> N
             with flow.step("books", application=APP):
                 raise ValueError("no rows")
         found = flow.attempt("books")
-        assert found is not None and (found.state, found.alive) == (FlowStepState.FAILED, False)
+        assert found is not None and (found.state, found.alive) == (StepState.FAILED, False)
         assert "no rows" in found.why
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.postgres
 
 def held_for(desks: Desks, seconds: float) -> None:
     """Let time pass for what is held."""
-    desks.stored.rows("UPDATE flow_step SET ended = ended - :s * interval '1 second'", s=seconds)
+    desks.stored.rows("UPDATE step SET at = at - :s * interval '1 second'", s=seconds)
 
 
 def told(desks: Desks, txid: int) -> list[str]:

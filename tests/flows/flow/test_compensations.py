@@ -29,8 +29,7 @@ from txsaga.errors import (
     ResourceUnknown,
 )
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.step import Left
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import Left, StepState
 from txsaga.inspect.preview import preview_of
 
 pytestmark = pytest.mark.postgres
@@ -56,7 +55,7 @@ def test_steps_that_committed_by_themselves_are_undone_in_the_reverse_order_of_t
         flow.roll_back("the customer left")
     assert said == ["book", "phone", "undo phone", "undo audit", "undo book"]
     assert states(desks, txid) == ["compensated"] * 3
-    assert desks.bank.broker.kernel.store.steps.listed() == []
+    assert desks.bank.broker.kernel.store.work.sagas() == []
 
 
 def test_what_is_held_is_rolled_back_by_its_resource_and_not_compensated(desks: Desks) -> None:
@@ -71,7 +70,7 @@ def test_what_is_held_is_rolled_back_by_its_resource_and_not_compensated(desks: 
         flow.roll_back()
     assert said == []
     assert states(desks, txid) == ["compensated"] * 3
-    steps = desks.bank.broker.kernel.store.steps.of(txid)
+    steps = desks.bank.broker.kernel.store.work.steps(txid)
     assert {(step.left, step.error) for step in steps} == {(Left.NOTHING, "it left nothing")}
     assert desks.bank.balances() == {"current": START, "mortgage": START}
 
@@ -91,11 +90,11 @@ def test_the_steps_of_a_flow_that_commits_stay(desks: Desks) -> None:
     with desks.joined(txid) as flow:
         flow.call("book", call, input={"what": "book"}, compensate=call_off)
         journal(flow, "mortgage", "audit")
-        assert [view.txid for view in desks.bank.broker.kernel.store.steps.listed()] == [txid]
+        assert [view.txid for view in desks.bank.broker.kernel.store.work.sagas()] == [txid]
         flow.end()
     assert said == ["book"]
     assert states(desks, txid) == ["done", "done"]
-    assert desks.bank.broker.kernel.store.steps.listed() == []
+    assert desks.bank.broker.kernel.store.work.sagas() == []
     assert take_over(desks) == 0
 
 
@@ -165,7 +164,6 @@ def test_a_call_in_a_database_that_nobody_heard_of_is_found_there(desks: Desks) 
     txid = desks.begin("current")
     with desks.joined(txid) as flow:
         flow.call("change", change, on="mortgage", input={"id": 1})
-    desks.stored.rows("UPDATE flow_step SET state = 'started', ended = NULL")
     desks.stored.rows("UPDATE step SET state = 'started', output = NULL, \"left\" = 'unknown'")
     with desks.joined(txid) as flow:
         assert flow.call("change", change, on="mortgage", input={"id": 1}) == "one"
@@ -224,7 +222,7 @@ def test_a_step_that_can_not_be_undone_may_be_skipped(desks: Desks) -> None:
         flow.call("book", call, input={"what": "book"}, compensate=Undo(call_off, retries=0))
         with pytest.raises(CompensationFailed):
             flow.roll_back()
-    assert desks.bank.broker.kernel.store.steps.counted().stalled == 1
+    assert desks.bank.broker.kernel.store.work.saga_figures().stalled == 1
     SagasByHand(desks.bank.broker.kernel).skip(txid, 2, who="anna", why="I phoned them")
     assert take_over(desks) == 1
     assert states(desks, txid) == ["compensated", "skipped"]
@@ -236,7 +234,7 @@ def test_whoever_takes_over_while_the_end_is_undoing_goes_on_alone(desks: Desks)
     with desks.joined(txid) as flow:
         flow.call("book", call, input={"what": "book"}, compensate=call_off)
     desks.bank.recover()  # ROLLBACK stands, and another engine is about to drive it
-    desks.bank.broker.kernel.store.steps.claim("another", limit=1, txid=txid)
+    desks.bank.broker.kernel.store.work.claim("another", limit=1, txid=txid)
     with pytest.raises(NotCompensated):
         desks.begin("current")
     assert said == ["book"]
@@ -292,4 +290,4 @@ def test_the_attempts_of_a_call_are_kept(desks: Desks) -> None:
         flow.call("book", call, input={"what": "x"})
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         found = [(each.attempt, each.state) for each in ledger.flows.steps(txid)]
-    assert found == [(1, FlowStepState.FAILED), (2, FlowStepState.DONE)]
+    assert found == [(1, StepState.FAILED), (2, StepState.DONE)]

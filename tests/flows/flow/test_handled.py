@@ -11,7 +11,7 @@ from txsaga.errors import DecidedOtherwise, StepsOpen
 from txsaga.flows.branch import BranchState
 from txsaga.flows.flow import Flow
 from txsaga.flows.flow_step import FlowStepWork
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import StepState
 
 pytestmark = pytest.mark.postgres
 
@@ -33,7 +33,7 @@ def killed_in(desks: Desks, txid: int, step: str, **place: str) -> None:
             work._session.leave()
 
 
-def states(desks: Desks, txid: int) -> dict[str, FlowStepState]:
+def states(desks: Desks, txid: int) -> dict[str, StepState]:
     """Return where the last attempts stand."""
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         return {each.name: each.state for each in ledger.flows.steps(txid)}
@@ -50,7 +50,7 @@ def test_a_flow_commits_without_a_step_that_a_process_died_in(desks: Desks, hold
     with desks.joined(txid) as flow:
         flow.end(handled=["debit"])
     assert desks.bank.balances() == {"current": START, "mortgage": START + 10}
-    assert states(desks, txid) == {"credit": FlowStepState.DONE, "debit": FlowStepState.FAILED}
+    assert states(desks, txid) == {"credit": StepState.DONE, "debit": StepState.FAILED}
     desks.bank.recover()
     assert desks.bank.prepared() == []
     assert set(desks.bank.states(txid).values()) <= {BranchState.COMMITTED, BranchState.ROLLED_BACK}

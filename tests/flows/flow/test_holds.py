@@ -186,7 +186,7 @@ def test_an_end_that_was_killed_with_its_journal_prepared_does_it_anew_and_once(
         assert desks.bank.balances() == {"current": START - 10, "mortgage": START + 10}
         with pytest.raises(TxSagaError), patch.object(ending, "_roll_back"):
             ending._commit()  # the first one goes on, and decides nothing
-        ending._owner.leave()
+        ending._branches.leave()
     assert desks.bank.balances() == {"current": START - 10, "mortgage": START + 10}
     desks.bank.recover()
     assert desks.bank.prepared() == []
@@ -263,7 +263,7 @@ def _stopped_before_its_decision(flow: Flow) -> FlowEnding:
     ending = FlowEnding(flow._kernel, flow._group(), flow._life)
     ending.__enter__()
     ending.do_journals()
-    ending._owner.work.prepare()
+    ending._branches.work.prepare()
     return ending
 
 

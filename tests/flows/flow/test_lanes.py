@@ -74,7 +74,7 @@ def test_what_a_lane_committed_stays_when_main_rolls_back(desks: Desks, hold: st
     over(desks, txid, fails=True)
     desks.bank.recover()
     assert desks.bank.balances() == {"current": START, "mortgage": START + 1}
-    assert {each.state for each in desks.bank.broker.kernel.store.branches.of(txid) if each.aux} == {
+    assert {each.state for each in desks.bank.broker.kernel.store.work.branches(txid) if each.aux} == {
         BranchState.COMMITTED
     }
 
@@ -233,7 +233,7 @@ def test_a_journal_that_was_committed_in_one_phase_is_not_done_twice(open_desks:
     over(desks, txid, fails=then == "roll back")
     desks.bank.recover()
     assert desks.bank.balances()["mortgage"] == START + 1
-    assert {each.state for each in desks.bank.broker.kernel.store.branches.of(txid)} <= {
+    assert {each.state for each in desks.bank.broker.kernel.store.work.branches(txid)} <= {
         BranchState.COMMITTED,
         BranchState.ROLLED_BACK,
     }

@@ -24,7 +24,7 @@ from txsaga.errors import (
     TransactionError,
 )
 from txsaga.flows.branch import BranchState
-from txsaga.flows.step_records import FlowStepState
+from txsaga.flows.step import StepState
 
 pytestmark = [pytest.mark.postgres, pytest.mark.core]
 
@@ -33,7 +33,7 @@ class Stop(Exception):
     """What the user's code raises."""
 
 
-def states(desks: Desks, txid: int) -> list[tuple[str, int, FlowStepState]]:
+def states(desks: Desks, txid: int) -> list[tuple[str, int, StepState]]:
     """Return where the attempts of all steps stand."""
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         return [(each.name, each.attempt, each.state) for each in ledger.flows.steps(txid)]
@@ -94,7 +94,7 @@ def test_a_step_that_failed_is_tried_again_and_its_last_try_counts(desks: Desks)
     with desks.joined(txid) as flow, pytest.raises(StepsOpen, match="step 'debit' is not done"):
         flow.end()
     desks.pay(txid, "debit", -10, on="current")
-    assert states(desks, txid) == [("debit", 1, FlowStepState.FAILED), ("debit", 2, FlowStepState.DONE)]
+    assert states(desks, txid) == [("debit", 1, StepState.FAILED), ("debit", 2, StepState.DONE)]
     desks.end(txid)
     assert desks.bank.balances()["current"] == START - 10
     assert desks.bank.told() == []

@@ -21,8 +21,8 @@ from txsaga.errors import (
     StoreUnavailable,
     Unfinished,
 )
-from txsaga.flows import flow_lane
-from txsaga.flows.flow_end import FlowEnding, FlowOwner
+from txsaga.flows import flow_lane, owner
+from txsaga.flows.flow_end import FlowEnding
 from txsaga.inspect.preview import preview_of
 
 pytestmark = pytest.mark.postgres
@@ -89,17 +89,17 @@ def test_a_rollback_whose_answer_was_lost_is_not_taken_for_another_ones(desks: D
     txid = desks.begin("current")
     with desks.joined(txid) as flow:
         flow.call("book", call, input={"what": "book"}, compensate=call_off)
-        real, lost = FlowOwner._applied, list[bool]()
+        real, lost = owner._written, list[bool]()
 
-        def applied(owner: FlowOwner, *given: Any) -> Any:  # whatever it is given
-            standing = real(owner, *given)
+        def written(*given: Any) -> Any:  # whatever it is given
+            standing = real(*given)
             if not lost:
                 lost.append(True)
                 take_over(desks)  # it takes so long that an engine goes on
                 raise OutcomeUnknown("its answer was lost")
             return standing
 
-        with patch.object(FlowOwner, "_applied", applied):
+        with patch.object(owner, "_written", written):
             flow.roll_back()
     assert lost and flow.decision is Decision.ROLLBACK
     assert said == ["book", "undo book"]

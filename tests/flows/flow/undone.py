@@ -69,7 +69,7 @@ def journal(flow: Flow, lane: str, what: str) -> None:
 
 def states(desks: Desks, txid: int) -> list[str]:
     """Return where the declared steps stand."""
-    return [step.state.value for step in desks.bank.broker.kernel.store.steps.of(txid)]
+    return [step.state.value for step in desks.bank.broker.kernel.store.work.steps(txid)]
 
 
 def take_over(desks: Desks) -> int:

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine, text
 from tests.scene.stored import Stored
 from txsaga import Broker
 from txsaga.consume.dispatcher import Dispatcher
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 from txsaga.flows.saga_driver import SagaRole
 
 BOOK = "insert into line (what) values (:what)"
@@ -94,11 +94,11 @@ class Agency:
     def states(self, txid: int | None) -> list[str]:
         """Return where the steps of a saga stand."""
         assert txid is not None
-        return [step.state.value for step in self.broker.kernel.store.steps.of(txid)]
+        return [step.state.value for step in self.broker.kernel.store.work.steps(txid)]
 
     def open_sagas(self) -> int:
         """Count the sagas that are not over."""
-        return len(self.broker.kernel.store.steps.listed())
+        return len(self.broker.kernel.store.work.sagas())
 
     def told(self) -> list[str]:
         """Return the messages that everybody sees."""

@@ -37,7 +37,7 @@ def test_a_step_whose_answer_is_cut_is_an_error_and_is_undone(agency: Agency, he
     assert str(lost.value) == f"https://shop/book did it, and answered 200 with {LONG}"
     assert isinstance(lost.value, ServiceFailed)
     assert done == ["undo room"]
-    assert agency.broker.kernel.store.steps.of(saga.txid or 0)[0].left is Left.UNKNOWN
+    assert agency.broker.kernel.store.work.steps(saga.txid or 0)[0].left is Left.UNKNOWN
 
 
 def test_a_step_whose_answer_is_cut_is_not_tried_again(agency: Agency, heard: list[str]) -> None:

@@ -20,7 +20,7 @@ from txsaga.errors import (
     TransactionClosed,
     TransactionError,
 )
-from txsaga.flows.saga_code import compensation
+from txsaga.flows.actions import compensation
 
 pytestmark = pytest.mark.postgres
 
@@ -77,7 +77,7 @@ def test_steps_that_nothing_can_undo_are_written_down_before_they_run_too(agency
         assert saga.step(look) == ["started"]
         assert saga.step(call, input={"what": "a"}) == "reference of a"
         assert agency.states(saga.txid) == ["done", "started"]
-    first, second = agency.broker.kernel.store.steps.of(saga.txid or 0)
+    first, second = agency.broker.kernel.store.work.steps(saga.txid or 0)
     assert (first.state, first.output, second.state, second.output) == (
         "done",
         '["started"]',

@@ -15,8 +15,8 @@ from tests.flows.saga.shelves import Killed, Shelf, Town
 from txsaga import Decision, Undo
 from txsaga.core.kernel import Kernel
 from txsaga.errors import ServiceRefused, TxSagaError
+from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_code import compensation
 from txsaga.flows.saga_driver import SagaRole
 
 HOUR = 3_600.0
@@ -143,7 +143,7 @@ def test_every_step_stays_or_is_undone_once_in_reverse_order(
     died = mortal.dead
     for dies_at in [*kills[1:], None]:
         engine(town, dies_at)
-    assert town.store.steps.listed() == []
+    assert town.store.work.sagas() == []
     decision = decided(kernel, saga) if saga.txid is not None else None
     event(f"{decision and decision.name}, {'killed' if died else 'alive'}, {len(kills)} kills")
     if not died and saga.txid is not None:

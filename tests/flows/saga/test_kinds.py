@@ -236,7 +236,7 @@ def test_a_reservation_that_expires_is_cancelled_although_its_owner_lives(agency
     time.sleep(0.1)
     assert SagaRole(agency.broker.kernel).run_once() == 1
     assert done == ["room", "undo room"]
-    saga._owner.leave()
+    saga._steps.leave()
 
 
 def test_what_a_saga_consumes_is_taken_by_its_commit_and_comes_again_otherwise(agency: Agency) -> None:

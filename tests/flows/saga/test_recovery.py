@@ -22,14 +22,13 @@ from txsaga.errors import (
     Superseded,
     UnknownStep,
 )
+from txsaga.flows.actions import CODE, Action
 from txsaga.flows.by_hand import SagasByHand
-from txsaga.flows.calls import Start
+from txsaga.flows.requests import Start
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_actions import StepActions, Turn
-from txsaga.flows.saga_code import CODE
 from txsaga.flows.saga_driver import SagaRole
-from txsaga.flows.saga_values import Action
 from txsaga.flows.step import StepKind
+from txsaga.flows.step_execution import StepActions, Turn
 from txsaga.testing.checking import check_once
 
 pytestmark = pytest.mark.postgres
@@ -40,16 +39,16 @@ def left_open(agency: Agency, *whats: str, key: str | None = None) -> Saga:
     saga = agency.saga(key)
     saga.__enter__()
     agency.book(saga, *whats)
-    saga._owner.leave()
+    saga._steps.leave()
     return saga
 
 
 def left_in_a_step(saga: Saga, what: str) -> Start:
     """Die between the journal and the work."""
     undo = Action(kind=StepKind.SQL, what=CANCEL, resource="bank").written()
-    number = saga._owner.number()
+    number = saga._steps.number()
     start = Start(number, what, StepKind.SQL, "bank", f'{{"what": "{what}"}}', undo)
-    saga._owner.record(start)
+    saga._steps.record(start)
     return start
 
 
@@ -104,7 +103,7 @@ def test_a_step_that_is_still_running_is_waited_for(agency: Agency) -> None:
     zombie.start()
     begun.wait(30)
     assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert (view.decision, view.why) == (Decision.ROLLBACK, "step 'b' is still running")
     go_on.set()
     zombie.join()
@@ -117,8 +116,8 @@ def test_a_step_without_evidence_of_which_nobody_knows_is_undone(agency: Agency)
     saga.__enter__()
     saga.step(call, compensate=call_off, input={"what": "a"})
     undo = Action(kind=StepKind.CALL, what="agency-call-off").written()
-    saga._owner.record(Start(saga._owner.number(), "b", StepKind.CALL, None, '{"what": "b"}', undo))
-    saga._owner.leave()
+    saga._steps.record(Start(saga._steps.number(), "b", StepKind.CALL, None, '{"what": "b"}', undo))
+    saga._steps.leave()
     assert agency.take_over() == 1
     assert done == ["a", "undo b", "undo a"]
 
@@ -170,7 +169,7 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     saga = agency.broker.saga("travel", run="flow-1")
     saga.__enter__()
     agency.book(saga, "a")
-    saga._owner.leave()
+    saga._steps.leave()
     agency.stored.let_pass(LONG_AGO)
     for says in (RunState.UNREACHABLE, RunState.OVER):
         said[0] = says
@@ -179,9 +178,16 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     assert agency.lines() == ["a", "undo a"]
 
 
+@pytest.mark.parametrize("consuming", [False, True], ids=["alone", "with a message"])
 def test_behind_the_point_of_no_return_another_driver_goes_forward(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    agency: Agency, monkeypatch: pytest.MonkeyPatch, consuming: bool
 ) -> None:
+    agency.broker.create_topic("orders", queues=1)
+    agency.broker.producer("shop").send("orders", b"one")
+    agency.told()
+    consumer = agency.broker.consumer("agents", ["orders"], member="anna")
+    (order,) = consumer.receive(1, wait=5)
+
     class Killed(BaseException):
         pass
 
@@ -191,6 +197,8 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     with monkeypatch.context() as patch, pytest.raises(Killed), agency.saga() as saga:
         patch.setattr("txsaga.flows.saga_driver.SagaDriver.drive", die)
         agency.book(saga, "a")
+        if consuming:
+            saga.consume(order)
         saga.no_return()
         saga.step(mail, input={"what": "a"})
         saga.step(BOOK, on="flights", input={"what": "b"})
@@ -198,6 +206,7 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     assert agency.take_over() == 1
     assert (done, agency.lines(), agency.lines("flights")) == (["mail a"], ["a"], ["b"])
     assert agency.open_sagas() == 0
+    consumer.close()
 
 
 @pytest.mark.rule("R6")
@@ -243,7 +252,7 @@ def test_a_compensation_that_is_out_of_retries_waits_for_a_person(agency: Agency
     assert done == ["b", "tried b", "tried b", "tried b"]
     assert agency.states(saga.txid) == ["compensating", "compensation_failed"]
     assert "Stalled" in agency.facts
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert view.stalled and "Stop: no money" in view.why
     assert agency.take_over() == 0
     assert agency.lines() == ["a"]
@@ -299,10 +308,10 @@ def test_a_saga_whose_code_is_not_here_waits_and_says_so(agency: Agency, monkeyp
         patch.delitem(CODE._functions, "agency-cancel")
         patch.setattr(CODE, "_unloaded", {"trips": "ModuleNotFoundError: No module named 'trips'"})
         assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert "'agency-cancel' is not registered in this process; module 'trips' can't be loaded" in view.why
     assert "TXSAGA_SAGAS" in view.why
-    assert agency.broker.kernel.store.steps.counted().waiting == 1
+    assert agency.broker.kernel.store.work.saga_figures().waiting == 1
     assert agency.states(saga.txid) == ["compensating"]
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
@@ -313,7 +322,7 @@ def test_a_resource_that_is_not_known_here_is_waited_for(agency: Agency) -> None
     engine = agency.broker._home._resources._engines.pop("bank")  # type: ignore[attr-defined]
     evidence = agency.broker._home._resources._evidence.pop("bank")  # type: ignore[attr-defined]
     assert agency.take_over() == 0
-    (view,) = agency.broker.kernel.store.steps.listed()
+    (view,) = agency.broker.kernel.store.work.sagas()
     assert "'bank'" in view.why
     agency.broker._home._resources._engines["bank"] = engine  # type: ignore[attr-defined]
     agency.broker._home._resources._evidence["bank"] = evidence  # type: ignore[attr-defined]

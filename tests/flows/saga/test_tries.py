@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from txsaga.errors import OutcomeUnknown, ServiceFailed, ServiceRefused, StepTimedOut, StoreUnavailable
-from txsaga.flows.saga_step import Tries
-from txsaga.flows.saga_values import Action
+from txsaga.flows.actions import Action
 from txsaga.flows.step import Left, StepKind
+from txsaga.flows.step_execution import Tries
 
 LOST, AWAY = OutcomeUnknown("its COMMIT was not answered"), StoreUnavailable("it is away")
 FAILED, REFUSED = ServiceFailed("ship", "the answer was lost"), ServiceRefused("ship", "409")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.core.decision import Decision
-from txsaga.flows.declaration import (
+from txsaga.provider.planning import modes, refusals
+from txsaga.provider.planning.declaration import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
@@ -15,7 +16,6 @@ from txsaga.flows.declaration import (
     ResourceMode,
     Statement,
 )
-from txsaga.provider.planning import modes, refusals
 from txsaga.provider.planning.refusals import Refusal
 
 INPUT = Input(name="transfers")

@@ -20,11 +20,11 @@ from tests.provider.planning.declared import (
     works,
 )
 from txsaga.core.decision import Decision
-from txsaga.flows.declaration import (
+from txsaga.flows.step import Hold
+from txsaga.provider.planning.declaration import (
     BallotRule,
     Catch,
     DeclaredBallot,
-    Hold,
     Input,
     InputKind,
     Output,

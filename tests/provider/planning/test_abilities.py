@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.provider.planning.declared import flow, problems, resource, run
 from txsaga.core.decision import Decision
-from txsaga.flows.declaration import (
+from txsaga.flows.step import Hold
+from txsaga.provider.planning.declaration import (
     DeclaredStep,
     FlowDeclaration,
-    Hold,
     Input,
     InputKind,
     ResourceMode,

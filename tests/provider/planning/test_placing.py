@@ -27,9 +27,10 @@ from tests.provider.planning.declared import (
 )
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
-from txsaga.flows.declaration import (
+from txsaga.flows.step import Hold
+from txsaga.provider.planning import modes
+from txsaga.provider.planning.declaration import (
     FlowDeclaration,
-    Hold,
     Input,
     InputKind,
     Output,
@@ -38,7 +39,6 @@ from txsaga.flows.declaration import (
     StepMode,
     TransactionMode,
 )
-from txsaga.provider.planning import modes
 from txsaga.provider.planning.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, PlacedUnit, Settles, fitting
 
 MAIN, LANE, OWN_END, AT_ONCE = "with the flow", "with its lane", "at its own end", "at once"

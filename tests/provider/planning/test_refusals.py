@@ -24,16 +24,16 @@ from tests.provider.planning.declared import (
 )
 from tests.provider.planning.refused import BEST_EFFORT, LITE, OUT, PG, REFUSED, req
 from txsaga.errors import ConfigError, FlowRefused
-from txsaga.flows.declaration import (
+from txsaga.flows.step import Hold
+from txsaga.provider.planning import refusals
+from txsaga.provider.planning.declaration import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
-    Hold,
     Input,
     Output,
     TransactionMode,
 )
-from txsaga.provider.planning import refusals
 from txsaga.provider.planning.refusals import Refusal
 from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 

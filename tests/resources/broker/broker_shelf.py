@@ -83,7 +83,7 @@ class BrokerShelf:
         ByHand(self.broker.kernel).decide(self.txid(branch), decision, who="anna", why="by force", force=True)
 
     def kept(self, branch: BranchId) -> bool:
-        return any(guest.gid == branch.gid for guest in self.broker.kernel.store.branches.guests())
+        return any(guest.gid == branch.gid for guest in self.broker.kernel.store.work.guests())
 
     @contextmanager
     def foreign(self) -> Iterator[None]:

@@ -2,42 +2,35 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
-from tests.resources.mysql.noting import PUT, enlisted
 from txsaga.core.decision import Decision
 from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.participant import EnlistedBranch
+from txsaga.resources.mysql_branch import MysqlBranch
 from txsaga.testing.participant_contract import begun, new_branch
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]
 
 PATIENCE = 0.6
 """Seconds."""
-Open = Callable[[MysqlParticipant, MariaShelf, int], EnlistedBranch]
 
 
-def session(hasty: MysqlParticipant, shelf: MariaShelf, item: int) -> EnlistedBranch:
-    return begun(hasty, shelf, new_branch(), item)
+def session(hasty: MysqlParticipant, shelf: MariaShelf, item: int) -> MysqlBranch:
+    return cast(MysqlBranch, begun(hasty, shelf, new_branch(), item))
 
 
-def journal(hasty: MysqlParticipant, _: MariaShelf, item: int) -> EnlistedBranch:
-    return enlisted(hasty, new_branch(), PUT, id=item)
-
-
-@pytest.fixture(params=[session, journal])
-def branches(
-    request: pytest.FixtureRequest, url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> Iterator[list[EnlistedBranch]]:
+@pytest.fixture
+def branches(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> Iterator[list[MysqlBranch]]:
     """Give branches of a server that answers no vote."""
     hasty = MysqlParticipant(make_engine(url), name="shelf", patience=PATIENCE)
     assert hasty.database
-    opened = [request.param(hasty, shelf, item) for item in (1, 2, 3)]
+    opened = [session(hasty, shelf, item) for item in (1, 2, 3)]
     numbers = [each.number for each in opened]
     with shelf.silence():
         yield opened
@@ -54,7 +47,7 @@ def until_refused(vote: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def test_three_are_waited_for_at_once(branches: list[EnlistedBranch]) -> None:
+def test_three_are_waited_for_at_once(branches: list[MysqlBranch]) -> None:
     first, *others = [each.prepare() for each in branches]
     until_refused(first)
     assert sum(map(until_refused, others)) < PATIENCE
@@ -71,13 +64,10 @@ def test_an_answer_that_its_thread_has_not_read_yet_is_waited_for(
     branch.leave()
 
 
-@pytest.mark.parametrize("opened", [session, journal])
-def test_an_answer_that_is_there_is_heard_however_late(
-    opened: Open, url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> None:
+def test_an_answer_that_is_there_is_heard_however_late(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> None:
     patient = MysqlParticipant(make_engine(url), name="shelf", patience=1.0)
     assert patient.database
-    branch = opened(patient, shelf, 1)
+    branch = session(patient, shelf, 1)
     vote = branch.prepare()
     time.sleep(1.2)
     assert vote() is Vote.PREPARED

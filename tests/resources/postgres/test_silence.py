@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.participant import EnlistedBranch
 from txsaga.resources.postgres import PostgresParticipant
+from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.testing.participant_contract import begun, new_branch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]
@@ -30,7 +32,7 @@ def slow(url: str, shelf: PostgresShelf, make_engine: MakeEngine) -> Iterator[li
         connection.exec_driver_sql(SLOW_END)
     hasty = PostgresParticipant(make_engine(url), name="shelf", patience=PATIENCE)
     opened = [begun(hasty, shelf, new_branch(), item) for item in (1, 2, 3)]
-    numbers = [hasty.number_of(each) for each in opened]
+    numbers = [cast(PostgresBranch, each).number for each in opened]
     yield opened
     for each, number in zip(opened, numbers, strict=True):
         shelf.end_session(number)

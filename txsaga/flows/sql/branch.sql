@@ -1,13 +1,31 @@
 -- name: begin
+-- Only a begin with a ticket has steps, and is a saga. Its lease ends between two thirds of it and all of it: the sagas
+-- of one process must not all expire at once.
 WITH x AS MATERIALIZED (
     SELECT nextval('txsaga.tx_seq') AS txid, r.*
-      FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, run, ord) CROSS JOIN txsaga.store WHERE NOT store.rejecting),
+      FROM unnest($1, $2, $3) WITH ORDINALITY AS r(pgroup, run, ticket, ord)
+     CROSS JOIN txsaga.store WHERE NOT store.rejecting),
  t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, run)
     SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x),
  b AS (INSERT INTO txsaga.branch (txid, number, attempt, resource, state)
     SELECT x.txid, n.number, 1, n.resource, 'active'
-      FROM x JOIN unnest($3, $4, $5) AS n(ord, number, resource) ON n.ord = x.ord)
+      FROM x JOIN unnest($4, $5, $6) AS n(ord, number, resource) ON n.ord = x.ord),
+ g AS (INSERT INTO txsaga.saga (txid, ticket, until)
+    SELECT txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
+      FROM x WHERE ticket <> 0),
+ n AS (INSERT INTO txsaga.step
+           (txid, number, name, attempt, state, hold, kind, resource, input, compensation, action, due, "left")
+    SELECT x.txid, r.number, r.name, 1, 'started', 'commit', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
+           CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
+      FROM x JOIN unnest($7, $8, $9, $10, $11, $12, $13, $14, $15)
+           AS r(ord, number, name, kind, resource, input, compensation, action, expires) ON r.ord = x.ord)
 SELECT x.ord, x.txid, {token} FROM x;
+
+-- name: begun
+-- Finds a begin whose answer was lost, so that it is never done twice.
+SELECT r.ord, g.txid, {token} FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
+  JOIN txsaga.saga g ON g.ticket = r.ticket JOIN txsaga.tx ON tx.txid = g.txid AND tx.pgroup = r.pgroup;
 
 -- name: lock
 -- A statement of its own: only the next statement sees what was bound under the lock before.

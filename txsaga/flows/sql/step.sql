@@ -1,27 +1,3 @@
--- name: open
--- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
-WITH x AS MATERIALIZED (
-    SELECT nextval('txsaga.tx_seq') AS txid, r.*
-      FROM unnest($1, $2, $3) WITH ORDINALITY AS r(pgroup, run, ticket, ord)
-     CROSS JOIN txsaga.store WHERE NOT store.rejecting),
- t AS (INSERT INTO txsaga.tx (txid, pgroup, epoch, state, run)
-    SELECT txid, pgroup, 1, 'active', nullif(run, '') FROM x),
- g AS (INSERT INTO txsaga.saga (txid, ticket, until)
-    SELECT txid, ticket, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second' FROM x),
- n AS (INSERT INTO txsaga.step
-           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
-    SELECT x.txid, r.number, r.name, 1, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
-           nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
-           CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
-      FROM x JOIN unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
-           AS r(ord, number, name, kind, resource, input, compensation, action, expires) ON r.ord = x.ord)
-SELECT x.ord, x.txid, {token} FROM x;
-
--- name: opened
--- Finds a begin whose answer was lost, so that it is never done twice.
-SELECT r.ord, g.txid, {token} FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, ticket, ord)
-  JOIN txsaga.saga g ON g.ticket = r.ticket JOIN txsaga.tx ON tx.txid = g.txid AND tx.pgroup = r.pgroup;
-
 -- name: record
 -- A lease ends between two thirds of it and all of it: the sagas of one process must not all expire at once.
 WITH r AS MATERIALIZED (
@@ -35,24 +11,26 @@ WITH r AS MATERIALIZED (
     SELECT txid, 0, clock_timestamp() + {lease} * (2 + random()) / 3 * interval '1 second'
         FROM t ON CONFLICT DO NOTHING),
  n AS (INSERT INTO txsaga.step
-           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
-    SELECT r.txid, r.number, r.name, t.owner, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           (txid, number, name, attempt, state, hold, kind, resource, input, compensation, action, due, "left")
+    SELECT r.txid, r.number, r.name, t.owner, 'started', 'commit', r.kind, nullif(r.resource, ''), r.input::jsonb,
            nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
            CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
       FROM r JOIN t USING (txid, owner) ON CONFLICT DO NOTHING)
 SELECT txid FROM t;
 
 -- name: mark
+-- At most one attempt of a step has a kind: the one that may have to be undone, or done.
 -- The states that an event leaves are passed in, from the one table of the lifecycle.
 UPDATE txsaga.step SET state = coalesce(nullif(m.target, ''), step.state),
        "left" = coalesce(nullif(m.remains, ''), step."left"),
        output = coalesce(nullif(m.output, '')::jsonb, step.output),
        error = coalesce(nullif(m.error, ''), step.error),
-       attempts = CASE WHEN m.tries < 0 THEN 0 ELSE step.attempts + m.tries END, at = clock_timestamp()
+       tries = CASE WHEN m.tries < 0 THEN 0 ELSE step.tries + m.tries END, at = clock_timestamp()
   FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
     AS m(txid, owner, number, target, sources, remains, output, error, tries)
   JOIN txsaga.tx t ON t.txid = m.txid AND t.owner = m.owner
- WHERE step.txid = m.txid AND step.number = m.number AND step.state = ANY (string_to_array(m.sources, ','))
+ WHERE step.txid = m.txid AND step.number = m.number AND step.kind IS NOT NULL
+   AND step.state = ANY (string_to_array(m.sources, ','))
 RETURNING step.txid, step.number, m.owner;
 
 -- name: settle
@@ -62,16 +40,17 @@ WITH d AS MATERIALIZED (
       JOIN txsaga.tx ON tx.txid = w.txid AND tx.owner = w.owner
      WHERE tx.state IN ('committed', 'rolled_back')),
  f AS (INSERT INTO txsaga.step
-           (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left")
-    SELECT r.txid, r.number, r.name, d.owner, 'started', r.kind, nullif(r.resource, ''), r.input::jsonb,
+           (txid, number, name, attempt, state, hold, kind, resource, input, compensation, action, due, "left")
+    SELECT r.txid, r.number, r.name, d.owner, 'started', 'commit', r.kind, nullif(r.resource, ''), r.input::jsonb,
            nullif(r.compensation, '')::jsonb, nullif(r.action, '')::jsonb,
            CASE WHEN r.expires >= 0 THEN clock_timestamp() + r.expires * interval '1 second' END, 'unknown'
       FROM unnest($4, $5, $6, $7, $8, $9, $10, $11, $12)
            AS r(txid, number, name, kind, resource, input, compensation, action, expires) JOIN d USING (txid)
-     WHERE d.state = 'committed' ON CONFLICT (txid, number) DO UPDATE SET at = clock_timestamp() RETURNING txid),
+     WHERE d.state = 'committed'
+        ON CONFLICT (txid, number, attempt) DO UPDATE SET at = clock_timestamp() RETURNING txid),
  c AS (UPDATE txsaga.step SET state = 'compensating', at = clock_timestamp() FROM d
         WHERE step.txid = d.txid AND d.state = 'rolled_back' AND step.state IN ('done', 'failed', 'started')
-          AND step.action IS NULL
+          AND step.action IS NULL AND step.kind IS NOT NULL
     RETURNING step.txid),
  l AS MATERIALIZED (SELECT txid FROM f UNION SELECT txid FROM c),
  g AS (DELETE FROM txsaga.saga USING d WHERE saga.txid = d.txid AND d.state = 'committed'
@@ -94,20 +73,16 @@ UPDATE txsaga.saga SET until = clock_timestamp() + r.by * interval '1 second', d
 -- name: close
 DELETE FROM txsaga.saga USING unnest($1, $2) AS c(txid, owner) JOIN txsaga.tx t ON t.txid = c.txid AND t.owner = c.owner
  WHERE saga.txid = c.txid AND NOT EXISTS (
-       SELECT FROM txsaga.step n WHERE n.txid = t.txid AND CASE t.state
+       SELECT FROM txsaga.step n WHERE n.txid = t.txid AND n.kind IS NOT NULL AND CASE t.state
              WHEN 'rolled_back' THEN n.action IS NULL AND n.state NOT IN ('compensated', 'skipped')
              WHEN 'committed' THEN n.action IS NOT NULL AND n.state = 'started' ELSE true END)
 RETURNING saga.txid, c.owner;
 
 -- name: of
-SELECT txid, number, name, attempt, state, kind, resource, input::text, compensation::text, action::text,
-       output::text, "left", coalesce(error, ''), attempts, due, at
-  FROM txsaga.step WHERE txid = :txid ORDER BY number;
+SELECT {columns} FROM txsaga.step WHERE txid = :txid AND kind IS NOT NULL ORDER BY number;
 
 -- name: of_all
-SELECT txid, number, name, attempt, state, kind, resource, input::text, compensation::text, action::text,
-       output::text, "left", coalesce(error, ''), attempts, due, at
-  FROM txsaga.step WHERE txid = ANY (:txids) ORDER BY txid, number;
+SELECT {columns} FROM txsaga.step WHERE txid = ANY (:txids) AND kind IS NOT NULL ORDER BY txid, number;
 
 -- name: claim
 -- The clock is read once; locked rows are in work right now. Of a committed flow nothing is left to do: its owner may
@@ -129,7 +104,7 @@ WITH lost AS MATERIALIZED (
          FROM lost WHERE saga.txid = lost.txid),
  c AS (UPDATE txsaga.step SET state = 'compensating', at = clock_timestamp() FROM m
         WHERE step.txid = m.txid AND m.state = 'rolled_back' AND step.state IN ('done', 'failed', 'started')
-          AND step.action IS NULL)
+          AND step.action IS NULL AND step.kind IS NOT NULL)
 SELECT txid, pgroup, owner, CASE state WHEN 'committed' THEN 1
        WHEN 'rolled_back' THEN 2 END, key FROM m ORDER BY txid;
 
@@ -142,9 +117,9 @@ UPDATE txsaga.saga SET until = clock_timestamp() + :lease * (2 + random()) / 3 *
 
 -- name: listed
 SELECT g.txid, p.name, t.key, CASE t.state WHEN 'committed' THEN 1 WHEN 'rolled_back' THEN 2 END,
-       (SELECT count(*) FROM txsaga.step n WHERE n.txid = t.txid),
+       (SELECT count(*) FROM txsaga.step n WHERE n.txid = t.txid AND n.kind IS NOT NULL),
        (SELECT count(*) FROM (
-           SELECT FROM txsaga.step n WHERE n.txid = t.txid AND CASE t.state
+           SELECT FROM txsaga.step n WHERE n.txid = t.txid AND n.kind IS NOT NULL AND CASE t.state
              WHEN 'rolled_back' THEN n.action IS NULL AND n.state NOT IN ('compensated', 'skipped')
              WHEN 'committed' THEN n.action IS NOT NULL AND n.state = 'started' ELSE true END) x),
        g.driver, g.until, g.stalled, coalesce(g.why, '')
@@ -163,8 +138,8 @@ SELECT count(*) FILTER (WHERE t.state NOT IN ('committed', 'rolled_back')),
 SELECT EXISTS (SELECT FROM txsaga.saga WHERE txid = :txid);
 
 -- name: move
-UPDATE txsaga.step SET state = :target, attempts = 0, error = coalesce(nullif(:why, ''), error), at = clock_timestamp()
- WHERE txid = :txid AND number = :number AND state = ANY (:sources);
+UPDATE txsaga.step SET state = :target, tries = 0, error = coalesce(nullif(:why, ''), error), at = clock_timestamp()
+ WHERE txid = :txid AND number = :number AND kind IS NOT NULL AND state = ANY (:sources);
 
 -- name: wake
 UPDATE txsaga.saga SET until = clock_timestamp(), stalled = false, why = NULL WHERE txid = :txid;

@@ -25,9 +25,9 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 from airflow.sdk.exceptions import AirflowSkipException
 
 from txsaga.errors import ConfigError, StepLeftOut
-from txsaga.flows.declaration import DeclaredStep, Statement, StepMode
-from txsaga.flows.step_records import HOME, FlowStepState, last_attempts
+from txsaga.flows.step import HOME, StepState, last_attempts
 from txsaga.provider.operators.task import HOLD_IT, JoinedFlow, StepOperator, as_plain, skipped_as_left_out
+from txsaga.provider.planning.declaration import DeclaredStep, Statement, StepMode
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step passes."""
@@ -104,7 +104,7 @@ def failures(flow: JoinedFlow) -> list[dict[str, str]]:
     """Return the steps of this flow that have failed so far, and why."""
     with flow.broker.kernel.store.ledgers.open() as ledger:
         last = last_attempts(ledger.flows.steps(flow.txid))
-    return [{"step": each.name, "why": each.why} for each in last if each.state is FlowStepState.FAILED]
+    return [{"step": each.name, "why": each.error} for each in last if each.state is StepState.FAILED]
 
 
 def _asked(
@@ -232,7 +232,7 @@ class HttpStep(StepOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Call the service, unless an earlier attempt got its answer."""
-        from txsaga.flows.saga_values import Http
+        from txsaga.flows.actions import Http
 
         answer: object = flow.flow.call(
             self.step_name(context),

@@ -31,6 +31,7 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 from airflow.sdk.exceptions import AirflowFailException
 
+from txsaga.airflow_host.followers import SKEW, TOPIC, AssetName, FollowUp, carries
 from txsaga.core.decision import Decision
 from txsaga.core.topic import TopicType
 from txsaga.errors import (
@@ -46,13 +47,12 @@ from txsaga.errors import (
     UnknownTopic,
 )
 from txsaga.flows.ballot import Ballot
-from txsaga.flows.declaration import DeclaredStep, ResourceMode
-from txsaga.flows.follow_up import SKEW, TOPIC, AssetName, FollowUp, carries
-from txsaga.flows.step_records import FlowStep, FlowStepState, last_attempts
+from txsaga.flows.step import Step, StepState, last_attempts
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.messages import ConsumeStep, PublishMode
 from txsaga.provider.operators.task import CLEAR_ALL, FlowOperator, FlowRolledBack, JoinedFlow, opened, refused_for_good
 from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, RETRIES, RETRY_DELAY, seconds_of, store_of
+from txsaga.provider.planning.declaration import DeclaredStep, ResourceMode
 from txsaga.provider.reference import FlowReference, TransactionLink, clearing_of, group_of, key_of, run_name_of
 from txsaga.provider.resources import DeclaredConnection, Said, declared, kept, stored_name
 from txsaga.provider.tracing import named, timed, traced
@@ -284,7 +284,7 @@ class FlowEnd(FlowOperator):
         decided: list[Decision] = []
         flow.flow.when_decided(decided.append)
         handled, left_out = _steps_of_handled(flow, verdict)
-        if done := [each.name for each in handled if each.state is FlowStepState.DONE]:
+        if done := [each.name for each in handled if each.state is StepState.DONE]:
             why = f"task {done[0]!r} failed behind its step, whose work is done and can't be left out"
             _roll_back(flow, why)
             raise _rolled_back(flow.txid, why)
@@ -317,7 +317,7 @@ class FlowEnd(FlowOperator):
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
     """Make sure that a rolled-back flow is fully compensated, whichever process began to do so."""
-    from txsaga.flows.flow_end import wait_until_undone
+    from txsaga.flows.saga_driver import wait_until_undone
 
     try:
         wait_until_undone(broker.kernel, txid)
@@ -332,13 +332,13 @@ def _roll_back(flow: JoinedFlow, why: str) -> None:
         raise FlowRolledBack(f"transaction {flow.txid} is rolled back: {why}; {stalled}") from stalled
 
 
-def _steps_of_handled(flow: JoinedFlow, verdict: RunVerdict) -> tuple[list[FlowStep], list[FlowStep]]:
+def _steps_of_handled(flow: JoinedFlow, verdict: RunVerdict) -> tuple[list[Step], list[Step]]:
     """Return the steps of tasks whose failure was handled, and those of tasks that skipped themselves."""
     if not verdict.handled and not verdict.left_out:
         return [], []
     with flow.broker.kernel.store.ledgers.open() as ledger:
         last = last_attempts(ledger.flows.steps(flow.txid))
-    skipped = [each for each in last if each.name in verdict.left_out and each.state is FlowStepState.FAILED]
+    skipped = [each for each in last if each.name in verdict.left_out and each.state is StepState.FAILED]
     return [each for each in last if each.name.partition("[")[0] in verdict.handled], skipped
 
 
@@ -356,7 +356,7 @@ def _done_before(flow: JoinedFlow) -> tuple[set[str], set[str]]:
         before = ledger.latest(life.group, str(life.key), before=life.epoch)
         while before is not None:
             steps = last_attempts(ledger.flows.steps(before.txid))
-            earlier |= {each.name for each in steps if each.state is FlowStepState.DONE}
+            earlier |= {each.name for each in steps if each.state is StepState.DONE}
             before = ledger.latest(life.group, str(life.key), before=before.epoch)
     return earlier, here
 

@@ -36,10 +36,10 @@ from txsaga.core.decision import Decision
 from txsaga.core.message import MessageOptions
 from txsaga.core.records import Receipt
 from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, StepDone
-from txsaga.flows.declaration import Output, TransactionMode
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, find_result, keep_result, refused_for_good
 from txsaga.provider.options import checker_name, moment_of, require_zone, store_of
+from txsaga.provider.planning.declaration import Output, TransactionMode
 from txsaga.provider.reference import TransactionLink, group_of, own_key_of
 from txsaga.provider.tracing import counted
 

@@ -31,11 +31,11 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from txsaga.errors import ConfigError, DecidedOtherwise, LakeMissing, TxSagaError
-from txsaga.flows.declaration import DeclaredStep
 from txsaga.flows.flow import Flow
+from txsaga.flows.step import StepState
 from txsaga.flows.step_attempts import Attempted
-from txsaga.flows.step_records import FlowStepState
 from txsaga.provider.operators.task import MAX_RESULT, FlowOperator, JoinedFlow, find_result, keep_result, result_limit
+from txsaga.provider.planning.declaration import DeclaredStep
 from txsaga.provider.reference import step_name_of
 from txsaga.spark.application import SparkDriver, driver_at_work
 from txsaga.spark.job import HANDED_OVER, kept_place
@@ -75,7 +75,7 @@ class SparkStep(FlowOperator):
         """Run the program, unless an earlier attempt has done the step."""
         name = step_name_of(context["ti"])
         found = flow.flow.attempt(name)
-        if found is not None and found.state is FlowStepState.DONE:
+        if found is not None and found.state is StepState.DONE:
             self.log.info("step %s was done by an attempt before", name)
             clear_behind(found)
             kept = found.application
@@ -264,7 +264,7 @@ class StepDriver:
         """Join the running driver or start one; return the result of the step as JSON."""
         while True:
             found = self._flow.attempt(self._step)
-            if found is not None and found.state is FlowStepState.DONE:
+            if found is not None and found.state is StepState.DONE:
                 return None if found.application is None else found.application.result
             self._require_wanted()
             clear_behind(found)
@@ -314,10 +314,10 @@ class StepDriver:
             over = self._process is not None and self._process.poll() is not None
             found = self._look()
             self._show()
-            if found is not None and found.state is FlowStepState.DONE:
+            if found is not None and found.state is StepState.DONE:
                 self._wait()
                 return
-            if found is not None and found.state is FlowStepState.FAILED and self._is_mine(found):
+            if found is not None and found.state is StepState.FAILED and self._is_mine(found):
                 self._wait()
                 over = True
             if over and self._away is None:
@@ -369,7 +369,7 @@ class StepDriver:
         """Return whether a joined driver no longer works; raise if it failed."""
         if found is None or driver_at_work(found) == driver:
             return False  # its state is unknown for now, or it works
-        if found.state is FlowStepState.FAILED and found.application is not None:
+        if found.state is StepState.FAILED and found.application is not None:
             self._show(rest=True)
             raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
         self._log.warning("application %s is gone, or nothing was heard of it: process %d on %s", *_where(driver))

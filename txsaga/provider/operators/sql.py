@@ -14,11 +14,11 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.flows.declaration import DeclaredStep, Statement
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.messages import body_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, refused_for_good
 from txsaga.provider.options import store_of
+from txsaga.provider.planning.declaration import DeclaredStep, Statement
 from txsaga.provider.reference import TransactionLink, group_of, own_key_of
 from txsaga.provider.resources import stored_name
 

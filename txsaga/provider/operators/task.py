@@ -51,9 +51,9 @@ from txsaga.errors import (
     TransactionClosed,
     UnknownTopic,
 )
-from txsaga.flows.declaration import DeclaredStep, Hold, ResourceMode, StepMode
-from txsaga.flows.step_records import HOME
+from txsaga.flows.step import HOME, Hold, read_hold
 from txsaga.provider.connections import AMBIENT
+from txsaga.provider.planning.declaration import DeclaredStep, ResourceMode, StepMode
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference, step_name_of
 from txsaga.provider.resources import StoredConnection, stored_name
 from txsaga.provider.tracing import named, traced
@@ -62,10 +62,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from txsaga.broker import Broker
+    from txsaga.flows.actions import Doing, Undo
     from txsaga.flows.flow import Flow
     from txsaga.flows.flow_lane import FlowLane
-    from txsaga.flows.saga_code import Doing
-    from txsaga.flows.saga_values import Undo
 
 logger = logging.getLogger(__name__)
 PLACE = "txsaga_result"
@@ -186,7 +185,7 @@ class StepOperator(FlowOperator):
     ) -> None:
         super().__init__(**options)
         self.on, self.max_result = on, result_limit(max_result, self.task_id)
-        self.hold = None if hold is None else Hold(hold)
+        self.hold = read_hold(hold)
         self.mode = StepMode(mode)
         self.compensate, self.input = compensate, input
 

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from txsaga.core.decision import Decision
-from txsaga.flows.declaration import (
+from txsaga.flows.step import Hold
+from txsaga.provider.planning.declaration import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
-    Hold,
     Input,
     InputKind,
     Output,

@@ -15,19 +15,19 @@ from enum import Enum
 
 from txsaga.clusters.config import faults
 from txsaga.clusters.policies import PolicyName
-from txsaga.flows.declaration import (
+from txsaga.flows.journal import reading
+from txsaga.flows.step import Hold
+from txsaga.provider.planning import modes
+from txsaga.provider.planning.declaration import (
     BallotRule,
     DeclaredBallot,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
-    Hold,
     Input,
     ResourceMode,
     StepMode,
 )
-from txsaga.flows.journal import reading
-from txsaga.provider.planning import modes
 from txsaga.provider.planning.modes import DECLARED, PUT_BACK, QUEUE_KINDS, Abilities, PlacedSends, PlacedWork, Settles
 from txsaga.resources.capabilities import Capabilities
 

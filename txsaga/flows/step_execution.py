@@ -1,30 +1,44 @@
 """
-The one place where a step, or its compensation, is executed.
+The one place where a step, or its compensation, is executed, with its retries.
 
 In a resource its row is in the same commit, so it is done once, however often it is requested. Anywhere else it is
 announced before and after; if the process dies between the two, the result is unknown.
+
+What a failed step left is found out as far as possible: work in a resource that did not commit leaves nothing, and only
+a definite no of a service means that it did nothing. Everything else is unknown, and is undone.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from txsaga.core import facts
-from txsaga.core.failure import complete
+from txsaga.core.failure import complete, report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
 from txsaga.core.records import Half, Row
 from txsaga.core.topic import SendKind
-from txsaga.errors import AnswerLost, ConfigError, ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors import (
+    AnswerLost,
+    ConfigError,
+    OutcomeUnknown,
+    ServiceFailed,
+    ServiceRefused,
+    StepLeftOut,
+    StepRefused,
+    StepTimedOut,
+    TransactionClosed,
+    TxSagaError,
+)
 from txsaga.evidence.ports import Ran
-from txsaga.flows.saga_code import CODE, ID, OUTPUT, called
-from txsaga.flows.saga_values import Action
-from txsaga.flows.step import StepKind
+from txsaga.flows.actions import CODE, ID, OUTPUT, Action, RequestedStep, called
+from txsaga.flows.step import Left, StepKind
 
 SERVICE_TIMEOUT = 30.0
 UNSURE = (408, 425, 429)
@@ -167,3 +181,73 @@ def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"the key or tag of a message is {type(value).__name__}; give a text")
     return value
+
+
+NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
+"""A retry would get the same answer."""
+
+
+class Tries:
+    """What the tries of one step leave behind, as far as it can be known."""
+
+    __slots__ = ("_action", "_failed", "_unsure")
+
+    def __init__(self, action: Action) -> None:
+        self._action, self._failed, self._unsure = action, False, False
+
+    def heard(self, error: BaseException) -> None:
+        """Record the error of a try."""
+        self._failed = True
+        self._unsure = self._unsure or not _is_sure_no(self._action, error)
+
+    @property
+    def left(self) -> Left:
+        """What is left: NOTHING only if every try was a definite no."""
+        return Left.NOTHING if self._failed and not self._unsure else Left.UNKNOWN
+
+
+class StepRetry:
+    """Runs steps, with retries."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._acting = kernel, StepActions(kernel)
+
+    def run(self, turn: Turn, action: Action, asked: RequestedStep, tries: Tries) -> Ran:
+        """Run a step, again if it may be retried."""
+        function: Callable[..., object] | None = asked.do if callable(asked.do) else None
+        attempt = 0
+        while True:
+            try:
+                with report_failure(tries.heard):
+                    return self._acting.do(turn, action, asked.input, function=function)
+            except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
+                raise
+            except Exception:
+                attempt += 1
+                if attempt > asked.retries:
+                    if tries.left is Left.UNKNOWN and (done := self._done_after_all(turn, action)) is not None:
+                        return done
+                    raise
+            time.sleep(action.pause_before(attempt, self._kernel.jitter()))
+
+    def _done_after_all(self, turn: Turn, action: Action) -> Ran | None:
+        """Check whether work whose COMMIT was not answered is there; fence it if not."""
+        if action.resource is None:
+            return None
+        work = self._kernel.resource(action.resource)[1].steps
+        try:
+            if not work.fence(turn.transaction, turn.row):
+                return None
+            kept = work.output(turn.transaction, turn.row)
+        except TxSagaError:
+            return None  # it stays unknown
+        return Ran(None if kept is None else json.loads(kept), False)
+
+
+def _is_sure_no(action: Action, error: BaseException) -> bool:
+    if not isinstance(error, Exception):
+        return False  # it interrupted work at an unknown point
+    if isinstance(error, NEVER_AGAIN):
+        return True
+    known = action.resource is not None or action.kind is StepKind.MESSAGE
+    return known and not isinstance(error, OutcomeUnknown | StepTimedOut | TransactionClosed)

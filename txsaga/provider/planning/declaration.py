@@ -17,6 +17,7 @@ from txsaga.errors import ConfigError
 if TYPE_CHECKING:
     from txsaga.clusters.config import ClusterConfig
     from txsaga.core.decision import Decision
+    from txsaga.flows.step import Hold
 
 
 class InputKind(StrEnum):
@@ -58,13 +59,6 @@ class StepMode(StrEnum):
 
     AUTOMATIC = "automatic"  # with the flow
     COMMIT = "commit"  # when the step and the path below it end
-
-
-class Hold(StrEnum):
-    """How work is held between its step and the decision."""
-
-    PREPARED = "prepared"  # executed now, held as a prepared branch
-    JOURNAL = "journal"  # recorded now, executed at the decision
 
 
 class BallotRule(StrEnum):

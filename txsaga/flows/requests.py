@@ -1,9 +1,10 @@
-"""What is asked of the store about branches, steps and sagas, many calls in one commit, and what it answers."""
+"""Requests about branches, steps and sagas, many in one commit of the store, and what the store answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -13,21 +14,12 @@ from txsaga.flows.branch import Branch, BranchEvent, BranchState, Vote
 
 if TYPE_CHECKING:
     from txsaga.core.lifecycle import TxState
-    from txsaga.flows.step import Left, StepEvent, StepKind
-    from txsaga.flows.step_records import Amendment, Enrolled, FlowStep
+    from txsaga.flows.step import Amendment, Enrolled, Left, Step, StepEvent, StepKind
 
 Place = tuple[int, int, int]
 """Transaction, number and attempt of a branch."""
 NONE: Place = (0, 0, 0)
 """A place before the first branch."""
-
-
-class BeginBranches(NamedTuple):
-    """Begins a transaction without a key; its branches in these resources get numbers from 1 on, in attempt 1."""
-
-    group: int
-    resources: Sequence[int]
-    run: str | None = None
 
 
 VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
@@ -40,21 +32,6 @@ class BranchVote(NamedTuple):
     number: int
     attempt: int
     vote: Vote
-
-
-class DecisionRequest(NamedTuple):
-    """The owner's decision, with its half messages and the branches that voted.
-
-    Without a decision it is the end (R1): the transaction is decided later, by the evidence in that resource.
-    """
-
-    life: TxRecord
-    decision: Decision | None
-    who: str
-    why: str
-    rows: Sequence[Row] = ()
-    votes: Sequence[BranchVote] = ()
-    evidence: int | None = None
 
 
 class BranchOutcome(NamedTuple):
@@ -84,11 +61,6 @@ class Guest(NamedTuple):
     state: TxState
 
 
-Call = BeginBranches | DecisionRequest | BranchOutcome
-Answer = TxRecord | Decision | bool | None
-"""An open transaction's record; the final decision, None for an end; whether the branch was still waiting."""
-
-
 class Start(NamedTuple):
     """A step that is about to run. With an action it is after the point of no return."""
 
@@ -102,11 +74,15 @@ class Start(NamedTuple):
     expires: timedelta | None = None
 
 
-class OpenSaga(NamedTuple):
-    """Begins a transaction without a key, with its first steps."""
+class Begin(NamedTuple):
+    """Begins a transaction without a key: its branches in these resources get numbers from 1 on, in attempt 1.
+
+    With its first steps it is a saga.
+    """
 
     group: int
-    steps: Sequence[Start]
+    resources: Sequence[int] = ()
+    steps: Sequence[Start] = ()
     run: str | None = None
 
 
@@ -124,10 +100,10 @@ class Mark(NamedTuple):
 
 
 Marks = Sequence[Mark]
-"""Marks that come with another call are written after its steps, before the rest; they get no answer."""
+"""Marks that come with another request are written after its steps, before the rest; they get no answer."""
 
 
-class RecordStep(NamedTuple):
+class RecordSteps(NamedTuple):
     """Further steps of an open transaction, written by its owner."""
 
     life: TxRecord
@@ -135,16 +111,26 @@ class RecordStep(NamedTuple):
     marks: Marks = ()
 
 
-class Settle(NamedTuple):
-    """The owner's decision: COMMIT comes with the steps after it, ROLLBACK has its steps compensated."""
+class Decide(NamedTuple):
+    """The owner's decision, with its half messages and the branches that voted.
 
-    word: DecisionRequest
-    driver: str
+    Without a decision it is the seal (R1): the transaction is decided later, by the evidence in that resource. A driver
+    sees to the steps: COMMIT comes with the steps after it, ROLLBACK has the steps before it compensated.
+    """
+
+    life: TxRecord
+    decision: Decision | None
+    who: str
+    why: str
+    rows: Sequence[Row] = ()
+    votes: Sequence[BranchVote] = ()
+    evidence: int | None = None
+    driver: str | None = None
     steps: Sequence[Start] = ()
     marks: Marks = ()
 
 
-class ReleaseSaga(NamedTuple):
+class Release(NamedTuple):
     """Releases a saga for a time, or until an operator acts."""
 
     txid: int
@@ -163,7 +149,45 @@ class Close(NamedTuple):
     marks: Marks = ()
 
 
-SagaCall = OpenSaga | RecordStep | Mark | Settle | ReleaseSaga | Close
+Request = Begin | RecordSteps | Mark | Decide | BranchOutcome | Release | Close
+Answer = TxRecord | Decision | bool | None
+"""An open transaction's record; the final decision, None for a seal and for steps; whether something was changed."""
+
+
+class ClaimedSaga(NamedTuple):
+    """A saga claimed by one driver; the previous driver is superseded."""
+
+    txid: int
+    group: int
+    owner: int
+    decision: Decision | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaView:
+    """An unfinished saga, as `txsaga saga` lists it."""
+
+    txid: int
+    group: str
+    key: str | None
+    decision: Decision | None
+    steps: int
+    waiting: int  # unfinished steps
+    driver: str | None
+    until: datetime  # no other process claims it before
+    stalled: bool  # an operator must resume or skip a step
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaFigures:
+    """How many sagas are in which state."""
+
+    running: int = 0  # undecided
+    driving: int = 0  # decided, and being driven to their end
+    waiting: int = 0  # for code, or for a resource
+    stalled: int = 0  # for an operator
 
 
 NamedBranch = tuple[int, int]
@@ -177,4 +201,4 @@ class Entered(NamedTuple):
     standing: Decision | None
     amendment: Amendment | None
     enrolled: Sequence[Enrolled]
-    steps: Sequence[FlowStep]
+    steps: Sequence[Step]

@@ -1,20 +1,111 @@
 """
-Functions that another process must be able to find: compensations, and steps after the point of no return.
+What a step or its compensation does, described so that another process can do it.
 
-The store keeps only a name; this registry resolves it. Only functions that a module registered are ever called: nothing
-in the store names code to be loaded. A saga with a name unknown here waits for a process that knows it.
+An action holds the name of a function, a statement, an address or a topic: no code and no secrets. Only functions that
+a module registered under a name are ever called: nothing in the store names code to be loaded. A saga with a name that
+is unknown here waits for a process that knows it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from datetime import timedelta
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
-from txsaga.core.arguments import check_function, check_kind, check_seconds
+from txsaga.core.arguments import check_function, check_kind, check_seconds, check_text
+from txsaga.core.stored_json import as_json
 from txsaga.errors import CodeMissing, ConfigError
-from txsaga.flows.saga_values import Action, Http, Send, Undo
+from txsaga.flows.requests import Start
 from txsaga.flows.step import StepKind
+
+RETRIES = 5
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
+"""Seconds before the second try, and the longest pause between two."""
+
+
+class StepTimes(TypedDict, total=False):
+    """Retries, the seconds that a try may take, and the seconds before the second try."""
+
+    retries: int
+    timeout: float | None
+    pause: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Work for any process that knows what it names."""
+
+    kind: StepKind
+    what: str
+    resource: str | None = None
+    input: Mapping[str, object] | None = None  # None: the input of the step it undoes
+    retries: int | None = RETRIES  # None: retry until it is done
+    timeout: float | None = None
+    pause: float = FIRST_PAUSE
+    options: Mapping[str, object] = field(default_factory=dict)  # of its kind: a method, a message's key
+
+    def written(self) -> str:
+        """Return it as the store keeps it."""
+        return as_json(asdict(self), f"what is to be done by {self.what!r}")
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `written` returned."""
+        found = json.loads(text)
+        return cls(**{**found, "kind": StepKind(found["kind"])})
+
+    def with_options(self, options: Mapping[str, object]) -> Self:
+        """Return it with further options."""
+        return replace(self, options={**self.options, **options})
+
+    def pause_before(self, attempt: int, jitter: float) -> float:
+        """Return the seconds to wait before another try, doubled each time."""
+        return min(self.pause * 2.0 ** min(attempt - 1, 60), LONGEST_PAUSE) * jitter
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A call to a service: the input as JSON, with the step's id as `Idempotency-Key`.
+
+    2xx means done; 4xx, except 408, 425 and 429, is a definite no; anything else leaves it unknown. Headers are kept in
+    the store: put no secrets there.
+    """
+
+    url: str
+    _: KW_ONLY
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message that is published at once, with the step's id in the header `txsaga-step`.
+
+    Without a body it contains the input as JSON.
+    """
+
+    topic: str
+    body: str | None = None
+    _: KW_ONLY
+    key: str | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A compensation with options that differ from its step's: resource, input, retries and times."""
+
+    do: object
+    _: KW_ONLY
+    on: str | None = None
+    input: Mapping[str, object] | None = None
+    retries: int = RETRIES
+    timeout: float | None = None
+    pause: float = FIRST_PAUSE
+
 
 Function = TypeVar("Function", bound=Callable[..., object])
 OUTPUT, ID = "output", "step"
@@ -165,3 +256,84 @@ def check_times(timeout: float | None, pause: float) -> None:
     check_seconds(pause, "pause")
     if timeout is not None:
         check_seconds(timeout, "timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedStep:
+    """A step as the user requests it."""
+
+    do: Doing
+    on: str | None
+    compensate: Doing | Undo | None
+    name: str
+    input: Mapping[str, object]
+    retries: int
+    timeout: float | None
+    pause: float
+    expires: timedelta | None = None
+
+    def action(self) -> Action:
+        """Return what the requesting process does: a function needs no registered name."""
+        more = {"retries": self.retries, "timeout": self.timeout, "pause": self.pause}
+        return action_of(self.do, self.on, registered=False, **more)
+
+    def start(self, number: int, action: Action) -> Start:
+        """Return what is written before the step runs."""
+        kept = as_json(dict(self.input), f"the input of step {self.name!r}")
+        undo = undoing(self.compensate, self.on)
+        written = None if undo is None else undo.written()
+        return Start(number, self.name, action.kind, action.resource, kept, written, expires=self.expires)
+
+    def told(self, output: object) -> str | None:
+        """Return its result as JSON; for a statement, the number of rows it changed."""
+        if output is None or (isinstance(self.do, str) and not isinstance(output, int)):
+            return None
+        return as_json(output, f"what step {self.name!r} returned")
+
+
+INPUT = "give a mapping of names to JSON values"
+
+
+class StepOptions(StepTimes, total=False):
+    """The options of a step."""
+
+    compensate: Doing | Undo | None
+    on: str | None
+    name: str | None
+    input: Mapping[str, object] | None
+
+
+def asked(
+    do: Doing,
+    *,
+    compensate: Doing | Undo | None = None,
+    on: str | None = None,
+    name: str | None = None,
+    input: Mapping[str, object] | None = None,
+    retries: int = 0,
+    timeout: float | None = None,
+    pause: float = FIRST_PAUSE,
+    expires: timedelta | None = None,
+) -> RequestedStep:
+    """Check the options of a step."""
+    if on is not None:
+        check_text(on, "the resource of a step", "give the name of a registered one")
+    kind_of(do, on)
+    check_times(timeout, pause)
+    if input is not None:
+        check_kind(input, Mapping, "the input of a step", INPUT)
+        for key in input:
+            check_kind(key, str, "a name in the input of a step", INPUT)
+    if name not in (None, ""):
+        check_text(name, "the name of a step", "give a text")
+    return RequestedStep(
+        do=do,
+        on=on,
+        compensate=compensate,
+        name=name or name_of(do),
+        input=input or {},
+        retries=checked_retries(retries),
+        timeout=timeout,
+        pause=pause,
+        expires=expires,
+    )

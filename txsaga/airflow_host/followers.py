@@ -1,16 +1,20 @@
 """
-Reports of a flow's commit to its followers, if the run of the flow has not made them.
+What a committed flow reports to its followers, and the role that reports it if the run of the flow has not.
 
-It processes what flows wrote with their decision. The run's own last task reports first: only when the run is over is
-what is missing made up for. If this never runs, a follow-up whose run died after the decision waits until it does. Any
-sender can write to the topic: only a flow's reports about itself are used.
+The report is the body of a message that the flow itself sends, so it exists exactly if the flow commits: its number,
+its id, and the assets of its host that get an event. The run's own last task reports first: only when the run is over
+is what is missing made up for. If the role never runs, a report whose run died after the decision waits until it does.
+Any sender can write to the topic: only a flow's reports about itself are used.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
 
 from txsaga.consume.claim import Policy
 from txsaga.consume.consumer import Consumer
@@ -19,9 +23,79 @@ from txsaga.consume.groups import create_group
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 from txsaga.errors import HostFailed, RightsMissing, UnknownTopic
-from txsaga.flows.follow_up import TOPIC, Followers, FollowUp
 
 logger = logging.getLogger("txsaga")
+TOPIC = "asset-events"
+"""The topic that flows report to; of type `transaction`."""
+SKEW = timedelta(hours=1)
+"""Clocks differ: events are searched from so long before they may have been made."""
+
+
+class AssetName(NamedTuple):
+    """The name of an asset, its URI, or both."""
+
+    name: str | None
+    uri: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUp:
+    """The events that follow a commit."""
+
+    run: str
+    txid: int
+    id: str
+    assets: tuple[AssetName, ...]
+    amends: str | None = None  # the id of the transaction that it amends
+
+    def extra(self) -> dict[str, object]:
+        """Return the data that each event carries."""
+        told: dict[str, object] = {"txid": self.txid, "id": self.id}
+        return told | ({"amends": self.amends} if self.amends else {})
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        assets = [each._asdict() for each in self.assets]
+        return json.dumps({"run": self.run, "assets": assets, **self.extra()}).encode()
+
+    @classmethod
+    def read(cls, body: bytes) -> FollowUp:
+        """Parse such a body; raise `ValueError` if it is not one."""
+        try:
+            found = json.loads(body)
+            assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
+            if (None, None) in assets:
+                raise ValueError("an asset has no name")
+            told = {name: str(found[name]) for name in ("run", "id")}
+            return cls(txid=int(found["txid"]), assets=assets, amends=_text(found.get("amends")), **told)
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as strange:
+            raise ValueError(f"{strange!r}") from strange
+
+
+class Followers(Protocol):
+    """The followers of one host."""
+
+    @property
+    def name(self) -> str:
+        """The name of the host; empty if it has none."""
+
+    def tell(self, committed: FollowUp, since: datetime) -> bool:
+        """Notify them once; False if the run may still do it. `since`: none was notified before that moment."""
+
+
+def carries(extra: object, id: str) -> bool:
+    """Return whether an event carries this transaction; its id names the store, as others have the same numbers."""
+    return isinstance(extra, Mapping) and extra.get("id") == id
+
+
+def _text(given: Any) -> str | None:  # a JSON value
+    if given is None:
+        return None
+    text = str(given)
+    text.encode()  # raises `ValueError` for text that can't be encoded: no asset has it
+    return text or None
+
+
 PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))
 """A run may last for days after the decision: a message that waits for it is never given up."""
 AT_ONCE, PORTIONS = 4, 8

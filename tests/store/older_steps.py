@@ -1,0 +1,71 @@
+"""
+The tables of steps as programs wrote them before there was one: what a migration finds.
+
+What undoes a step stayed as its first attempt had written it if a later one did not describe it anew.
+"""
+
+from __future__ import annotations
+
+from tests.scene.stored import Stored
+
+TABLES = """
+CREATE TABLE flow_step (
+    txid BIGINT NOT NULL,
+    number INTEGER NOT NULL,
+    name VARCHAR NOT NULL,
+    attempt INTEGER NOT NULL,
+    state VARCHAR NOT NULL CHECK (state IN ('started', 'done', 'failed')),
+    resource VARCHAR,
+    hold VARCHAR CHECK (hold IN ('prepared', 'journal')),
+    lane BOOLEAN NOT NULL,
+    unit INTEGER NOT NULL,
+    branch INTEGER,
+    started TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    ended TIMESTAMP WITH TIME ZONE,
+    mark VARCHAR DEFAULT '' NOT NULL,
+    why VARCHAR DEFAULT '' NOT NULL,
+    late BOOLEAN DEFAULT false NOT NULL,
+    PRIMARY KEY (txid, number, attempt)
+);
+CREATE TABLE flow_statement (
+    txid BIGINT NOT NULL,
+    step INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    resource VARCHAR NOT NULL,
+    unit INTEGER NOT NULL,
+    text VARCHAR NOT NULL,
+    parameters JSONB NOT NULL,
+    rows INTEGER,
+    PRIMARY KEY (txid, step, seq)
+);
+INSERT INTO flow_step
+SELECT txid, number, name, attempt,
+       CASE WHEN s.state IN ('started', 'done', 'failed') THEN s.state WHEN "left" = 'work' THEN 'done'
+            WHEN error IS NOT NULL THEN 'failed' ELSE 'started' END,
+       CASE hold WHEN 'commit' THEN NULL ELSE resource END, nullif(hold, 'commit'), lane, unit, branch, started,
+       CASE WHEN s.state <> 'started' THEN at END, mark, CASE WHEN "left" = 'work' THEN '' ELSE coalesce(error, '') END,
+       late
+  FROM step s JOIN tx USING (txid) WHERE lease IS NOT NULL;
+INSERT INTO flow_statement
+SELECT txid, number, seq, resource, unit, said ->> 'text', said -> 'parameters', (said ->> 'rows')::int
+  FROM step, jsonb_array_elements(journal) WITH ORDINALITY AS j (said, seq);
+DELETE FROM step WHERE kind IS NULL;
+DROP TRIGGER own ON step;
+DROP FUNCTION keep_step();
+DROP POLICY added ON step;
+CREATE POLICY added ON step FOR INSERT WITH CHECK (ours(txid));
+ALTER TABLE step DROP CONSTRAINT step_pkey, ADD PRIMARY KEY (txid, number);
+ALTER TABLE step RENAME COLUMN tries TO attempts;
+ALTER TABLE step
+    DROP COLUMN hold, DROP COLUMN lane, DROP COLUMN unit, DROP COLUMN branch, DROP COLUMN mark, DROP COLUMN journal,
+    DROP COLUMN started, DROP COLUMN late, ALTER COLUMN kind SET NOT NULL, ALTER COLUMN input SET NOT NULL;
+UPDATE step s SET attempt = f.attempt, state = 'failed', "left" = 'unknown', error = f.why
+  FROM flow_step f WHERE (f.txid, f.number) = (s.txid, s.number) AND f.attempt < s.attempt AND f.state = 'failed';
+UPDATE alembic_version SET version_num = '0018';
+"""
+
+
+def take_back(stored: Stored) -> None:
+    """Write all steps as the program before 0019 kept them."""
+    for sql in TABLES.split(";\n")[:-1]:
+        stored.rows(sql)

@@ -1,0 +1,221 @@
+"""
+The branches of one transaction that its owner works in.
+
+They are named before their work (R9): recovery rolls back what no transaction names, and what an earlier attempt holds
+must not be committed. If one resource can't vote, or is alone, its own commit is the decision: the transaction is
+sealed before it, and its evidence row shows the decision to everyone (R12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from txsaga.core import facts
+from txsaga.core.arguments import check_kind
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import current_fiber, loops, run_blocking
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Doubt, RegisteredResource, Row
+from txsaga.core.retry import patiently
+from txsaga.errors import ConfigError, InDoubt, Superseded, TxSagaError, Unfinished
+from txsaga.flows.batches import noted
+from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
+from txsaga.flows.owner import Owner
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.requests import BranchOutcome, BranchVote
+from txsaga.flows.self_deadlock import NOTHING, Held
+from txsaga.flows.sessions_in_loop import looped
+from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
+from txsaga.resources.participant import Participant
+
+NamedParticipant = tuple[RegisteredResource, Participant]
+
+
+def check_names(resources: Sequence[str]) -> None:
+    """Refuse names that are missing, no strings, or given twice."""
+    for name in resources:
+        check_kind(name, str, "a resource", "give the names of registered ones")
+    if not resources or len(set(resources)) != len(resources):
+        raise ConfigError("name each resource of a coordinated transaction once, and at least one")
+
+
+def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[NamedParticipant]:
+    """Return the resources; an unavailable one is waited for."""
+    resources = [patiently(partial(kernel.participant, name), patience) for name in names]
+    unable = [each.name for _, each in resources if not each.capabilities.two_phase]
+    if len(unable) > 1:
+        raise ConfigError(
+            f"{' and '.join(map(repr, unable))} can't vote, and only one resource can come last; "
+            "leave all but one of them to a transaction of their own"
+        )
+    if current_fiber() is not None:
+        for _, each in resources:
+            looped(each)  # refuses a participant that can't be used in a loop
+    return resources
+
+
+class Enlisted:
+    """The branches of one transaction in this process."""
+
+    def __init__(self, kernel: Kernel, owner: Owner, names: Sequence[str] = (), patience: float = 0.0) -> None:
+        self._kernel, self._owner, self._names, self._patience = kernel, owner, names, patience
+        self._resources: Sequence[NamedParticipant] = () if loops() else resources_of(kernel, names, patience)
+        self._released = PhaseTwoResult([], {}, [])
+        self.settled_units = False  # a unit of a lane was committed or rolled back by itself
+        self.work: Work
+
+    def begin(self) -> None:
+        """Begin the transaction with a branch in each of its resources."""
+        self._resources = self._resources or resources_of(self._kernel, self._names, self._patience)
+        ids = [recorded.id for recorded, _ in self._resources]
+        if self._owner.key is None:
+            self._owner.begin(ids)
+            self.open()
+            numbers: Sequence[int] = range(1, len(ids) + 1)
+        else:
+            numbers = run_blocking(partial(self._enter, ids))
+        for number, (_, each) in zip(numbers, self._resources, strict=True):
+            self.add(each.name, each, number)
+        self._owner.hold()
+
+    def open(self) -> None:
+        """Prepare for work under the owner's record."""
+        self.work = Work(self._owner.life.txid, self._kernel.announce, self._patience)
+
+    def add(self, key: str, participant: Participant, number: int, *, aux: bool = False, held: Held = NOTHING) -> None:
+        """Add a named branch to work in; `held` is what its flow holds prepared in the same database."""
+        self.work.add(key, BranchPart(self.id(number, self._owner.life.owner), participant, aux=aux, held=held))
+
+    def id(self, number: int, attempt: int) -> BranchId:
+        """Return the name of a branch in its resource."""
+        return BranchId(self._kernel.store.registry.identity.transaction(self._owner.life.txid), number, attempt)
+
+    def named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        """Name a branch in each of these resources; return their numbers."""
+        life = self._owner.life
+        with self._kernel.announce.around(facts.Naming, life.txid), self._kernel.store.ledgers.open() as ledger:
+            self._owner.records.own(ledger, life)
+            return ledger.name(life, resources, aux=aux)
+
+    def refuse_last_resource(self, what: str) -> None:
+        """Refuse `what`, which can fail at the decision, if a resource's own commit is the decision (R12)."""
+        for _, each in self._resources:
+            if not each.capabilities.two_phase:
+                raise ConfigError(
+                    f"a transaction can't {what} beside {each.name!r}: its commit comes last and can't be taken back; "
+                    "leave it to a transaction of its own"
+                )
+
+    def decide(
+        self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
+    ) -> Decision:
+        """Write the decision with the branches that voted; return the final decision."""
+        if self.settled_units:
+            run_blocking(self._kernel.notes.flush)  # their outcomes are from before the decision
+        try:
+            return self._owner.decide(decision, why, rows, votes)
+        except Superseded:  # the later owner may wait for our locks
+            self.work.finish(Decision.ROLLBACK)
+            raise
+
+    def seal(self, last: str, rows: Sequence[Row], votes: Sequence[BranchVote]) -> Decision | None:
+        """Seal: from here on the last resource's evidence decides. Return any earlier decision."""
+        evidence, _ = self._kernel.resource(last)
+        # Read-only branches are named by the decision: a rollback may still follow the seal.
+        held = [vote for vote in votes if vote.vote is Vote.PREPARED]
+        try:
+            return self._owner.seal(rows, held, evidence.id, f"resource {last!r} decides")
+        except Superseded:
+            self.work.finish(Decision.ROLLBACK)
+            raise
+
+    def commit_last(self, last: str, votes: Sequence[BranchVote]) -> tuple[Decision, Exception | None]:
+        """Commit the last resource; return the decision by its evidence, and the error if it did not commit."""
+        branch = self.work.part(last).branch
+        try:
+            self.work.commit(last, branch.transaction)
+        except Exception as error:  # noqa: BLE001  # only the evidence is reliable
+            self.work.drop(last)  # its session would block the barrier
+            return self._follow_evidence(last, branch, error)
+        left = [vote for vote in votes if vote.vote is Vote.READ_ONLY]
+        try:
+            return self.decide(Decision.COMMIT, f"resource {last!r} committed", votes=left), None
+        except TxSagaError as silent:  # it is committed: the process that finds the evidence writes COMMIT
+            raise Unfinished(self._owner.life.txid, ["the home database"]) from silent
+
+    def finish(self, decision: Decision) -> PhaseTwoResult:
+        """Finish every branch by the decision; the outcomes are written later."""
+        told, life = self.work.finish(decision), self._owner.life
+        told.silent.update(self._released.silent)
+        notes = [*self._released.notes, *told.notes]
+        if decision is Decision.ROLLBACK:
+            notes += [
+                BranchOutcome(life.txid, number, life.owner, BranchEvent.ROLL_BACK, NOTHING_DONE)
+                for number in self.work.empty
+            ]
+        self._kernel.notes.add(notes)
+        return told
+
+    def release(self) -> None:
+        """Roll back branches that were not asked for their vote: they can only roll back."""
+        self._released = self.work.release()
+
+    def abandon(self, error: BaseException) -> None:
+        """Undo a begin that was interrupted: it must not be taken for running work."""
+        self._owner.leave()
+        if self._owner.txid is None or isinstance(error, TxSagaError):
+            return  # nothing is to be undone, or it can't be undone now: check-back does it
+        with suppress(TxSagaError):
+            standing = self._owner.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}")
+            if hasattr(self, "work"):
+                self.finish(standing)
+
+    def leave(self) -> None:
+        """Give every session back; from here on check-back may ask about the transaction."""
+        try:
+            if hasattr(self, "work"):
+                self.work.leave()
+        finally:
+            self._owner.leave()
+
+    def note(self, branch: BranchId, decision: Decision) -> None:
+        """Note that a branch is finished apart from the others; it is written later."""
+        self._kernel.notes.add([noted(self._owner.life.txid, branch, decision, Finish.DONE)])
+
+    def free(self, branch: BranchId, participant: Participant) -> None:
+        """Roll back what an earlier owner prepared: no decision names it any more, and its locks would block us."""
+        with self._kernel.announce.around(facts.Finishing, self._owner.life.txid, about=participant.name):
+            participant.finish(branch, Decision.ROLLBACK)
+
+    def _enter(self, ids: Sequence[int]) -> Sequence[int]:
+        """Open the key and name the branches; finish what earlier records and owners of it left."""
+        life = self._owner.enter(self._patience)
+        self.open()
+        numbers = patiently(partial(self.named, ids), self._patience)
+        if life.epoch > 1:
+            with self._kernel.store.ledgers.open() as ledger:
+                before = ledger.latest(life.group, life.key or "", before=life.epoch)
+            if before is not None:
+                Recovery(self._kernel).finish(before.txid, {each.name for _, each in self._resources})
+        if life.owner > 1:
+            participants = {recorded.id: each for recorded, each in self._resources}
+            for branch in self._kernel.store.work.branches(life.txid):
+                participant = participants.get(branch.recorded)
+                if participant is not None and branch.unfinished and branch.attempt < life.owner:
+                    self.free(self.id(branch.number, branch.attempt), participant)
+        return numbers
+
+    def _follow_evidence(self, last: str, branch: BranchId, error: Exception) -> tuple[Decision, Exception | None]:
+        life, (evidence, _) = self._owner.life, self._kernel.resource(last)
+        try:
+            checked = run_blocking(lambda: self._kernel.settler.check(Doubt.of(life, evidence.id)))
+        except TxSagaError as silent:
+            raise InDoubt(f"transaction {life.txid} is undecided: {silent}; check-back settles it") from error
+        if checked.standing is None:
+            raise InDoubt(f"transaction {life.txid} is undecided: {checked.why}; check-back settles it") from error
+        decision = checked.standing.decision
+        if checked.standing.won:  # otherwise the decision may contradict the evidence: recovery asks the resource
+            self._released.notes.append(noted(life.txid, branch, decision, Finish.DONE))
+        return decision, error if decision is Decision.ROLLBACK else None
