@@ -172,9 +172,8 @@ def connect(
             opened.close()
 
     options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
-    return Broker(
-        kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, followers=followers, **options
-    )
+    home = PostgresHome(store, found, others)
+    return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, followers=followers, **options)
 
 
 def _store(address: str | None, settings: Settings, patience: float) -> Store:
