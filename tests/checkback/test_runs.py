@@ -16,6 +16,7 @@ from txsaga.broker import Broker
 from txsaga.checkback.profile import Exhausted
 from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision
+from txsaga.errors import StoreUnavailable
 from txsaga.messages.transaction import Transaction
 
 pytestmark = pytest.mark.rule("R5")
@@ -45,6 +46,10 @@ def broken(_: str) -> RunState:
     raise ConnectionError("no route to host")
 
 
+def away(_: str) -> RunState:
+    raise StoreUnavailable("the host of runs does not answer")
+
+
 def no_host(_: Broker) -> None:
     """Know of none."""
 
@@ -52,6 +57,7 @@ def no_host(_: Broker) -> None:
 SILENT = [
     pytest.param(lambda broker: broker.ask_runs(Host(unreachable)), id="unreachable"),
     pytest.param(lambda broker: broker.ask_runs(Host(broken)), id="broken"),
+    pytest.param(lambda broker: broker.ask_runs(Host(away)), id="away"),
     pytest.param(no_host, id="unknown"),
 ]
 

@@ -15,7 +15,9 @@ from tests.scene.patience import eventually
 from tests.scene.probe import Probe
 from tests.scene.rules import OpenBroker, read
 from txsaga.broker import Broker
+from txsaga.checkback.by_hand import ByHand
 from txsaga.consume.stream import Stream
+from txsaga.core.decision import Decision
 from txsaga.core.layout import Batch
 from txsaga.errors import DecidedOtherwise, Superseded, TransactionError
 from txsaga.messages.producer import Producer
@@ -74,6 +76,22 @@ def test_offsets_that_were_let_in_are_freed_by_the_rollback(
     assert probe.rows("SELECT state, (SELECT count(*) FROM intent) FROM tx") == [("rolled_back", 0)]
 
 
+def test_a_slot_that_was_let_in_is_known_to_the_decision(broker: Broker, seller: Producer, probe: Probe) -> None:
+    tx = seller.transaction(key="order-1").__enter__()
+    txid = tx.txid
+    assert txid is not None
+    with gate(probe, "INSERT", "effect") as shut:
+        reserved = start(lambda: tx.later("orders"))
+        (zombie,) = shut.wait()
+        ended = start(lambda: ByHand(broker.kernel).decide(txid, Decision.ROLLBACK, who="anna", why="it hangs"))
+        eventually(lambda: probe.blocked_by(zombie) or ended.done(), "the decision waits for the slot")
+        assert not ended.done()
+        shut.open()
+        reserved.result(PATIENCE)
+        ended.result(PATIENCE)
+
+
+@pytest.mark.rule("R4")
 def test_a_take_over_waits_for_the_write_before_it(
     open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe
 ) -> None:

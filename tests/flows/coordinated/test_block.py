@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
+from tests.contracts.samples import PATIENCE, start
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
+from tests.scene.gate import gate
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
 from txsaga.core.decision import Decision
 from txsaga.core.records import Doubt
 from txsaga.errors import (
@@ -193,6 +198,28 @@ def test_what_is_consumed_is_decided_with_it(bank: Bank) -> None:
     assert (bank.balances(), bank.told()) == (PAID, ["10 from current to mortgage"])
     assert consumer.receive(wait=0) == []
     assert bank.stored.rows("SELECT * FROM claim") == []
+    consumer.close()
+
+
+@pytest.mark.rule("R3")
+def test_a_rollback_frees_what_was_being_consumed(bank: Bank, home_url: str) -> None:
+    bank.broker.create_topic("orders", queues=1)
+    bank.producer.send("orders", b"move ten")
+    bank.told()
+    consumer = bank.broker.consumer("payments", ["orders"], invisible=timedelta(minutes=5))
+    (message,) = consumer.receive(wait=5)
+    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    transfer(tx)
+    with closing(Probe(home_url)) as probe, gate(probe, "UPDATE", "claim", when="NEW.txid IS NOT NULL") as shut:
+        consuming = start(lambda: tx.consume(message))
+        (writer,) = shut.wait()
+        left = start(lambda: tx._branches.decide(Decision.ROLLBACK, "given up"))
+        eventually(lambda: probe.blocked_by(writer) or left.done(), "the rollback waits for the writer")
+        shut.open()
+        consuming.result(PATIENCE)
+        assert left.result(PATIENCE) is Decision.ROLLBACK
+    assert bank.stored.rows("SELECT txid FROM claim") == [(None,)]
+    tx.__exit__(ZeroDivisionError, ZeroDivisionError("given up"), None)
     consumer.close()
 
 

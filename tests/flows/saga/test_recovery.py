@@ -15,6 +15,7 @@ from txsaga.checkback.runs import RunState
 from txsaga.errors import (
     CompensationFailed,
     ConfigError,
+    DecidedOtherwise,
     IllegalTransition,
     InDoubt,
     NotCompensated,
@@ -160,6 +161,19 @@ def test_one_that_check_back_rolled_back_is_undone(agency: Agency) -> None:
     assert agency.lines() == ["a"]
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
+
+
+@pytest.mark.rule("R6")
+def test_an_owner_begins_no_step_after_check_back_rolled_back(agency: Agency) -> None:
+    saga = agency.saga()
+    saga.__enter__()
+    agency.book(saga, "a")
+    agency.stored.let_pass(LONG_AGO)
+    check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0)))
+    with pytest.raises(DecidedOtherwise):
+        agency.book(saga, "b")
+    assert agency.lines() == ["a"]
+    saga._steps.leave()
 
 
 @pytest.mark.rule("R5", "R6")
