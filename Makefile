@@ -1,7 +1,7 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints pictures
+.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix mutants transfers constraints pictures
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
@@ -58,10 +58,13 @@ requirements: venv ## requirement ids and the tests that carry them
 	$(py) -m tests.requirements $(ARGS)
 
 crash-matrix: venv ## kill at every fact, just before and just after
-	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos tests/resources/files/test_dying.py --ignore-glob 'tests/chaos/test_airflow*' $(ARGS)
+	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos tests/flows/machine tests/resources/files/test_dying.py --ignore-glob 'tests/chaos/test_airflow*' $(ARGS)
 
 airflow-matrix: venv ## kill each part of an Airflow at each of nine events of a transfer, and at each fact of a lake
 	$(py) -m pytest --full-matrix tests/chaos/test_airflow_kills.py tests/chaos/test_airflow_lake_kills.py $(ARGS)
+
+mutants: venv ## a fault in the engine for each rule of the protocol, and the test that catches it; one rule: make mutants ARGS=R7
+	JOBS=$(JOBS) $(py) -m tests.mutants $(ARGS)
 
 transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)

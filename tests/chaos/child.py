@@ -26,9 +26,10 @@ from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded
 Stage = Callable[[Broker, World], None]
 
 PATIENCE = 60
-_warm = multiprocessing.get_context("forkserver")
+warm = multiprocessing.get_context("forkserver")
+"""The one server process that children are forked from; also of tests.flows.machine."""
 PROGRAMS = ("scenarios", "looping", "coordinated", "members", "flows", "undone_flows", "sagas", "lake_programs")
-_warm.set_forkserver_preload([f"tests.chaos.{each}" for each in PROGRAMS])
+warm.set_forkserver_preload([*(f"tests.chaos.{each}" for each in PROGRAMS), "tests.flows.machine.acting"])
 
 
 class StageFailed(AssertionError):
@@ -69,7 +70,7 @@ def _run(stage: Stage, world: World, env: Mapping[str, str]) -> int | None:
 
 
 def _started(stage: Stage, world: World, env: Mapping[str, str]) -> BaseProcess:
-    child = _warm.Process(target=_main, args=(stage, world, dict(env)))
+    child = warm.Process(target=_main, args=(stage, world, dict(env)))
     child.start()
     return child
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 
-EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 8)
+EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 3)
 
 
 class Refused(Exception):

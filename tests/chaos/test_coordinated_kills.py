@@ -61,7 +61,7 @@ def named(case: tuple[Scenario, str]) -> str:
 
 @pytest.mark.req("IBM-08", "IBM-09", "IBM-67")
 @pytest.mark.rule("R2", "R9", "R12")
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("scenario", "kind"), COORDINATED, ids=map(named, COORDINATED))
 def test_whoever_is_killed_all_resources_follow_one_decision(
     scenario: Scenario, kind: str, places: Worlds, seed: int, pytestconfig: pytest.Config

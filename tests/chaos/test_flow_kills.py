@@ -64,7 +64,7 @@ def three_houses(server: DatabaseServer, home_database: str, bank_database: str,
 
 @pytest.mark.req("IBM-08", "IBM-09", "IBM-38", "IBM-64", "IBM-67")
 @pytest.mark.rule("R4", "R9", "R11", "R17")
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
 def test_whichever_step_is_killed_the_flow_has_one_outcome(
     scenario: Scenario, three_houses: Worlds, seed: int, pytestconfig: pytest.Config
@@ -91,7 +91,7 @@ RUN_AGAIN = replace(GIVEN_UP, name="flow: four steps and back, run again", after
 
 @pytest.mark.req("CARD-06", "IBM-64")
 @pytest.mark.rule("R6")
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("scenario", [GIVEN_UP, RUN_AGAIN], ids=lambda each: each.name)
 def test_what_a_flow_committed_before_it_rolled_back_is_undone_once(
     scenario: Scenario, houses: Worlds, seed: int, pytestconfig: pytest.Config

@@ -17,6 +17,7 @@ SHARE = 1
 
 @pytest.mark.req("CARD-06", "IBM-64", "IBM-67", "BEYOND-1")
 @pytest.mark.rule("R1", "R4", "R6")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scenario", SAGAS, ids=lambda scenario: scenario.name)
 def test_whoever_is_killed_every_step_stays_or_is_undone_once(
     scenario: Scenario, houses: Worlds, seed: int, pytestconfig: pytest.Config

@@ -1,0 +1,249 @@
+"""Where programs run: one store, its resources, actors that die by SIGKILL, and the roles that settle what they leave.
+
+The actors are forked from a warm server process and connected before they are needed: a kill costs no waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from sqlalchemy import create_engine, text
+
+import txsaga
+from tests.chaos.child import warm
+from tests.chaos.coordinated import is_quiet
+from tests.flows.machine.acting import TOPIC, Place, Task, key_of, lines, main
+from tests.flows.machine.model import Event, Seen, wrongs
+from tests.flows.machine.programs import LITE, Program
+from txsaga.checkback.profile import CheckProfile
+from txsaga.store.connection import parse_url
+
+AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), reply_timeout=timedelta(0))
+PATIENCE = 30.0
+SPARES = 2
+TABLE = {
+    "postgresql": """create table line (id serial primary key, program int, what text,
+        doom int unique deferrable initially deferred, at timestamptz default clock_timestamp())""",
+    "sqlite": "create table line (id integer primary key, program int, what text, doom int, at int)",
+}
+UNDONE = "select at, what from line where program = :n and what like 'undo %'"
+PASS = """
+UPDATE tx SET touched = touched - interval '1 hour', opened = opened - interval '1 hour'
+ WHERE state NOT IN ('committed', 'rolled_back');
+UPDATE lease SET until = until - interval '1 hour';
+UPDATE doubt SET check_at = check_at - interval '1 hour';
+UPDATE question SET asked = asked - interval '1 hour', until = until - interval '1 hour';
+UPDATE branch SET at = at - interval '1 hour' WHERE state NOT IN ('committed', 'rolled_back');
+UPDATE saga SET until = until - interval '1 hour'"""
+ACTIVE = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+
+
+class Hangs(AssertionError):
+    """A process neither reports nor dies."""
+
+
+class Running:
+    """One actor, at work or idle."""
+
+    def __init__(self, place: Place) -> None:
+        self._pipe, theirs = warm.Pipe()
+        self._child: BaseProcess = warm.Process(target=main, args=(place, theirs), daemon=True)
+        self._child.start()
+        theirs.close()
+        self._ready = False
+
+    def start(self, task: Task) -> None:
+        """Give it a task."""
+        if not self._ready:
+            self._heard()
+            self._ready = True
+        self.process = task.process
+        self._pipe.send(task)
+
+    def go_on(self) -> None:
+        """Let it go on that stalled."""
+        self._pipe.send("go on")
+
+    def events(self) -> Iterator[Event]:
+        """Yield what it reports until it is killed, stalls, or is done."""
+        while True:
+            try:
+                what, about = self._heard()
+            except (EOFError, ConnectionResetError):
+                self._child.join()
+                yield Event(self.process, "killed")
+                return
+            yield Event(self.process, what, about)
+            if what in ("stalled", "left"):
+                return
+
+    def close(self) -> None:
+        """End it."""
+        self._child.kill()
+        self._child.join()
+        self._pipe.close()
+
+    def _heard(self) -> tuple[str, object]:
+        if not self._pipe.poll(PATIENCE):
+            raise Hangs(f"process {self._child.pid} is silent")
+        found: tuple[str, object] = self._pipe.recv()
+        return found
+
+
+class Town:
+    """A store, resources, and whoever works there."""
+
+    def __init__(self, home_url: str, urls: dict[str, str]) -> None:
+        self._place = Place(home_url, urls)
+        address, self._namespace = parse_url(home_url)
+        self._clock = create_engine(address)
+        self._engines = {name: create_engine(url) for name, url in urls.items()}
+        for engine in self._engines.values():
+            with engine.begin() as connection:
+                connection.exec_driver_sql(TABLE[engine.dialect.name])
+        self._broker = txsaga.connect(home_url, resources=self._engines, roles=False, answering=False, env={})
+        self._broker.create_topic(TOPIC, "transaction", queues=1)
+        self._broker.create_topic("nudges", queues=1)
+        self._stream = self._broker.stream("reader", [TOPIC], member="reader")
+        self._numbers, self._lives = count(1), 0
+        self._messages: dict[int, list[str]] = defaultdict(list)
+        self._idle: list[Running] = []
+        self._all: list[Running] = []
+
+    def play(self, programs: Sequence[Program]) -> list[str]:
+        """Run programs to their ends and then the roles to rest; return what is wrong with each, and what was seen."""
+        played = [(program, *self._played(program)) for program in programs]
+        left = [] if self.settle() else ["something that the roles did not settle"]
+        store = self._broker.kernel.store
+        views = store.registry.transactions(undecided=False, limit=500)
+        mine = [view for view in views if view.txid > self._lives and view.group == "actors"]
+        self._lives = max([self._lives, *(view.txid for view in mine)])
+        self._read()
+        found = []
+        for program, number, log in played:
+            entered = {event.about[0] for event in log if event.what == "entered"}
+            states = {v.txid: v.state for v in mine if v.txid in entered or v.key == key_of(number)}
+            found.append(explained(program, log, self._seen(number, states, left)))
+        return [each for each in found if each]
+
+    def _played(self, program: Program) -> tuple[int, list[Event]]:
+        number, log = next(self._numbers), list[Event]()
+        stalled: Running | None = None
+        for process, fate in enumerate(program.fates, 1):
+            actor = self._actor()
+            actor.start(Task(program, number, process, fate, _done(log)))
+            ended = self._followed(actor, log)
+            if stalled is not None:
+                stalled.go_on()
+                self._followed(stalled, log)
+                stalled = None
+            if fate.roles:
+                self.settle()
+            if ended == "stalled":
+                stalled = actor
+        if stalled is not None:
+            stalled.go_on()
+            self._followed(stalled, log)
+        return number, log
+
+    def settle(self) -> bool:
+        """Let time pass, and run the roles until they find nothing to do; return whether nothing is left."""
+        self._broker.producer("nudger").send("nudges", b"")
+        roles = [*self._broker.own_roles(), *self._broker.roles(AT_ONCE)]
+        end = time.monotonic() + PATIENCE
+        self._let_pass()
+        while sum(role.run_once() for role in roles) or not self._is_quiet():
+            if time.monotonic() > end:
+                return False
+            self._let_pass()
+        return True
+
+    def close(self) -> None:
+        """End everybody."""
+        for actor in self._all:
+            actor.close()
+        self._stream.close()
+        self._broker.close()
+        for engine in (self._clock, *self._engines.values()):
+            engine.dispose()
+
+    def _let_pass(self) -> None:
+        with self._clock.begin() as connection:
+            connection.exec_driver_sql(f'SET LOCAL search_path = "{self._namespace}"; {PASS}')
+
+    def _is_quiet(self) -> bool:
+        with self._clock.connect() as connection:
+            undone = connection.exec_driver_sql(f'SELECT EXISTS (SELECT FROM "{self._namespace}".saga)').scalar()
+        return not undone and is_quiet(self._broker)
+
+    def _actor(self) -> Running:
+        while len(self._idle) <= SPARES:
+            self._all.append(Running(self._place))
+            self._idle.append(self._all[-1])
+        return self._idle.pop(0)
+
+    def _followed(self, actor: Running, log: list[Event]) -> str:
+        for event in actor.events():
+            log.append(event)
+        if event.what == "killed":
+            self._all.remove(actor)
+            self._await_end_of_sessions()
+        elif event.what == "left":
+            self._idle.insert(0, actor)
+        return event.what
+
+    def _await_end_of_sessions(self) -> None:
+        """Wait until the server has ended the sessions of one that was killed."""
+        end = time.monotonic() + PATIENCE
+        with self._clock.connect() as connection:
+            while connection.exec_driver_sql(ACTIVE).scalar():
+                if time.monotonic() > end:
+                    raise Hangs("a session goes on without its process")
+        time.sleep(0.005)
+
+    def _read(self) -> None:
+        while (batch := self._stream.poll()) is not None:
+            for message in batch.messages():
+                of, _, what = message.text().partition(" ")
+                self._messages[int(of)].append(what)
+
+    def _seen(self, number: int, states: dict[int, str], left: list[str]) -> Seen:
+        rows = {name: lines(engine, number) for name, engine in self._engines.items()}
+        return Seen(states, rows, self._messages.pop(number, []), self._undone(number, rows), left)
+
+    def _undone(self, number: int, rows: dict[str, list[str]]) -> list[list[str]]:
+        """Return what was undone: in the databases of one server by its clock, in a file as it lies there."""
+        found: list[tuple[Any, str]] = []
+        for name, engine in self._engines.items():
+            if name != LITE:
+                with engine.connect() as connection:
+                    found += [(at, what) for at, what in connection.execute(text(UNDONE), {"n": number})]
+        lite = [line for line in rows[LITE] if line.startswith("undo ")]
+        return [[line.removeprefix("undo ") for line in each] for each in ([what for _, what in sorted(found)], lite)]
+
+
+def _done(log: Sequence[Event]) -> dict[int, set[int]]:
+    """Return which steps are known to be done, by transaction."""
+    found: dict[int, set[int]] = defaultdict(set)
+    inside: dict[int, int] = {}
+    for event in log:
+        if event.what == "entered":
+            inside[event.process] = event.about[0]
+        elif event.what == "ok":
+            found[inside[event.process]].add(event.about)
+    return dict(found)
+
+
+def explained(program: Program, log: Sequence[Event], seen: Seen) -> str:
+    """Return what went wrong and what it was seen from, or nothing."""
+    found = wrongs(program, log, seen)
+    if not found:
+        return ""
+    said = "\n".join(f"  {event.process}: {event.what} {event.about}" for event in log)
+    return "\n".join([*found, "", str(program), said, str(seen)])
