@@ -30,6 +30,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.step import Left, StepState
+from txsaga.flows.step_attempts import Attempts
 from txsaga.inspect.preview import preview_of
 
 pytestmark = pytest.mark.postgres
@@ -291,3 +292,26 @@ def test_the_attempts_of_a_call_are_kept(desks: Desks) -> None:
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         found = [(each.attempt, each.state) for each in ledger.flows.steps(txid)]
     assert found == [(1, StepState.FAILED), (2, StepState.DONE)]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.rule("R6")
+def test_what_a_step_did_is_undone_where_it_did_it_though_a_later_attempt_works_elsewhere(
+    desks: Desks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    txid = desks.begin(*BOTH)
+    with desks.joined(txid) as flow, monkeypatch.context() as killed, pytest.raises(Killed):
+        killed.setattr(Attempts, "done", die)
+        killed.setattr(Attempts, "failed", lambda *_, **__: None)
+        flow.call("book", change, on="current", input={"id": 2}, compensate=give_back)
+    with desks.joined(txid) as flow, pytest.raises(ZeroDivisionError), flow.step("book", on="mortgage"):
+        raise ZeroDivisionError
+    with desks.joined(txid) as flow:
+        flow.roll_back()
+    assert said == ["give back one"]

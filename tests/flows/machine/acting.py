@@ -132,6 +132,8 @@ class Actor:
             self._count, self._fate = 0, fate
 
     def _observe(self, fact: Fact) -> None:
+        if self._fate.how is How.STALLS and threading.current_thread() is not threading.main_thread():
+            return  # only the thread that takes the next task can wait to go on
         with self._turn:
             self._count += 1
             if self._count != self._fate.fact or self._fate.how is How.LIVES:

@@ -41,7 +41,8 @@ UPDATE doubt SET check_at = check_at - interval '1 hour';
 UPDATE question SET asked = asked - interval '1 hour', until = until - interval '1 hour';
 UPDATE branch SET at = at - interval '1 hour' WHERE state NOT IN ('committed', 'rolled_back');
 UPDATE saga SET until = until - interval '1 hour'"""
-ACTIVE = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+ACTIVE = """SELECT wait_event_type, wait_event, query FROM pg_stat_activity
+ WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
 
 
 class Hangs(AssertionError):
@@ -202,9 +203,9 @@ class Town:
         """Wait until the server has ended the sessions of one that was killed."""
         end = time.monotonic() + PATIENCE
         with self._clock.connect() as connection:
-            while connection.exec_driver_sql(ACTIVE).scalar():
+            while found := connection.exec_driver_sql(ACTIVE).all():
                 if time.monotonic() > end:
-                    raise Hangs("a session goes on without its process")
+                    raise Hangs(f"sessions go on without their process: {found}")
         time.sleep(0.005)
 
     def _read(self) -> None:

@@ -23,10 +23,10 @@ UPDATE step SET tries = attempts, hold = 'commit', started = at;
 ALTER TABLE step DROP COLUMN attempts;
 """
 
-# What undoes a step of a flow moves to its last attempt, whose state it has until its compensation begins.
-LAST = """
+# What undoes a step belongs to the attempt that described it, whose state it has until its compensation begins.
+DESCRIBED = """
 UPDATE step s
-   SET attempt = f.attempt, lane = f.lane, unit = f.unit, branch = f.branch, mark = f.mark, late = f.late,
+   SET lane = f.lane, unit = f.unit, branch = f.branch, mark = f.mark, late = f.late,
        hold = coalesce(f.hold, 'commit'), resource = coalesce(f.resource, s.resource), started = f.started,
        state = CASE WHEN s.state IN ('started', 'done', 'failed') THEN f.state ELSE s.state END,
        at = CASE WHEN s.state IN ('started', 'done', 'failed') THEN coalesce(f.ended, f.started) ELSE s.at END,
@@ -34,9 +34,7 @@ UPDATE step s
                     ELSE coalesce(s.error, nullif(f.why, '')) END,
        "left" = CASE WHEN f.state = 'done' AND s.state NOT IN ('compensated', 'skipped') THEN 'work' ELSE s."left" END
   FROM flow_step f
- WHERE (f.txid, f.number) = (s.txid, s.number)
-   AND NOT EXISTS (SELECT FROM flow_step n
-                    WHERE n.txid = f.txid AND n.number = f.number AND n.attempt > f.attempt);
+ WHERE (f.txid, f.number, f.attempt) = (s.txid, s.number, s.attempt);
 """
 OTHERS = """
 INSERT INTO step (txid, number, attempt, name, state, hold, resource, lane, unit, branch, mark, "left", error, started,
@@ -72,5 +70,5 @@ CREATE POLICY added ON step FOR INSERT WITH CHECK (ours(txid) OR (
 
 def upgrade() -> None:
     """Move the rows; those of open transactions keep all that their end needs."""
-    for sql in (TABLE, LAST, OTHERS, JOURNALS, GUARD):
+    for sql in (TABLE, DESCRIBED, OTHERS, JOURNALS, GUARD):
         op.execute(sql)
