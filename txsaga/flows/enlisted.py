@@ -78,7 +78,7 @@ class Enlisted:
             numbers = run_blocking(partial(self._enter, ids))
         for number, (_, each) in zip(numbers, self._resources, strict=True):
             self.add(each.name, each, number)
-        self._owner.hold()
+        self._owner.hold(self)
 
     def open(self) -> None:
         """Prepare for work under the owner's record."""
@@ -164,7 +164,7 @@ class Enlisted:
 
     def abandon(self, error: BaseException) -> None:
         """Undo a begin that was interrupted: it must not be taken for running work."""
-        self._owner.leave()
+        self._owner.leave(self)
         if self._owner.txid is None or isinstance(error, TxSagaError):
             return  # nothing is to be undone, or it can't be undone now: check-back does it
         with suppress(TxSagaError):
@@ -178,7 +178,7 @@ class Enlisted:
             if hasattr(self, "work"):
                 self.work.leave()
         finally:
-            self._owner.leave()
+            self._owner.leave(self)
 
     def note(self, branch: BranchId, decision: Decision) -> None:
         """Note that a branch is finished apart from the others; it is written later."""

@@ -111,7 +111,7 @@ class FlowEnding(BranchBlock):
         for unit, statements in runs:
             self._take_run(unit, statements)
         self._free([*earlier, *dead])
-        self._owner.hold()
+        self._owner.hold(self._branches)
 
     def _has_effects(self) -> bool:
         """Return whether its decision would write rows or tables, which may be refused."""

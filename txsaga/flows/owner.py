@@ -66,9 +66,9 @@ class Owner:
         self.life, self.txid = life, life.txid
         return life
 
-    def hold(self) -> None:
-        """Let nobody else ask about it from here on."""
-        self._kernel.running.begin(self, Doubt.of(self.life))
+    def hold(self, worker: object) -> None:
+        """Let nobody else ask about it while this works on it; a forked child keeps the sessions that it refers to."""
+        self._kernel.running.begin(worker, Doubt.of(self.life))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store messages ahead of the decision."""
@@ -113,9 +113,9 @@ class Owner:
         request = Decide(self.life, decision, name, why, rows, votes, None, driver, steps, marks)
         return decided(self._kernel, request, self.recorded, at_once=not self.with_effects)
 
-    def leave(self) -> None:
+    def leave(self, worker: object) -> None:
         """Let others ask about it from here on."""
-        self._kernel.running.end(self)
+        self._kernel.running.end(worker)
 
 
 def decided(

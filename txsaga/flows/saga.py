@@ -171,12 +171,12 @@ class SagaSteps:
 
     def leave(self) -> None:
         """Let others ask about the saga from here on."""
-        self._owner.leave()
+        self._owner.leave(self)
         if self._owner.txid is not None:
             self._kernel.running.leave(self._owner.txid, self._owner.life.owner)
 
     def _drive(self, life: TxRecord) -> TxRecord:
-        self._owner.hold()
+        self._owner.hold(self)
         self._kernel.running.drive(life.txid, life.owner)
         return life
 

@@ -72,7 +72,7 @@ def in_saga(desks: Desks, key: str, *whats: str) -> int:
     saga.__enter__()
     for what in whats:
         saga.step(call, compensate=call_off, input={"what": what}, name=what)
-    saga._owner.leave()
+    saga._owner.leave(saga._steps)
     assert saga.txid is not None
     return saga.txid
 
