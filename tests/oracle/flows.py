@@ -75,6 +75,7 @@ class MemoryFlowLedger(FlowLedger):
             self._kept.steps[place] = self._kept.steps[place]._replace(statements=0)
         if step.kind is None and known is not None:
             step = step._replace(kind=known.kind, input=known.input, compensation=known.compensation)
+            step = step._replace(described_on=known.evidence or "")
         if step.kind is not None:
             self._kept.sagas.setdefault(step.txid, SagaRow(now + LEASE))
         self._kept.steps[step[:3]] = step._replace(started=now, at=now)

@@ -50,6 +50,7 @@ INSERT INTO flow_statement
 SELECT txid, number, seq, resource, unit, said ->> 'text', said -> 'parameters', (said ->> 'rows')::int
   FROM step, jsonb_array_elements(journal) WITH ORDINALITY AS j (said, seq);
 DELETE FROM step WHERE kind IS NULL;
+UPDATE step SET resource = nullif(described_on, '') WHERE described_on IS NOT NULL;
 DROP TRIGGER own ON step;
 DROP FUNCTION keep_step();
 DROP POLICY added ON step;
@@ -58,7 +59,8 @@ ALTER TABLE step DROP CONSTRAINT step_pkey, ADD PRIMARY KEY (txid, number);
 ALTER TABLE step RENAME COLUMN tries TO attempts;
 ALTER TABLE step
     DROP COLUMN hold, DROP COLUMN lane, DROP COLUMN unit, DROP COLUMN branch, DROP COLUMN mark, DROP COLUMN journal,
-    DROP COLUMN started, DROP COLUMN late, ALTER COLUMN kind SET NOT NULL, ALTER COLUMN input SET NOT NULL;
+    DROP COLUMN started, DROP COLUMN late, DROP COLUMN described_on,
+    ALTER COLUMN kind SET NOT NULL, ALTER COLUMN input SET NOT NULL;
 UPDATE step s SET attempt = f.attempt, state = 'failed', "left" = 'unknown', error = f.why
   FROM flow_step f WHERE (f.txid, f.number) = (s.txid, s.number) AND f.attempt < s.attempt AND f.state = 'failed';
 UPDATE alembic_version SET version_num = '0018';

@@ -154,10 +154,10 @@ class SagaDriver:
             return self._held(step), None
         if step.left is not Left.UNKNOWN:
             return step.left, step.output
-        if step.resource is None or step.kind not in (StepKind.CALL, StepKind.SQL):
+        if step.evidence is None or step.kind not in (StepKind.CALL, StepKind.SQL):
             self._require_nobody_in(step)
             return step.left, step.output
-        work, row = self._kernel.resource(step.resource)[1].steps, f"step:{step.number}"
+        work, row = self._kernel.resource(step.evidence)[1].steps, f"step:{step.number}"
         with self._kernel.announce.around(facts.Fencing, turn.txid, about=step.name):
             done = work.fence(turn.transaction, row)
         if done is None:

@@ -117,6 +117,7 @@ class Step(NamedTuple):
     hold: Hold | None = None  # None: it only sends
     kind: StepKind | None = None  # None: there is nothing to undo, or a later attempt has it
     resource: str | None = None
+    described_on: str | None = None  # where an earlier attempt was to do what this one's kind undoes; "": nowhere
     lane: bool = False
     unit: int = MAIN
     branch: int | None = None  # the number of the branch that holds it
@@ -133,6 +134,11 @@ class Step(NamedTuple):
     started: datetime | None = None
     at: datetime | None = None  # when its state changed
     late: bool = False  # it held its locks for longer than its budget, and that was reported
+
+    @property
+    def evidence(self) -> str | None:
+        """Return the resource that shows whether what is to be undone was done."""
+        return self.resource if self.described_on is None else self.described_on or None
 
     @property
     def forward(self) -> bool:

@@ -46,7 +46,7 @@ NEW_STEP = (
     'INSERT (txid, number, attempt, name, state, hold, kind, resource, input, compensation, action, due, "left"), '
     'UPDATE (state, "left", output, error, tries, at)'
 )
-ATTEMPT = "INSERT (lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
+ATTEMPT = "INSERT (described_on, lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"

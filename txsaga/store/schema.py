@@ -487,6 +487,7 @@ step = Table(
     Column("hold", String, CheckConstraint(one_of("hold", Hold))),
     Column("kind", String, CheckConstraint(one_of("kind", StepKind))),  # at most one attempt has one
     Column("resource", String),
+    Column("described_on", String),
     Column("lane", Boolean, nullable=False, server_default=FALSE),
     Column("unit", Integer, nullable=False, server_default=ZERO),
     Column("branch", Integer),

@@ -12,6 +12,7 @@ from tests.flows.flow.undone import (
     call,
     call_off,
     change,
+    correct,
     fail,
     give_back,
     journal,
@@ -315,3 +316,17 @@ def test_what_a_step_did_is_undone_where_it_did_it_though_a_later_attempt_works_
     with desks.joined(txid) as flow:
         flow.roll_back()
     assert said == ["give back one"]
+
+
+@pytest.mark.rule("R6")
+def test_what_a_lane_committed_is_undone_though_only_an_earlier_attempt_said_how(desks: Desks) -> None:
+    txid = desks.begin(*BOTH, lanes=["mortgage"])
+    with desks.joined(txid) as flow, pytest.raises(ZeroDivisionError):
+        with flow.step("audit", lane="mortgage", hold="journal", compensate=correct, input={"what": "audit"}):
+            raise ZeroDivisionError
+    with desks.joined(txid) as flow, flow.step("audit", lane="mortgage", hold="journal") as written:
+        written.execute("update account set balance = balance + 1 where id = 1")
+    with desks.joined(txid) as flow:
+        flow.lane("mortgage").commit()
+        flow.roll_back()
+    assert said == ["undo audit"]

@@ -26,14 +26,21 @@ DELETE FROM txsaga.effect WHERE txid = %(txid)s AND seq = %(seq)s;
 INSERT INTO txsaga.effect (txid, seq, kind, payload) VALUES (%(txid)s, %(seq)s, 'amends', %(payload)s::jsonb);
 
 -- name: start
--- What undoes the step stays with the attempt that described it, until another attempt describes it anew: it belongs to
--- the place where that one worked.
-WITH described AS (UPDATE txsaga.step SET kind = NULL, input = NULL, compensation = NULL
-     WHERE txid = %(txid)s AND number = %(number)s AND kind IS NOT NULL AND %(kind)s::text IS NOT NULL),
+-- What undoes the step moves on to its new attempt, with the resource in which it was to be done; a newer description
+-- of it takes its place.
+WITH known AS (
+    SELECT kind, input, compensation, coalesce(described_on, resource, '') AS described_on FROM txsaga.step
+     WHERE txid = %(txid)s AND number = %(number)s AND kind IS NOT NULL),
+ moved AS (UPDATE txsaga.step SET kind = NULL, input = NULL, compensation = NULL, journal = NULL
+     WHERE txid = %(txid)s AND number = %(number)s AND (kind IS NOT NULL OR journal IS NOT NULL)),
  begun AS (INSERT INTO txsaga.step
-           (txid, number, attempt, name, state, hold, resource, lane, unit, branch, mark, kind, input, compensation)
-    VALUES (%(txid)s, %(number)s, %(attempt)s, %(name)s, %(state)s, %(hold)s::text, %(resource)s::text, %(lane)s,
-            %(unit)s, %(branch)s::int4, %(mark)s, %(kind)s::text, %(input)s::jsonb, %(compensation)s::jsonb)
+           (txid, number, attempt, name, state, hold, resource, lane, unit, branch, mark, kind, input, compensation,
+            described_on)
+    SELECT %(txid)s, %(number)s, %(attempt)s, %(name)s, %(state)s, %(hold)s::text, %(resource)s::text, %(lane)s,
+           %(unit)s, %(branch)s::int4, %(mark)s, coalesce(said.kind, known.kind), coalesce(said.input, known.input),
+           coalesce(said.compensation, known.compensation), known.described_on
+      FROM (SELECT %(kind)s::text AS kind, %(input)s::jsonb AS input, %(compensation)s::jsonb AS compensation) said
+      LEFT JOIN known ON said.kind IS NULL
     RETURNING txid, kind)
 INSERT INTO txsaga.saga (txid, ticket, until)
 SELECT txid, 0, clock_timestamp() + %(lease)s * interval '1 second' FROM begun WHERE kind IS NOT NULL

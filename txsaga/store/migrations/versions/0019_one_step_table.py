@@ -13,6 +13,7 @@ ALTER TABLE step
     ADD COLUMN branch INTEGER,
     ADD COLUMN mark VARCHAR DEFAULT '' NOT NULL,
     ADD COLUMN journal JSONB,
+    ADD COLUMN described_on VARCHAR,
     ADD COLUMN tries INTEGER DEFAULT 0 NOT NULL,
     ADD COLUMN started TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     ADD COLUMN late BOOLEAN DEFAULT false NOT NULL,
@@ -23,18 +24,23 @@ UPDATE step SET tries = attempts, hold = 'commit', started = at;
 ALTER TABLE step DROP COLUMN attempts;
 """
 
-# What undoes a step belongs to the attempt that described it, whose state it has until its compensation begins.
-DESCRIBED = """
+# What undoes a step moves to its last attempt, whose state it has until its compensation begins; where it was described
+# for another attempt, it keeps the resource that it was described for.
+LAST = """
 UPDATE step s
-   SET lane = f.lane, unit = f.unit, branch = f.branch, mark = f.mark, late = f.late,
-       hold = coalesce(f.hold, 'commit'), resource = coalesce(f.resource, s.resource), started = f.started,
+   SET attempt = f.attempt, lane = f.lane, unit = f.unit, branch = f.branch, mark = f.mark, late = f.late,
+       hold = coalesce(f.hold, 'commit'), started = f.started,
+       resource = CASE WHEN f.attempt = s.attempt THEN coalesce(f.resource, s.resource) ELSE f.resource END,
+       described_on = CASE WHEN f.attempt <> s.attempt THEN coalesce(s.resource, '') END,
        state = CASE WHEN s.state IN ('started', 'done', 'failed') THEN f.state ELSE s.state END,
        at = CASE WHEN s.state IN ('started', 'done', 'failed') THEN coalesce(f.ended, f.started) ELSE s.at END,
        error = CASE WHEN s.state IN ('started', 'done', 'failed') THEN nullif(f.why, '')
                     ELSE coalesce(s.error, nullif(f.why, '')) END,
        "left" = CASE WHEN f.state = 'done' AND s.state NOT IN ('compensated', 'skipped') THEN 'work' ELSE s."left" END
   FROM flow_step f
- WHERE (f.txid, f.number, f.attempt) = (s.txid, s.number, s.attempt);
+ WHERE (f.txid, f.number) = (s.txid, s.number)
+   AND NOT EXISTS (SELECT FROM flow_step n
+                    WHERE n.txid = f.txid AND n.number = f.number AND n.attempt > f.attempt);
 """
 OTHERS = """
 INSERT INTO step (txid, number, attempt, name, state, hold, resource, lane, unit, branch, mark, "left", error, started,
@@ -70,5 +76,5 @@ CREATE POLICY added ON step FOR INSERT WITH CHECK (ours(txid) OR (
 
 def upgrade() -> None:
     """Move the rows; those of open transactions keep all that their end needs."""
-    for sql in (TABLE, DESCRIBED, OTHERS, JOURNALS, GUARD):
+    for sql in (TABLE, LAST, OTHERS, JOURNALS, GUARD):
         op.execute(sql)
