@@ -271,9 +271,14 @@ def _anywhere(tx: Any, op: Op, line: dict[str, Any]) -> None:
     tx.vote(name, "judge", yes=op.what is What.CARRIED)
 
 
+def name_of(process: int) -> str:
+    """Return the name that the sessions of an actor have at the server."""
+    return f"actor {process}"
+
+
 def main(place: Place, pipe: Pipe) -> None:
     """Do tasks until there are no more."""
-    os.environ["PGAPPNAME"] = f"actor {os.getpid()}"
+    os.environ["PGAPPNAME"] = name_of(os.getpid())
     logging.getLogger("txsaga").setLevel(logging.CRITICAL)
     connecting.HEARTBEAT = False
     actor = Actor(place, pipe)

@@ -18,11 +18,11 @@ from sqlalchemy import create_engine, text
 import txsaga
 from tests.chaos.child import warm
 from tests.chaos.coordinated import is_quiet
-from tests.flows.machine.acting import TOPIC, Place, Task, key_of, lines, main
+from tests.flows.machine.acting import TOPIC, Place, Task, key_of, lines, main, name_of
 from tests.flows.machine.model import Event, Seen, wrongs
 from tests.flows.machine.programs import LITE, Program
 from txsaga.checkback.profile import CheckProfile
-from txsaga.store.connection import parse_url
+from txsaga.store.connection import parse_url, session_name
 
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), reply_timeout=timedelta(0))
 PATIENCE = 30.0
@@ -42,7 +42,7 @@ UPDATE question SET asked = asked - interval '1 hour', until = until - interval 
 UPDATE branch SET at = at - interval '1 hour' WHERE state NOT IN ('committed', 'rolled_back');
 UPDATE saga SET until = until - interval '1 hour'"""
 ACTIVE = """SELECT wait_event_type, wait_event, query FROM pg_stat_activity
- WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+ WHERE state = 'active' AND (starts_with(application_name, %(actor)s) OR application_name = %(home)s)"""
 
 
 class Hangs(AssertionError):
@@ -58,6 +58,11 @@ class Running:
         self._child.start()
         theirs.close()
         self._ready = False
+
+    @property
+    def name(self) -> str:
+        """The name that its sessions have at the server."""
+        return name_of(self._child.pid or 0)
 
     def start(self, task: Task) -> None:
         """Give it a task."""
@@ -194,19 +199,23 @@ class Town:
             log.append(event)
         if event.what == "killed":
             self._all.remove(actor)
-            self._await_end_of_sessions()
+            self._await_end_of_sessions(actor.name)
         elif event.what == "left":
             self._idle.insert(0, actor)
         return event.what
 
-    def _await_end_of_sessions(self) -> None:
+    def _await_end_of_sessions(self, name: str) -> None:
         """Wait until the server has ended the sessions of one that was killed."""
         end = time.monotonic() + PATIENCE
-        with self._clock.connect() as connection:
-            while found := connection.exec_driver_sql(ACTIVE).all():
-                if time.monotonic() > end:
-                    raise Hangs(f"sessions go on without their process: {found}")
+        names = {"actor": name, "home": session_name(self._namespace)}
+        while found := self._active(names):
+            if time.monotonic() > end:
+                raise Hangs(f"sessions go on without their process: {found}")
         time.sleep(0.005)
+
+    def _active(self, names: dict[str, str]) -> Sequence[Any]:
+        with self._clock.connect() as connection:  # in one transaction the view shows the same sessions for ever
+            return connection.exec_driver_sql(ACTIVE, names).all()
 
     def _read(self) -> None:
         while (batch := self._stream.poll()) is not None:
