@@ -20,7 +20,10 @@ WRONG = {
     "a saga that is not over": "SELECT * FROM {s}.saga",
     "a step that is not undone": """
         SELECT n.* FROM {s}.step n JOIN {s}.tx t USING (txid)
-         WHERE t.state = 'rolled_back' AND n.action IS NULL AND n.state <> 'compensated'""",
+         WHERE t.state = 'rolled_back' AND n.action IS NULL AND n.kind IS NOT NULL AND n.state <> 'compensated'""",
+    "a step of which not exactly one attempt says what undoes it": """
+        SELECT n.txid, n.number FROM {s}.step n JOIN {s}.tx t USING (txid)
+         WHERE t.state = 'rolled_back' GROUP BY n.txid, n.number HAVING count(n.kind) <> 1""",
     "a step behind the point of no return that is not done": """
         SELECT n.* FROM {s}.step n JOIN {s}.tx t USING (txid)
          WHERE n.action IS NOT NULL AND (t.state <> 'committed' OR n.state <> 'done')""",
