@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -49,25 +49,25 @@ class Severity(StrEnum):
 class Finding:
     """The result of one check."""
 
-    what: str
+    what: str = ""  # the name of the check, given by whoever asked
     severity: Severity
     found: str
     remedy: str | None = None
 
 
-def ok(what: str, found: str, remedy: str | None = None) -> Finding:
+def ok(found: str, remedy: str | None = None) -> Finding:
     """Report that all is as it should be; a remedy is only a hint."""
-    return Finding(what=what, severity=Severity.OK, found=found, remedy=remedy)
+    return Finding(severity=Severity.OK, found=found, remedy=remedy)
 
 
-def warning(what: str, found: str, remedy: str) -> Finding:
+def warning(found: str, remedy: str) -> Finding:
     """Report what an operator should examine."""
-    return Finding(what=what, severity=Severity.WARNING, found=found, remedy=remedy)
+    return Finding(severity=Severity.WARNING, found=found, remedy=remedy)
 
 
-def error(what: str, found: str, remedy: str | None) -> Finding:
+def error(found: str, remedy: str | None) -> Finding:
     """Report what does not work, or loses acknowledged data."""
-    return Finding(what=what, severity=Severity.ERROR, found=found, remedy=remedy)
+    return Finding(severity=Severity.ERROR, found=found, remedy=remedy)
 
 
 NEEDED = ("connection", "pooler", "schema", "identity", "store")
@@ -111,7 +111,7 @@ def _state(url: str) -> Iterator[Finding]:
     try:
         store = Store.open(url)
     except TxSagaError as failure:
-        yield _failed("store", failure)
+        yield replace(_failed("store", failure), what="store")
         return
     try:
         for what, look in STATE.items():
@@ -123,12 +123,12 @@ def _state(url: str) -> Iterator[Finding]:
 def _schema(engine: Engine, namespace: str) -> Finding:
     with transaction(engine) as connection:
         migrate.check(connection, namespace)
-    return ok("schema", f"namespace {namespace} has schema {migrate.newest()}")
+    return ok(f"namespace {namespace} has schema {migrate.newest()}")
 
 
 def _identity(engine: Engine, _: str) -> Finding:
     with transaction(engine) as connection:
-        return ok("identity", f"store {founding.recognise(connection)} is at home here")
+        return ok(f"store {founding.recognise(connection)} is at home here")
 
 
 STORE: dict[str, Callable[[Engine, str], Finding]] = {"schema": _schema, "identity": _identity}
@@ -144,21 +144,22 @@ def _asked(what: str, engine: Engine, question: Question) -> Finding:
 
 def _told(what: str, ask: Callable[[], Finding]) -> Finding:
     try:
-        return ask()
+        found = ask()
     except TxSagaError as failure:
-        return _failed(what, failure)
+        found = _failed(what, failure)
+    return replace(found, what=what)
 
 
 def _failed(what: str, failure: TxSagaError) -> Finding:
     """Turn an error into a finding: what is wrong is before its semicolon, the remedy after it."""
     found, _, remedy = str(failure).partition("; ")
     if isinstance(failure, RightsMissing) and what not in NEEDED:
-        return ok(what, "not for this login to know")
+        return ok("not for this login to know")
     if isinstance(failure, StoreUnavailable) and what not in NEEDED:
-        return warning(what, f"can't be known: {found}", remedy or "try again")
+        return warning(f"can't be known: {found}", remedy or "try again")
     if not remedy:
-        return error(what, f"can't be known: {found}", "look into the server's log")
-    return error(what, found, remedy)
+        return error(f"can't be known: {found}", "look into the server's log")
+    return error(found, remedy)
 
 
 SKEW = 1.0
@@ -177,16 +178,16 @@ def reached(connection: Connection) -> Finding:
         text("SELECT current_user, current_database(), pg_is_in_recovery()")
     ).one()
     if standby:
-        return error("connection", "this server is a standby: nothing can be stored", "connect to the writable primary")
-    return ok("connection", f"{user} on database {database}")
+        return error("this server is a standby: nothing can be stored", "connect to the writable primary")
+    return ok(f"{user} on database {database}")
 
 
 def version(connection: Connection) -> Finding:
     """Check the server's version."""
     number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
     if number < OLDEST:
-        return error("version", f"PostgreSQL {number // 10_000} is too old", f"upgrade to {OLDEST // 10_000} or later")
-    return ok("version", f"PostgreSQL {connection.execute(text('SHOW server_version')).scalar_one()}")
+        return error(f"PostgreSQL {number // 10_000} is too old", f"upgrade to {OLDEST // 10_000} or later")
+    return ok(f"PostgreSQL {connection.execute(text('SHOW server_version')).scalar_one()}")
 
 
 def clock(connection: Connection) -> Finding:
@@ -198,15 +199,15 @@ def clock(connection: Connection) -> Finding:
     skew = max(late, early, 0.0)
     if skew > SKEW:
         way = "ahead of" if late > 0 else "behind"
-        return warning("clock", f"the server is {skew:.1f} s {way} this machine", "synchronise both clocks (NTP)")
-    return ok("clock", "this machine and the server agree")
+        return warning(f"the server is {skew:.1f} s {way} this machine", "synchronise both clocks (NTP)")
+    return ok("this machine and the server agree")
 
 
 def two_phase(connection: Connection) -> Finding:
     """Report whether branches can be prepared here."""
     most = int(connection.execute(text("SHOW max_prepared_transactions")).scalar_one())
     hint = "for two-phase commit set max_prepared_transactions and restart the server" if not most else None
-    return ok("two-phase", f"max_prepared_transactions is {most}", hint)
+    return ok(f"max_prepared_transactions is {most}", hint)
 
 
 def durability(connection: Connection) -> Finding:
@@ -215,18 +216,16 @@ def durability(connection: Connection) -> Finding:
     off = [name for name in ("fsync", "full_page_writes") if found[name][0] == "off"]
     if off:
         return error(
-            "durability",
             f"{' and '.join(off)} off: a crash of the machine loses or breaks what was acknowledged",
             f"set {', '.join(off)} = on in postgresql.conf",
         )
     value, source = found["synchronous_commit"]
     if value in ("off", "local"):
         return warning(
-            "durability",
             f"synchronous_commit is {value} (by {source}): txsaga overrides it, a transaction of your own does not",
             _reset(connection, "synchronous_commit", source),
         )
-    return ok("durability", "commits are on disk before they are acknowledged")
+    return ok("commits are on disk before they are acknowledged")
 
 
 def settings(connection: Connection) -> Finding:
@@ -235,15 +234,14 @@ def settings(connection: Connection) -> Finding:
     for name, (breaks, severity) in BREAKING.items():
         value, source = found[name]
         if breaks(value):
-            return severity("settings", f"{name} is {value!r} (by {source})", _reset(connection, name, source))
-    return ok("settings", "nothing of role and database stands in the way")
+            return severity(f"{name} is {value!r} (by {source})", _reset(connection, name, source))
+    return ok("nothing of role and database stands in the way")
 
 
 def pooler(plain: Engine, ours: Engine) -> Finding:
     """Check that a session keeps its backend, and the settings it started with."""
     if _shares_backends(plain):
         return error(
-            "pooler",
             "a pooler gives each statement another backend: LISTEN and prepared statements do not survive",
             "connect to the server itself",
         )
@@ -251,11 +249,10 @@ def pooler(plain: Engine, ours: Engine) -> Finding:
         kept = connection.execute(text("SHOW lock_timeout")).scalar_one()
     if kept != SESSION["lock_timeout"]:
         return error(
-            "pooler",
             f"session settings do not arrive: lock_timeout is {kept}, not {SESSION['lock_timeout']}",
             "connect to the server itself, or let the pooler pass `options` on",
         )
-    return ok("pooler", "a session keeps its backend and its settings")
+    return ok("a session keeps its backend and its settings")
 
 
 def _shares_backends(plain: Engine) -> bool:
@@ -272,20 +269,20 @@ def disk(connection: Connection) -> Finding:
     size = connection.execute(text("SELECT pg_size_pretty(pg_database_size(current_database()))")).scalar_one()
     folder = _data_folder(connection)
     if folder is None:
-        return ok("disk", f"the database has {size}; how much room is left is not known", "watch the server's disk")
+        return ok(f"the database has {size}; how much room is left is not known", "watch the server's disk")
     free = shutil.disk_usage(folder).free
     told = f"the database has {size}, {free / 2**30:.1f} GiB are free at {folder}"
-    return ok("disk", told) if free >= LITTLE else warning("disk", told, "make room, or keep messages for less time")
+    return ok(told) if free >= LITTLE else warning(told, "make room, or keep messages for less time")
 
 
 def old_transactions(connection: Connection) -> Finding:
     """Report transactions that hold back vacuum."""
     held = connection.execute(text(SQL["holders"]), {"long": LONG}).all()
     if not held:
-        return ok("old transactions", "none holds back the clean-up")
+        return ok("none holds back the clean-up")
     who, age = held[0]
     told = f"{who} is open for {age:.0f} s" + (f", {len(held) - 1} more" if len(held) > 1 else "")
-    return warning("old transactions", told, "end it: tables that change much grow until it is gone")
+    return warning(told, "end it: tables that change much grow until it is gone")
 
 
 SERVER: dict[str, Callable[[Connection], Finding]] = {
@@ -299,19 +296,15 @@ SERVER: dict[str, Callable[[Connection], Finding]] = {
 }
 
 
-def _milliseconds_set(value: str) -> bool:
-    return int(value) > 0
-
-
 def _hides_the_catalog(value: str) -> bool:
     path = [part.strip().strip('"') for part in value.split(",")]
     return "pg_catalog" in path[1:]
 
 
-BREAKING: dict[str, tuple[Callable[[str], bool], Callable[[str, str, str], Finding]]] = {
+BREAKING: dict[str, tuple[Callable[[str], bool], Callable[[str, str], Finding]]] = {
     "default_transaction_read_only": (lambda value: value == "on", error),
     "default_transaction_isolation": (lambda value: value != "read committed", error),
-    "statement_timeout": (_milliseconds_set, warning),
+    "statement_timeout": (lambda value: int(value) > 0, warning),
     "idle_in_transaction_session_timeout": (lambda value: 0 < int(value) < SHORT, warning),
     "search_path": (_hides_the_catalog, warning),
 }
@@ -350,16 +343,16 @@ def blocked(store: Store) -> Finding:
     """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
     found, s = _rows(store, log_store.SQL["blocked"])
     if not found:
-        return ok("log", "every queue ends where its log ends")
+        return ok("every queue ends where its log ends")
     told, remedy = log_store.blockage(found[0], s)
-    return error("log", f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
+    return error(f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
 
 
 def uncommitted(store: Store) -> Finding:
     """Find messages that have offsets but were not committed."""
     found, s = _rows(store, SQL["dispatched"])
     if not found:
-        return ok("decisions", "every message with an offset was committed")
+        return ok("every message with an offset was committed")
     txid, qid, base, keyed, decision = found[0]
     if keyed is None:
         told = f"the log has a row for transaction {txid}, which is not stored"
@@ -373,7 +366,7 @@ def uncommitted(store: Store) -> Finding:
         told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
         sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its xid stays: ticks have seen it
         remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
-    return error("decisions", told + _more(found), f"as the owner: {remedy}")
+    return error(told + _more(found), f"as the owner: {remedy}")
 
 
 def _moved(s: str, txid: object, keyed: object) -> str:
@@ -384,11 +377,10 @@ def unowned(store: Store) -> Finding:
     """Find decisions of keyed transactions whose row of tx is gone: their key is free again."""
     found, s = _rows(store, SQL["unowned"])
     if not found:
-        return ok("keys", "every decision under a key has its row of tx")
+        return ok("every decision under a key has its row of tx")
     txid, decision, group = found[0]
     state = "committed" if decision == 1 else "rolled_back"
     return error(
-        "keys",
         f"transaction {txid} is {state}, and its row of tx is gone: its key can be used again" + _more(found),
         f"as the owner, with the key that it had: `INSERT INTO {s}.tx (txid, pgroup, key, epoch, state) "
         f"VALUES ({txid}, {group or '<group>'}, <key>, 1, '{state}')`",
@@ -423,11 +415,11 @@ def rights(connection: Connection, namespace: str) -> Finding:
     """Report the rights of this login, and privileges that they lack."""
     login, user = granting.login(connection, namespace), _user(connection)
     if login.owner:
-        return _odd(connection, namespace) or ok("rights", f"{user} owns namespace {namespace} and may do everything")
+        return _odd(connection, namespace) or ok(f"{user} owns namespace {namespace} and may do everything")
     lacking = [right for right in Right if right not in login.rights]
     remedy = f"`txsaga db grant {'|'.join(lacking)} --to {user}`, as the owner" if lacking else None
     if not login.rights:
-        return error("rights", f"{user} has no right in namespace {namespace}", remedy)
+        return error(f"{user} has no right in namespace {namespace}", remedy)
     s = f'"{namespace}"'
     functions = [function.name for function in written_for(s)]
     needs = [need for right in sorted(login.rights) for need in needed(right, s, functions)]
@@ -436,8 +428,8 @@ def rights(connection: Connection, namespace: str) -> Finding:
     if missing:
         name, word = missing[0]
         told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
-        return error("rights", told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
-    return ok("rights", f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
+        return error(told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
+    return ok(f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
 
 
 def _odd(connection: Connection, namespace: str) -> Finding | None:
@@ -445,12 +437,10 @@ def _odd(connection: Connection, namespace: str) -> Finding | None:
     s = f'"{namespace}"'
     if groups := connection.execute(text(SQL["nobodys"].format(s=s))).scalars().all():
         told = f"producer groups of roles that are gone: {', '.join(groups)}"
-        return warning(
-            "rights", told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again"
-        )
+        return warning(told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again")
     if roles := connection.execute(text(SQL["blanket"]), {"sign": f"{s}.{SIGN}"}).scalars().all():
         told = f"{', '.join(roles)} was granted all tables at once, also what no right needs"
-        return warning("rights", told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
+        return warning(told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
     return None
 
 
@@ -466,8 +456,8 @@ def room(connection: Connection, namespace: str) -> Finding:
     )
     told, remedy = f"there is room for {max(left - 1, 0):,} transactions", "run `txsaga engine`, it adds partitions"
     if left <= 1:
-        return error("partitions", told, remedy)
-    return ok("partitions", told) if left > schema.SPAN // 2 else warning("partitions", told, remedy)
+        return error(told, remedy)
+    return ok(told) if left > schema.SPAN // 2 else warning(told, remedy)
 
 
 def dispatcher(store: Store) -> Finding:
@@ -475,11 +465,11 @@ def dispatcher(store: Store) -> Finding:
     found = store.overview.dispatch()
     told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
     if found.waiting and found.age > STALE:
-        return error("dispatcher", told, "run `txsaga engine`")
+        return error(told, "run `txsaga engine`")
     if found.blocked:
         told += f", and it leaves out {', '.join(found.blocked)}"
-        return warning("dispatcher", told, "mend what `log` says; the next tick of `txsaga engine` dispatches the rest")
-    return ok("dispatcher", told)
+        return warning(told, "mend what `log` says; the next tick of `txsaga engine` dispatches the rest")
+    return ok(told)
 
 
 def undecided(store: Store) -> Finding:
@@ -487,11 +477,11 @@ def undecided(store: Store) -> Finding:
     found = store.overview.undecided()
     if found.parked:
         told = f"{found.parked} transactions are parked: out of checks"
-        return warning("undecided", told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
+        return warning(told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
     if found.oldest is not None and found.oldest > OLD:
         told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
-        return warning("undecided", told, "give the engine their resources, or let their producers run")
-    return ok("undecided", f"{found.count} transactions are under way")
+        return warning(told, "give the engine their resources, or let their producers run")
+    return ok(f"{found.count} transactions are under way")
 
 
 def lakeless(store: Store) -> Finding:
@@ -499,8 +489,8 @@ def lakeless(store: Store) -> Finding:
     remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
     if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
         told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
-        return warning("tables", told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
-    return ok("tables", "no transaction waits for an engine that publishes tables")
+        return warning(told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
+    return ok("no transaction waits for an engine that publishes tables")
 
 
 def rounds(store: Store) -> Finding:
@@ -512,8 +502,8 @@ def rounds(store: Store) -> Finding:
     found = store.overview.undecided()  # a re-scan may be due as well: without undecided ones nothing waits for it
     late = found.count > found.parked and (last is None or last.ago > UNLED)
     if late and store.doubts.waiting(PROFILES["classic"].min_age):
-        return warning("check-back", f"{told}, and there is something to do", "run `txsaga engine`")
-    return ok("check-back", told)
+        return warning(f"{told}, and there is something to do", "run `txsaga engine`")
+    return ok(told)
 
 
 def unanswered(store: Store) -> Finding:
@@ -526,8 +516,8 @@ def unanswered(store: Store) -> Finding:
     if alone:
         told = f"nobody answers for undecided transactions of {', '.join(alone)}"
         remedy = "start a program of the group, or give the engine its resources"
-        return warning("producers", told, f"{remedy}; the log of one that runs names a checker that hangs")
-    return ok("producers", "whoever has something undecided has a member that answers")
+        return warning(told, f"{remedy}; the log of one that runs names a checker that hangs")
+    return ok("whoever has something undecided has a member that answers")
 
 
 def guessing_groups(store: Store) -> Finding:
@@ -535,8 +525,8 @@ def guessing_groups(store: Store) -> Finding:
     guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
     if guessing:
         told = f"out of checks is rolled back, though the work may be done, in {', '.join(guessing)}"
-        return warning("out of checks", told, f"`txsaga producer alter {guessing[0]} --reset on-exhausted`")
-    return ok("out of checks", "every group says that it is parked, or leaves it to the engine")
+        return warning(told, f"`txsaga producer alter {guessing[0]} --reset on-exhausted`")
+    return ok("every group says that it is parked, or leaves it to the engine")
 
 
 def careless_groups(store: Store) -> Finding:
@@ -544,8 +534,8 @@ def careless_groups(store: Store) -> Finding:
     careless = [group.name for group in store.groups.all() if group.policy.loses]
     if careless:
         told = f"what fails to the end is lost in {', '.join(careless)}"
-        return warning("groups", told, f"`txsaga group alter {careless[0]} --dead-letters`, or --backout TOPIC")
-    return ok("groups", "no group loses what fails")
+        return warning(told, f"`txsaga group alter {careless[0]} --dead-letters`, or --backout TOPIC")
+    return ok("no group loses what fails")
 
 
 def dead_letters(store: Store) -> Finding:
@@ -553,16 +543,16 @@ def dead_letters(store: Store) -> Finding:
     dead = store.overview.dead_letters()
     if dead:
         told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
-        return warning("dead letters", told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
-    return ok("dead letters", "there are none")
+        return warning(told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
+    return ok("there are none")
 
 
 def heuristics(store: Store) -> Finding:
     """Count branches settled manually against their decision."""
     if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
         told = f"branches stand against their decision: {', '.join(against)}"
-        return error("heuristics", told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
-    return ok("heuristics", "no branch stands against its decision")
+        return error(told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
+    return ok("no branch stands against its decision")
 
 
 def untold(store: Store) -> Finding:
@@ -570,18 +560,16 @@ def untold(store: Store) -> Finding:
     late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
     if late:
         told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
-        return warning(
-            "branches", told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`"
-        )
-    return ok("branches", "resources know what is decided")
+        return warning(told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`")
+    return ok("resources know what is decided")
 
 
 def holding(store: Store) -> Finding:
     """Report resources in which flows hold locks for longer than their budget."""
     if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
         told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
-        return warning("flows", told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')
-    return ok("flows", "no flow holds locks for longer than its budget")
+        return warning(told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')
+    return ok("no flow holds locks for longer than its budget")
 
 
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
