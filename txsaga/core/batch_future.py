@@ -69,7 +69,6 @@ class BatchFuture(Future[T]):
         return self._wait(timeout)[1]
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait in the running event loop."""
         if self._outcome is None:
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()

@@ -31,8 +31,7 @@ THREADS = 32
 class Handed(Protocol[Answer]):
     """A call that was handed over; it is awaited again after each cancellation of its task."""
 
-    def __await__(self) -> Generator[Any, None, Answer]:
-        """Wait for the answer."""
+    def __await__(self) -> Generator[Any, None, Answer]: ...
 
     def cancelled(self) -> bool:
         """Return whether it was withdrawn."""
@@ -72,20 +71,6 @@ class Fiber:
                 self.cancelled = cancelled
 
 
-class _Pool:
-    """Our own threads: all threads of the loop may be busy with work that waits for us."""
-
-    def __init__(self) -> None:
-        self.start_anew()
-
-    def start_anew(self) -> None:
-        """Start without threads, as a forked child must."""
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="txsaga-away")
-
-
-_pool = _Pool()
-
-
 class _Running(threading.local):
     aside: Fiber | None = None
 
@@ -94,10 +79,14 @@ _running = _Running()
 
 
 def _start_anew() -> None:
-    _pool.start_anew()
-    _running.aside = None  # no loop runs in a forked child
+    """Start without threads and without a loop, as a forked child must."""
+    global _threads  # our own: all threads of the loop may be busy with work that waits for us
+    _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="txsaga-away")
+    _running.aside = None
 
 
+_threads: ThreadPoolExecutor
+_start_anew()
 at_fork(_start_anew)
 
 
@@ -141,7 +130,7 @@ def sent_away(work: Callable[[], T]) -> Callable[[], T]:
     """Start blocking code of a loop's task in a thread; the returned function waits for it."""
     aside = current_fiber()
     assert aside is not None
-    begun = asyncio.get_running_loop().run_in_executor(_pool.threads, copy_context().run, work)
+    begun = asyncio.get_running_loop().run_in_executor(_threads, copy_context().run, work)
     return lambda: aside.wait_for(begun)
 
 

@@ -9,6 +9,7 @@ be found, and committed work would lose its messages.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -86,11 +87,6 @@ class HalfId:
 
 
 def _split(text: str, parts: int) -> list[str]:
-    found = text.split("-")
-    if len(found) != parts or not all(_is_hex(part) for part in found) or len(found[0]) != 32:
+    if re.fullmatch(f"[0-9a-f]{{32}}(-[0-9a-f]+){{{parts - 1}}}", text) is None:
         raise UnknownTransaction(f"{text!r} is not an id of txsaga")
-    return found
-
-
-def _is_hex(part: str) -> bool:
-    return bool(part) and all(c in "0123456789abcdef" for c in part)
+    return text.split("-")

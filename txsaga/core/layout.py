@@ -140,9 +140,12 @@ def decoded(stored: bytes, count: int | None = None) -> tuple[Chunk, Sequence[Ma
 
 
 class Batch:
-    """One chunk of the log as a reader gets it: columns first, messages on demand."""
+    """One chunk of the log as a reader gets it: columns first, messages on demand.
 
-    __slots__ = ("_chunk", "_heads", "_skip", "_stop", "_store", "entry", "qid", "queue", "topic")
+    `chunk` holds the stored columns, records before `offset` included.
+    """
+
+    __slots__ = ("_heads", "_skip", "_stop", "chunk", "entry", "qid", "queue", "store", "topic")
 
     def __init__(
         self,
@@ -156,15 +159,10 @@ class Batch:
         end: int | None = None,
     ) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
-        self._store = store
-        self._chunk, self._heads = decoded(entry.body, entry.count)
+        self.store = store
+        self.chunk, self._heads = decoded(entry.body, entry.count)
         self._skip = max(0, start - entry.base)
         self._stop = entry.count if end is None else min(entry.count, end - entry.base)
-
-    @property
-    def store(self) -> StoreId:
-        """The store that holds the chunk."""
-        return self._store
 
     def part(self, start: int, end: int) -> Batch:
         """Return the records of the same chunk between two offsets; the chunk is not verified again."""
@@ -173,7 +171,6 @@ class Batch:
         return part
 
     def __len__(self) -> int:
-        """Return the number of records left to read."""
         return self._stop - self._skip
 
     @property
@@ -187,11 +184,6 @@ class Batch:
         return self.entry.base + self._stop
 
     @property
-    def chunk(self) -> Chunk:
-        """The stored columns, records before `offset` included."""
-        return self._chunk
-
-    @property
     def bodies(self) -> Sequence[bytes]:
         """The bodies, in order."""
         return [value for value in self._read(chunk.BODY) or () if value is not None]
@@ -201,7 +193,7 @@ class Batch:
         values = self._read(column)
         if values is None:
             return [None] * len(self)
-        return _decode(values)
+        return [_text(value) for value in values]
 
     @property
     def keys(self) -> Sequence[str | None]:
@@ -232,12 +224,12 @@ class Batch:
             flags,
             self.texts(chunk.UNIQUE_KEY),
             repeat(entry.born, count),
-            repeat(HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
+            repeat(HalfId(self.store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
             range(self._skip, self._stop),
         )
 
     def _read(self, column: int) -> Column:
-        return self._chunk.column(column, self._skip, self._stop)
+        return self.chunk.column(column, self._skip, self._stop)
 
 
 def _texts(values: Texts) -> Column:
@@ -269,10 +261,6 @@ def _headers(value: bytes) -> Mapping[str, str]:
     if "\\u" in text:  # an escape may be half of a surrogate pair: it can't be stored again
         "".join([*found, *found.values()]).encode()
     return found
-
-
-def _decode(values: Sequence[bytes | None]) -> list[str | None]:
-    return [None if value is None else value.decode() for value in values]
 
 
 def _not_decoded(reason: Exception) -> ChunkDamaged:

@@ -61,7 +61,6 @@ class Topic:
     retention_bytes: int | None = None
 
     def __str__(self) -> str:
-        """Return its settings as text."""
         kept = [f"{self.retention_seconds} s"] if self.retention_seconds is not None else []
         kept += [f"{self.retention_bytes} bytes"] if self.retention_bytes is not None else []
         return f"{self.type} with {len(self.qids)} queues, retention {' and '.join(kept) or 'without end'}"

@@ -66,8 +66,9 @@ class Partitions:
 
     def drop(self) -> int:
         """Drop old ticks, and the oldest partitions while only spared rows are needed in them; return how many."""
-        self._drop_ticks()
-        there = self._bounds()
+        with transaction(self._engine) as connection:
+            connection.execute(text(f'SELECT "{self._namespace}".drop_ticks(:most)'), {"most": TICKS})
+            there = bounds(connection, self._namespace, "half")
         weigh(self._engine, self._namespace, there)
         dropped = 0
         for low, high in there[:-1]:
@@ -78,18 +79,11 @@ class Partitions:
             dropped += 1
         return dropped
 
-    def _bounds(self) -> list[tuple[int, int]]:
-        with transaction(self._engine) as connection:
-            return bounds(connection, self._namespace, "half")
-
-    def _drop_ticks(self) -> None:
-        with transaction(self._engine) as connection:
-            connection.execute(text(f'SELECT "{self._namespace}".drop_ticks(:most)'), {"most": TICKS})
-
     def _left(self, low: int, high: int) -> bool:
         s, values = f'"{self._namespace}"', {"low": low, "bound": high}
+        some = NEEDS["some_spared"].format(s=s)
         with transaction(self._engine) as connection:
-            return all(connection.execute(text(asked), values).scalar_one() for asked in (some(s), left(s)))
+            return all(connection.execute(text(asked), values).scalar_one() for asked in (some, left(s)))
 
     def _drop(self, low: int, high: int) -> bool:
         s = f'"{self._namespace}"'
@@ -124,7 +118,7 @@ def dropping(s: str) -> str:
         span=schema.SPAN,
         locked_timeout=LOCKED_TIMEOUT,
         needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in holding),
-        spares=spares(s),
+        spares=NEEDS["spares"].format(s=s),
         places=", ".join(f"'{table}'" for table in OF_TRANSACTIONS),
     )
     return written.replace(":bound", "high").replace(":low", "$1")
@@ -160,21 +154,9 @@ def is_dropped(connection: Connection, namespace: str, txid: int) -> bool:
 
 def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int, int]]:
     """Return the bounds of a table's partitions, lowest first."""
-    rows: Sequence[tuple[str, str | None]] = [
-        (row[0], row[1]) for row in connection.execute(text(SQL["bounds"]), {"parent": f'"{namespace}".{table}'})
-    ]
-    found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # None if another process just dropped it
+    rows = connection.execute(text(SQL["bounds"]), {"parent": f'"{namespace}".{table}'}).scalars()
+    found = [_BOUNDS.search(bound) for bound in rows if bound]  # None if another process just dropped it
     return sorted((int(match[1]), int(match[2])) for match in found if match)
-
-
-def some(s: str) -> str:
-    """Return SQL that asks whether anything from :low to :bound is spared."""
-    return NEEDS["some_spared"].format(s=s)
-
-
-def spares(s: str) -> str:
-    """Return SQL that asks whether a drop has to copy rows from :low to :bound."""
-    return NEEDS["spares"].format(s=s)
 
 
 def left(s: str) -> str:

@@ -29,10 +29,6 @@ class Encoder(NamedTuple):
     dump: Callable[[Any], bytes]
     empty: Value | None = None  # an array without elements
 
-    def encode(self, value: object) -> Value | None:
-        """Encode a value, or NULL."""
-        return None if value is None else self.kind(self.dump(value))
-
 
 def _array(oid: int, dump: Callable[[Any], bytes], code: str, values: Sequence[Any]) -> bytes:
     """Encode an array of any length: `code` is the layout of an element, empty if its length varies."""

@@ -121,7 +121,12 @@ def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
 
     One query answers. If anything is wrong, the same is queried piece by piece, and the failing check gives the remedy.
     """
-    return _at_once(connection, namespace) or _one_by_one(connection, namespace)
+    if (found := _at_once(connection, namespace)) is not None:
+        return found
+    from txsaga.store import granting
+
+    migrate.check(connection, namespace)
+    return founding.recognise(connection), granting.login(connection, namespace)
 
 
 def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | None:
@@ -141,10 +146,3 @@ def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | 
     return StoreId(uuid, incarnation, tuple(births)), Login(
         owner, EVERY_RIGHT if owner else frozenset(map(Right, rights))
     )
-
-
-def _one_by_one(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
-    from txsaga.store import granting
-
-    migrate.check(connection, namespace)
-    return founding.recognise(connection), granting.login(connection, namespace)

@@ -7,10 +7,7 @@ WITH h AS (INSERT INTO txsaga.half (txid, pgroup, qid, chunk, n, body)
 
 -- name: send_durably
 -- The caller's COMMIT acknowledges the message, so it must be durable whatever the session's setting.
-WITH h AS (INSERT INTO txsaga.half (txid, pgroup, qid, chunk, n, body)
-           VALUES (nextval('txsaga.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid),
- decided AS (SELECT txid, 1 AS decision, false AS keyed, false AS from_check FROM h)
-{statement store/decision.write} RETURNING txid,
+{statement send},
        CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
             THEN set_config('synchronous_commit', 'on', true) END;
 

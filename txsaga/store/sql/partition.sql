@@ -2,7 +2,7 @@
 SELECT pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: bounds
-SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
+SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent);
 
 -- name: drop_ticks
