@@ -17,8 +17,8 @@ from txsaga.checkback.questions import TURNS, Ask, Lead, OpenQuestion, QuestionA
 from txsaga.core.records import Doubt, HalfView
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
 from txsaga.store import sql_files
-from txsaga.store.arguments_of_sql import numbered
 from txsaga.store.connection import by_index
+from txsaga.store.sql_files import numbered
 
 SQL = sql_files.read("checkback/sql/question.sql")
 

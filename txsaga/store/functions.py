@@ -25,7 +25,6 @@ from txsaga.flows import work_statements as work
 from txsaga.messages import hot_statements as hot
 from txsaga.messages import ledger_store as ledger
 from txsaga.store import partitions, sql_files
-from txsaga.store.arguments_of_sql import numbered
 
 SQL = sql_files.read("store/sql/function.sql")
 NO_CHUNK = "{s}.is_chunk({n}, {body}) IS NOT TRUE"
@@ -184,7 +183,7 @@ def _others(s: str) -> Iterator[Function]:
 
 def _back_out(s: str) -> str:
     names = ("grp", "qid", "base", "size", "receipt", "to", "body")
-    sql = numbered(claim_ends.SQL["backed_out"].format(s=s), names)
+    sql = sql_files.numbered(claim_ends.SQL["backed_out"].format(s=s), names)
     return f"""
 BEGIN
     IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic

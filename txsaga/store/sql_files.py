@@ -9,13 +9,14 @@ same file, `{statement store/decision.x}` for one of `store/sql/decision.sql`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pkgutil import get_data
 
 _BEGIN = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
 _NAMESPACE = re.compile(r"\btxsaga\.")
 _WITHIN = re.compile(r"\{statement (?:(\w+)/(\w+)\.)?(\w+)\}")
+_NAMED = re.compile(r"%\((\w+)\)s|(?<!:):(\w+)")
 
 
 @cache
@@ -34,3 +35,8 @@ def read(path: str) -> Mapping[str, str]:
 
 def _named(here: Mapping[str, str], slice: str | None, file: str | None, name: str) -> str:
     return here[name] if slice is None else read(f"{slice}/sql/{file}.sql")[name]
+
+
+def numbered(sql: str, names: Sequence[str]) -> str:
+    """Replace named parameters, of both styles, with their positions in `names`: for the body of a function."""
+    return _NAMED.sub(lambda found: f"${names.index(found[1] or found[2]) + 1}", sql).strip()
