@@ -26,7 +26,7 @@ from txsaga.consume.queue_reader import QueueReader, Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.decision import Decision
-from txsaga.core.failure import FailureHook, on_failure
+from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.forking import this_process
 from txsaga.core.identity import StoreId
 from txsaga.core.kernel import Kernel
@@ -157,7 +157,7 @@ class HeldQueues:
             back = self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
             self.reader(claim.qid).seek(back.offset)
 
-    def or_back(self, claim: ClaimedQueue) -> FailureHook:
+    def or_back(self, claim: ClaimedQueue) -> report_failure:
         """Read again from a claim on when its chunk could not be consumed."""
         return on_failure(self.go_back, claim)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from txsaga.core.facts import AFTER, Fact
@@ -45,12 +45,12 @@ class Announcer:
             except Exception:
                 logger.exception("observer %r failed on %s", observer, fact.name)
 
-    @contextmanager
-    def around(self, before: type[Fact], *txids: int, about: str = "") -> Iterator[None]:
+    def around(self, before: type[Fact], *txids: int, about: str = "") -> AbstractContextManager[None]:
         """Announce the fact before a step and the one after it; none after a step that failed."""
-        after = AFTER[before]
-        if self._observers:
-            self(before(txids, about=about))
+        return self._around(before, txids, about) if self._observers else nullcontext()
+
+    @contextmanager
+    def _around(self, before: type[Fact], txids: tuple[int, ...], about: str) -> Iterator[None]:
+        self(before(txids, about=about))
         yield
-        if self._observers:
-            self(after(txids, about=about))
+        self(AFTER[before](txids, about=about))

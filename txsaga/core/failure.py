@@ -10,8 +10,8 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
-class FailureHook:
-    """A context manager that calls a function with the error of its block, which goes on.
+class report_failure:  # a class: the error is at hand, and goes on
+    """Call a function with the error if the block fails; the error goes on.
 
     An interrupt that strikes between the end of the block and the next statement is not seen: what that leaves behind
     must be found by check-back or freed with its objects.
@@ -21,24 +21,20 @@ class FailureHook:
         self._tell = tell
 
     def __enter__(self) -> None:
-        """Do nothing."""
+        pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Call the function if the block failed."""
         if error is not None:
             self._tell(error)
 
 
-def on_failure(clean_up: Callable[..., object], *arguments: object) -> FailureHook:
+class on_failure(report_failure):
     """Call a function if the block fails."""
-    return FailureHook(lambda _: clean_up(*arguments))
 
-
-def report_failure(tell: Callable[[BaseException], object]) -> FailureHook:
-    """Call a function with the error if the block fails."""
-    return FailureHook(tell)
+    def __init__(self, clean_up: Callable[..., object], *arguments: object) -> None:
+        self._tell = lambda _: clean_up(*arguments)
 
 
 def contained(call: Callable[[], Answer], raised: type[Exception] = RuntimeError) -> Answer:

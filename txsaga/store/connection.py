@@ -238,10 +238,9 @@ class translating:  # a class: it is entered once per statement
     """Replace the errors of driver and pool by ours."""
 
     def __enter__(self) -> None:
-        """Enter the block."""
+        pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise our error instead."""
         if isinstance(error, PoolTimeout):
             raise StoreBusy(
                 "every connection to the home database is in use; leave a cut or a block before the next, or retry"

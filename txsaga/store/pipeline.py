@@ -93,12 +93,16 @@ class LibpqSession:
 
     def _results(self, statements: int) -> list[PGresult]:
         """Wait for the results of statements; raise if one is an error. A lone one has a second if its COMMIT fails."""
-        pgconn, results = self._pgconn, list[PGresult]()
+        pgconn, results, fiber = self._pgconn, list[PGresult](), current_fiber()
         if pgconn.flush():
             flush(pgconn)
         while True:
-            if pgconn.is_busy():
-                self._wait()
+            while pgconn.is_busy():
+                if fiber is None:
+                    self._readable.poll()
+                else:
+                    fiber.moment(is_readable(pgconn.socket))
+                pgconn.consume_input()
             result = pgconn.get_result()
             if result is not None and result.status != ExecStatus.PIPELINE_SYNC:
                 results.append(result)
@@ -112,16 +116,6 @@ class LibpqSession:
         if len(results) < statements:
             raise psycopg.OperationalError("the session ended without an answer")
         return results
-
-    def _wait(self) -> None:
-        """Wait for the next result."""
-        fiber = current_fiber()
-        while self._pgconn.is_busy():
-            if fiber is None:
-                self._readable.poll()
-            else:
-                fiber.moment(is_readable(self._pgconn.socket))
-            self._pgconn.consume_input()
 
 
 def _refusal(result: PGresult) -> psycopg.Error:
@@ -300,8 +294,8 @@ class Pool(Generic[Kept]):
 class ConnectionPool(Pool[PipelineConnection]):
     """A pool with one connection per concurrent caller."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(lambda: PipelineConnection(engine))
+    def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
+        super().__init__(lambda: PipelineConnection(engine, patience))
 
     def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
         """Run prepared statements in one transaction, on a free connection."""
