@@ -52,7 +52,7 @@ from txsaga.flows.step import StepEvent
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
 from txsaga.store import schema, sql_files
-from txsaga.store.connection import transaction, translating
+from txsaga.store.connection import transaction
 
 SQL = sql_files.read("messages/sql/ledger.sql")
 DECIDE = sql_files.read("store/sql/decision.sql")["one"]
@@ -105,8 +105,7 @@ class Ledger(TableLedger):
         """Return whether this login sees a group's transactions, or all; if not, one it does not find may exist."""
         mine = f"{self._schema}.everywhere() OR {self._schema}.mine(CAST(:group AS int4))"
         shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
-        with translating():
-            return bool(self._connection.execute(shown, {"group": group}).scalar())
+        return bool(self._connection.execute(shown, {"group": group}).scalar())
 
     def lock(self, txid: int) -> TxRecord | None:
         """Return a record, locked exclusively until the block ends."""
@@ -146,8 +145,7 @@ class Ledger(TableLedger):
             .on_conflict_do_nothing(index_elements=["pgroup", "key", "epoch"])
             .returning(tx.c.txid)
         )
-        with translating():
-            txid = self._connection.execute(statement).scalar()
+        txid = self._connection.execute(statement).scalar()
         if txid is None:
             self._refuse_if_rejecting()
             return None
@@ -155,8 +153,7 @@ class Ledger(TableLedger):
 
     def release(self, txid: int) -> None:
         """Detach a locked branch from its coordinator."""
-        with translating():
-            self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
+        self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
 
     def take_over(self, txid: int) -> TxRecord:
         """Raise the owner number of a locked, ACTIVE record and return the record.
@@ -171,15 +168,14 @@ class Ledger(TableLedger):
         if self._count(statement) != 1:
             self._refuse_if_rejecting()
             raise UnknownTransaction(f"transaction {txid} is not open")
-        with translating():
-            self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
-            frames = update(part).where(part.c.txid == txid, part.c.part >= FRAMES)
-            self._connection.execute(frames.values(attempt=0))  # no attempt's
-            bound, claims = self._consumed(txid)
-            if bound:
-                self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            if claims:
-                claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
+        self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
+        frames = update(part).where(part.c.txid == txid, part.c.part >= FRAMES)
+        self._connection.execute(frames.values(attempt=0))  # no attempt's
+        bound, claims = self._consumed(txid)
+        if bound:
+            self._connection.execute(delete(intent).where(intent.c.txid == txid))
+        if claims:
+            claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -187,9 +183,8 @@ class Ledger(TableLedger):
 
     def touch(self, txid: int) -> None:
         """Record that the owner of a locked record is alive, which removes it from the doubts."""
-        with translating():
-            self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
-            self._connection.execute(self._unlist, {"txid": txid})
+        self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
+        self._connection.execute(self._unlist, {"txid": txid})
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Change the state of a record; `IllegalTransition` if the lifecycle table forbids it."""
@@ -210,35 +205,30 @@ class Ledger(TableLedger):
         self._require_undecided(life.txid)
         common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
         values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
-        with translating():
-            self._connection.execute(insert(half), values)
+        self._connection.execute(insert(half), values)
 
     def win(self, txid: int, part: int, attempt: int) -> None:
         """Record which attempt of a part counts (R4)."""
         statement = upsert(schema.part).values(txid=txid, part=part, attempt=attempt)
-        with translating():
-            self._connection.execute(
-                statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
-            )
+        self._connection.execute(
+            statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
+        )
 
     def copy(self, txid: int, life: TxRecord) -> int:
         """Copy another transaction's counting halves (R4) to a record whose owner wins their parts; return how many."""
         sql = text(SQL["copy"].format(s=self._schema))
         values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
-        with translating():
-            return int(self._connection.execute(sql, values).scalar_one())
+        return int(self._connection.execute(sql, values).scalar_one())
 
     def tie(self, txid: int, replay: int) -> bool:
         """Link a transaction to its replay, permanently; False if it is already linked to another."""
-        with translating():
-            rows = self._connection.execute(text(SQL["tie"].format(s=self._schema)), {"old": txid, "new": replay})
-            return len(rows.all()) == 2
+        rows = self._connection.execute(text(SQL["tie"].format(s=self._schema)), {"old": txid, "new": replay})
+        return len(rows.all()) == 2
 
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
-        with translating():
-            sql = text(SQL["replay_of"].format(s=self._schema))
-            found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
+        sql = text(SQL["replay_of"].format(s=self._schema))
+        found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 
     def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
@@ -270,13 +260,11 @@ class Ledger(TableLedger):
 
     def compensates(self, txid: int) -> bool:
         """Return whether a rolled back transaction still has something to undo (R6)."""
-        with translating():
-            return work.compensates(self._connection, self._schema, txid)
+        return work.compensates(self._connection, self._schema, txid)
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
         """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""
-        with translating():
-            return work.move(self._connection, self._schema, txid, number, event, kept(why))
+        return work.move(self._connection, self._schema, txid, number, event, kept(why))
 
     def reserve(self, slot: LateSlot) -> None:
         """Reserve a slot for a late body."""
@@ -287,14 +275,12 @@ class Ledger(TableLedger):
             "headers": dict(slot.headers) if slot.headers else None,
             "ordering_key": slot.ordering_key,
         }
-        with translating():
-            self._connection.execute(insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload))
+        self._connection.execute(insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload))
 
     def slots(self, txid: int) -> Sequence[LateSlot]:
         """Return the slots reserved for late bodies."""
         query = select(effect).where(effect.c.txid == txid, effect.c.kind == "late").order_by(effect.c.seq)
-        with translating():
-            rows = self._connection.execute(query).all()
+        rows = self._connection.execute(query).all()
         return [LateSlot(txid=txid, slot=row.seq, **row.payload) for row in rows]
 
     def intend(self, intent: Intent, member: str) -> None:
@@ -312,8 +298,7 @@ class Ledger(TableLedger):
         any of them is lost, raise `ClaimLost` and bind none.
         """
         self._require_undecided(txid)
-        with translating():
-            claim_ends.bind(self._connection, self._schema, claim, txid, retry)
+        claim_ends.bind(self._connection, self._schema, claim, txid, retry)
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents (on COMMIT), end its intents and the claims bound to it.
@@ -322,12 +307,11 @@ class Ledger(TableLedger):
         `EffectConflict` if a cursor is not at the start of its intent.
         """
         bound, claims = self._consumed(txid)
-        with translating():
-            if bound:
-                intents.apply(self._connection, txid, decision)
-            if claims:
-                cause = why if decision is Decision.ROLLBACK else None
-                claim_ends.decided(self._connection, self._schema, txid, why=cause)
+        if bound:
+            intents.apply(self._connection, txid, decision)
+        if claims:
+            cause = why if decision is Decision.ROLLBACK else None
+            claim_ends.decided(self._connection, self._schema, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision and remove the transaction from the list of doubts; False if it is already decided.
@@ -335,9 +319,8 @@ class Ledger(TableLedger):
         Also for plain halves, if an audit row must be written with it; a keyed transaction must be locked.
         """
         values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
-        with translating():
-            won = self._connection.execute(text(DECIDE.format(s=self._schema)), values).scalar() is not None
-            self._connection.execute(self._unlist, {"txid": txid})
+        won = self._connection.execute(text(DECIDE.format(s=self._schema)), values).scalar() is not None
+        self._connection.execute(self._unlist, {"txid": txid})
         return won
 
     def due(self, txid: int) -> bool:
@@ -346,8 +329,7 @@ class Ledger(TableLedger):
         now = func.clock_timestamp()
         waits = exists().where(tx.c.txid == txid, tx.c.touched + func.make_interval(0, 0, 0, 0, 0, 0, tx.c.lease) > now)
         listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= now, ~waits)
-        with translating():
-            return bool(self._connection.execute(select(listed)).scalar())
+        return bool(self._connection.execute(select(listed)).scalar())
 
     def park(self, txid: int, why: str) -> None:
         """Stop checking a transaction; it stays listed, with the reason."""
@@ -359,8 +341,7 @@ class Ledger(TableLedger):
         for source in (keyed, plain.limit(1)):
             statement = upsert(doubt).from_select(["txid", "pgroup", "keyed", "parked"], source)
             parking = statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": kept(why)})
-            with translating():
-                self._connection.execute(parking)
+            self._connection.execute(parking)
 
     def resume(self, txid: int) -> bool:
         """Check a parked transaction again, with its checks counted from 0; False if it is not parked."""
@@ -372,20 +353,17 @@ class Ledger(TableLedger):
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row in the same transaction."""
-        with translating():
-            self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
+        self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
 
     def standing(self, txid: int) -> Decision | None:
         """Return the final decision of any transaction, plain or keyed."""
-        with translating():
-            decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
+        decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
 
     def _consumed(self, txid: int) -> tuple[bool, bool]:
         """Return whether a transaction has intents, and claims; most don't, and producers may not touch the tables."""
         bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
-        with translating():
-            row = self._connection.execute(select(*bound)).one()
+        row = self._connection.execute(select(*bound)).one()
         return row[0], row[1]
 
     def _require_undecided(self, txid: int) -> None:
@@ -397,16 +375,13 @@ class Ledger(TableLedger):
             raise DecidedOtherwise(txid, "COMMIT" if life.state is TxState.COMMITTED else "ROLLBACK")
 
     def _refuse_if_rejecting(self) -> None:
-        with translating():
-            row = self._connection.execute(select(store.c.uuid, store.c.incarnation, store.c.rejecting)).one()
+        row = self._connection.execute(select(store.c.uuid, store.c.incarnation, store.c.rejecting)).one()
         if row.rejecting:
             raise TransactionsRejected(str(StoreId(row.uuid, row.incarnation)))
 
     def _life(self, query: Any) -> TxRecord | None:
-        with translating():
-            row = self._connection.execute(query).one_or_none()
+        row = self._connection.execute(query).one_or_none()
         return None if row is None else life_of(row)
 
     def _count(self, statement: Any) -> int:
-        with translating():
-            return self._connection.execute(statement).rowcount
+        return self._connection.execute(statement).rowcount
