@@ -7,11 +7,11 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.airflow_host.followers import Followers, FollowUpRole
 from txsaga.checkback.answering import THREADS, AnswerRole
@@ -42,12 +42,11 @@ from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_driver import SagaRole
 from txsaga.lake.cut import Cut, chosen, names_of
+from txsaga.lake.table import TableName
 from txsaga.messages.administration import Administration
 from txsaga.messages.end_request import EndHook
-from txsaga.messages.home import HomeDatabase
-from txsaga.messages.home import JoiningProducer as JoiningProducer
 from txsaga.messages.listener import END_TIMEOUT, TransactionListener
-from txsaga.messages.producer import ProducerSettings
+from txsaga.messages.producer import Producer, ProducerSettings
 from txsaga.messages.scheduler import Scheduler
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.store.right import Right
@@ -60,6 +59,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+class HomeDatabase(Protocol):
+    """What only a home database has: snapshots, and resources beside it."""
+
+    def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
+        """Open a snapshot with these tables; its home connection reads the rows of that moment until the block ends."""
+
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
+        """Register a resource."""
+
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a participant that is not a database."""
+
+    def new_member(self) -> str:
+        """Return a member name that is unique within its group."""
+
+    def jitter(self) -> float:
+        """Return a random factor around 1, to keep copies of a role out of lockstep."""
 
 
 class Broker(Administration):
@@ -146,12 +164,12 @@ class Broker(Administration):
         listener: TransactionListener | None = None,
         end_hooks: Iterable[EndHook] = (),
         end_timeout: float = END_TIMEOUT,
-    ) -> JoiningProducer:
+    ) -> Producer:
         """Return the producer of a group; without a checker it is for plain sends only."""
         hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
         settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
-        producer = JoiningProducer(self._kernel, group, settings, self._home)
+        producer = Producer(self._kernel, group, settings)
         self._answer()
         return producer
 

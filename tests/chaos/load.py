@@ -18,11 +18,12 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import BANK, debit
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.stream import Stream
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import AlreadyCommitted, InDoubt, TxSagaError
+from txsaga.messages.producer import Producer
 
 NEWS = "news"
 TOLD_NO = (TxSagaError, DBAPIError)
@@ -90,7 +91,7 @@ class Load:
                 thread.join(max(0.0, end - time.monotonic()))
         assert not [thread.name for thread in threads if thread.is_alive()]
 
-    def bank(self) -> JoiningProducer:
+    def bank(self) -> Producer:
         """Give the transactional producer; a half without evidence had no local work that committed."""
         return self._broker.producer("bank", checker=lambda _: LocalState.ROLLBACK)
 
@@ -103,7 +104,7 @@ class Load:
         self._broker.create_group("workers", max_attempts=None, longest_retry=timedelta(seconds=0.5))
         return self._broker.consumer("workers", [NEWS], invisible=timedelta(seconds=2))
 
-    def shop(self) -> JoiningProducer:
+    def shop(self) -> Producer:
         """Give the plain producer."""
         return self._broker.producer("shop")
 

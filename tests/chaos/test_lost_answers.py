@@ -14,13 +14,14 @@ from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import BANK, World, database, debit
 from tests.contracts.samples import drain
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.core import facts
 from txsaga.core.batcher import Batcher
 from txsaga.core.decision import Decision
 from txsaga.core.facts import Fact
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.messages import halves_store
+from txsaga.messages.producer import Producer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -57,7 +58,7 @@ def broker(world: World, home: Proxy, break_at: dict[type[Fact], Callable[[], No
 
 
 @pytest.fixture
-def bank(broker: Broker) -> JoiningProducer:
+def bank(broker: Broker) -> Producer:
     """Give a transactional producer."""
     return broker.producer("bank", checker=nobody_knows)
 
@@ -108,7 +109,7 @@ def test_every_message_of_a_batch_is_stored_once_and_in_order(
 
 @LOSSES
 def test_a_half_is_stored_once_and_its_receipt_is_good(
-    world: World, home: Proxy, broker: Broker, bank: JoiningProducer, loss: Loss
+    world: World, home: Proxy, broker: Broker, bank: Producer, loss: Loss
 ) -> None:
     home.lose(b"the needle", loss)
     receipt = bank.prepare_now(CREDITS, b"the needle")
@@ -121,7 +122,7 @@ def test_a_half_is_stored_once_and_its_receipt_is_good(
 @pytest.mark.parametrize("immunity", [None, 60], ids=["own", "looked-at"])
 @pytest.mark.req("RMQ-21")
 def test_a_decision_is_told_as_it_stands(
-    world: World, home: Proxy, broker: Broker, bank: JoiningProducer, loss: Loss, immunity: int | None
+    world: World, home: Proxy, broker: Broker, bank: Producer, loss: Loss, immunity: int | None
 ) -> None:
     receipt = bank.prepare(CREDITS, b"credit", immunity=immunity).result(30)
     home.lose(receipt.txid.to_bytes(8, "big"), loss)
@@ -136,7 +137,7 @@ def test_a_keyed_transaction_happens_once(
     world: World,
     home: Proxy,
     broker: Broker,
-    bank: JoiningProducer,
+    bank: Producer,
     break_at: dict[type[Fact], Callable[[], None]],
     loss: Loss,
     step: type[Fact],
@@ -160,7 +161,7 @@ def test_offsets_are_bound_and_consumed_once(
     world: World,
     home: Proxy,
     broker: Broker,
-    bank: JoiningProducer,
+    bank: Producer,
     break_at: dict[type[Fact], Callable[[], None]],
     loss: Loss,
 ) -> None:
@@ -179,7 +180,7 @@ def test_offsets_are_bound_and_consumed_once(
 
 @LOSSES
 @pytest.mark.req("RMQ-01", "RMQ-10")
-def test_local_work_is_judged_by_its_evidence(world: World, broker: Broker, bank: JoiningProducer, loss: Loss) -> None:
+def test_local_work_is_judged_by_its_evidence(world: World, broker: Broker, bank: Producer, loss: Loss) -> None:
     with network(world.bank) as line, database(line.url) as engine:
         broker.register(BANK, engine)
         try:

@@ -28,11 +28,11 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.oracle import MemoryStore
+from tests.scene.fake_store import bare_kernel
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.facts import Deciding, Fact
-from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import EvidenceOutcome, Half, LateSlot, Receipt
 from txsaga.errors import (
@@ -82,8 +82,7 @@ class Desk:
     def __init__(self) -> None:
         self.store, self.evidence = MemoryStore(FakeClock()), FakeEvidence()
         self.between: deque[Callable[[], None]] = deque()  # what others do between a judgement and its decision
-        announce = Announcer([self._interrupt])
-        self.kernel = Kernel(self.store, evidence=self._find, announce=announce, member="desk")  # type: ignore[arg-type]
+        self.kernel = bare_kernel(self.store, Announcer([self._interrupt]), "desk", evidence=self._find)
         self.resources = {"billing"}
         self.resource = self.store.registry.resource("billing", self.evidence.database).id
         (self.qid,), self.group = new_queues(self.store), new_group(self.store)

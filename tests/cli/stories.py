@@ -21,15 +21,14 @@ from sqlalchemy import NullPool, create_engine
 
 from tests.flows.coordinated.fakes import FakeResource
 from tests.oracle import MemoryStore
-from tests.scene.fake_store import NoHome
-from txsaga.broker import Broker, JoiningProducer
+from tests.scene.fake_store import NoHome, bare_kernel
+from txsaga.broker import Broker
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.one_check import look
 from txsaga.cli.printing import say_timeline
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision, LocalState
-from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
 from txsaga.flows.batches import OutcomeWriter
 from txsaga.flows.by_hand import BranchesByHand
@@ -39,6 +38,7 @@ from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import BranchOutcome
 from txsaga.inspect.timeline import TimelineStep
 from txsaga.inspect.timeline_steps import steps_of
+from txsaga.messages.producer import Producer
 from txsaga.messages.scheduler import Scheduler
 from txsaga.testing import FakeClock
 from txsaga.testing.checking import check_once
@@ -62,7 +62,7 @@ class Scene:
     notes: list[BranchOutcome]
 
     @property
-    def producer(self) -> JoiningProducer:
+    def producer(self) -> Producer:
         """A producer whose checker never knows."""
         return self.broker.producer("shop", checker=lambda _: LocalState.UNKNOWN)
 
@@ -114,16 +114,16 @@ def scene() -> Iterator[Scene]:
         database = create_engine(f"sqlite:///{folder}/billing.db", poolclass=NullPool)
         resources = {name: FakeResource(name) for name in ("current", "mortgage")}
         found, notes = Resources({}, {"billing": database}).find, list[BranchOutcome]()
-        kernel = Kernel(
+        kernel = bare_kernel(
             MemoryStore(clock),
+            Announcer([lambda _: clock.advance(1)]),
+            "desk",
             evidence=lambda named: (
                 (str(named), SimpleNamespace(database=resources[named].database))
                 if named in resources
                 else found(named)
             ),
             participants=resources.__getitem__,
-            announce=Announcer([lambda _: clock.advance(1)]),
-            member="desk",
         )
         kernel.notes = OutcomeWriter(notes.extend)
         with Broker(

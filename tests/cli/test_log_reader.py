@@ -10,22 +10,19 @@ import pytest
 
 from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row, start
 from tests.oracle import MemoryStore
+from tests.scene.fake_store import bare_kernel
 from txsaga.cli.messages import Tail, taken
 from txsaga.consume.stream import Stream
 from txsaga.core.announcer import Announcer
 from txsaga.core.kernel import Kernel
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import ReservedName, UnknownTopic
-from txsaga.evidence.ports import Evidence
 from txsaga.testing import FakeClock
 
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    def none(named: object) -> tuple[str, Evidence]:
-        raise NotImplementedError
-
-    kernel = Kernel(MemoryStore(FakeClock()), evidence=none, announce=Announcer(), member="anna")
+    kernel = bare_kernel(MemoryStore(FakeClock()), Announcer(), "anna")
     yield kernel
     kernel.close()
 

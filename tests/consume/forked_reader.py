@@ -8,11 +8,12 @@ from threading import Thread
 
 import txsaga
 from tests.scene.patience import eventually
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.consume.log_store import Log
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
 from txsaga.errors import LeaseLost
+from txsaga.messages.producer import Producer
 
 
 def refused(use: Callable[[], object]) -> bool:
@@ -24,7 +25,7 @@ def refused(use: Callable[[], object]) -> bool:
     return False
 
 
-def consume(producer: JoiningProducer, stream: Stream, batch: Batch) -> None:
+def consume(producer: Producer, stream: Stream, batch: Batch) -> None:
     with producer.transaction() as tx:
         tx.consume(stream, batch)
 

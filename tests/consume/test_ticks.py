@@ -15,10 +15,11 @@ import txsaga
 from tests.contracts.samples import drain, is_held, start
 from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.core.chunk import BODY, Chunk
 from txsaga.core.decision import Decision
 from txsaga.core.records import TickResult
+from txsaga.messages.producer import Producer
 from txsaga.store.connection import parse_url
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
@@ -50,7 +51,7 @@ def callers(home_url: str) -> Engine:
 
 
 @pytest.fixture
-def plain(broker: Broker) -> JoiningProducer:
+def plain(broker: Broker) -> Producer:
     return broker.producer("plain")
 
 
@@ -76,13 +77,13 @@ def held_open(engine: Engine, work: Callable[[Connection], object]) -> Iterator[
             end("ROLLBACK")
 
 
-def send_all(producer: JoiningProducer, bodies: list[str], connection: Connection) -> None:
+def send_all(producer: Producer, bodies: list[str], connection: Connection) -> None:
     sends = producer.join(connection)
     for body in bodies:
         sends.send("news", body.encode(), key=body.split(":")[0])
 
 
-def write(engine: Engine, producer: JoiningProducer, name: str) -> list[str]:
+def write(engine: Engine, producer: Producer, name: str) -> list[str]:
     """Commit, or now and then roll back, one transaction after the other; return what was committed."""
     chance, committed = random.Random(name), list[str]()
     with engine.connect() as connection:
@@ -98,7 +99,7 @@ def write(engine: Engine, producer: JoiningProducer, name: str) -> list[str]:
     return committed
 
 
-def confirm(producer: JoiningProducer, name: str) -> list[str]:
+def confirm(producer: Producer, name: str) -> list[str]:
     """Send halves and decide them, in order; return what was committed."""
     chance, committed = random.Random(name), list[str]()
     for turn in range(EACH):
@@ -144,7 +145,7 @@ def ticks(stored: Stored) -> int:
 
 @pytest.mark.req("RMQ-21")
 def test_any_commits_and_rival_dispatchers_log_each_decision_once_and_in_order(
-    home_url: str, broker: Broker, callers: Engine, plain: JoiningProducer
+    home_url: str, broker: Broker, callers: Engine, plain: Producer
 ) -> None:
     asking = broker.producer("asking", checker=lambda question: None)
     stop, names = Event(), [f"writer{n}" for n in range(WRITERS)]
@@ -172,7 +173,7 @@ def test_any_commits_and_rival_dispatchers_log_each_decision_once_and_in_order(
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 8])
 def test_a_cap_never_cuts_through_a_transaction(
-    stored: Stored, broker: Broker, callers: Engine, plain: JoiningProducer, cap: int
+    stored: Stored, broker: Broker, callers: Engine, plain: Producer, cap: int
 ) -> None:
     many = [f"many:{n}" for n in range(7)]
     for bodies in (["before:0"], many, ["after:0"], ["after:1"]):
@@ -189,7 +190,7 @@ def test_a_cap_never_cuts_through_a_transaction(
 
 
 def test_a_capped_tick_remembers_who_was_running_below_and_above_the_cap(
-    broker: Broker, callers: Engine, plain: JoiningProducer
+    broker: Broker, callers: Engine, plain: Producer
 ) -> None:
     def commit(body: str) -> None:
         with callers.begin() as connection:
@@ -220,7 +221,7 @@ def test_a_capped_tick_remembers_who_was_running_below_and_above_the_cap(
     assert news() == []
 
 
-def test_an_idle_tick_writes_nothing(stored: Stored, broker: Broker, callers: Engine, plain: JoiningProducer) -> None:
+def test_an_idle_tick_writes_nothing(stored: Stored, broker: Broker, callers: Engine, plain: Producer) -> None:
     with held_open(callers, partial(send_all, plain, ["held:0"])):
         with callers.begin() as connection:
             send_all(plain, ["x:0"], connection)
@@ -232,7 +233,7 @@ def test_an_idle_tick_writes_nothing(stored: Stored, broker: Broker, callers: En
 
 
 def test_a_dispatcher_that_finds_another_at_work_writes_nothing(
-    stored: Stored, broker: Broker, callers: Engine, plain: JoiningProducer
+    stored: Stored, broker: Broker, callers: Engine, plain: Producer
 ) -> None:
     with callers.begin() as connection:
         send_all(plain, ["x:0"], connection)
@@ -247,7 +248,7 @@ def test_a_dispatcher_that_finds_another_at_work_writes_nothing(
 
 
 def test_a_dispatcher_whose_tick_a_rival_wrote_first_writes_nothing(
-    stored: Stored, broker: Broker, callers: Engine, plain: JoiningProducer
+    stored: Stored, broker: Broker, callers: Engine, plain: Producer
 ) -> None:
     with callers.begin() as connection:
         send_all(plain, ["x:0"], connection)
@@ -273,7 +274,7 @@ def test_a_tick_passes_by_what_was_rolled_back(stored: Stored, broker: Broker) -
 
 @pytest.mark.timeout(60)
 def test_a_tick_that_takes_longer_than_the_hot_path_may_comes_to_its_end(
-    broker: Broker, stored: Stored, callers: Engine, plain: JoiningProducer, home_url: str
+    broker: Broker, stored: Stored, callers: Engine, plain: Producer, home_url: str
 ) -> None:
     namespace = parse_url(home_url)[1]
     broker.create_topic("flat", "normal", queues=1)

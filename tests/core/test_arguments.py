@@ -16,12 +16,12 @@ from tests.oracle import MemoryStore
 from tests.scene.fake_store import FakeStore, broker_on
 from tests.scene.shop import NEWS, ORDERS, Shop
 from txsaga import Message
-from txsaga.broker import JoiningProducer
 from txsaga.checkback.profile import CheckProfile
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
 from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction
 from txsaga.inspect.overview import Reading
+from txsaga.messages.producer import Producer
 from txsaga.testing import FakeClock
 
 pytestmark = pytest.mark.core
@@ -51,7 +51,7 @@ def ageless(reading: Reading) -> Reading:
 
 def scene_of(shop: Shop) -> Scene:
     """Send a message and poll it."""
-    plain: JoiningProducer = shop.broker.producer("plain")
+    plain: Producer = shop.broker.producer("plain")
     plain.send(NEWS, b"x")
     shop.deliver()
     stream: Stream = shop.broker.stream("readers", [NEWS], member="anna")

@@ -11,28 +11,28 @@ import pytest
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Message
-from txsaga.broker import JoiningProducer
 from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG, MessageOptions
 from txsaga.errors import ConfigError, InvalidMessage, TopicTypeMismatch, TxSagaError
+from txsaga.messages.producer import Producer
 
 Many = Callable[..., object]
 
 
-def plainly(shop: Shop, producer: JoiningProducer, **columns: object) -> object:
+def plainly(shop: Shop, producer: Producer, **columns: object) -> object:
     return producer.send_many(NEWS, **columns)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def in_a_block(shop: Shop, producer: JoiningProducer, **columns: object) -> None:
+def in_a_block(shop: Shop, producer: Producer, **columns: object) -> None:
     with producer.transaction() as tx:
         tx.send_many(ORDERS, **columns)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def in_a_keyed_block(shop: Shop, producer: JoiningProducer, **columns: object) -> None:
+def in_a_keyed_block(shop: Shop, producer: Producer, **columns: object) -> None:
     with producer.transaction(key="order-42") as tx:
         tx.send_many(ORDERS, **columns)  # type: ignore[arg-type]  # wrong on purpose
 
 
-def joined(shop: Shop, producer: JoiningProducer, **columns: object) -> object:
+def joined(shop: Shop, producer: Producer, **columns: object) -> object:
     with shop.store.engine.begin() as connection:
         return producer.join(connection).send_many(NEWS, **columns)  # type: ignore[arg-type]  # wrong on purpose
 

@@ -10,7 +10,7 @@ import pytest
 import txsaga
 from tests.architecture.sources import PACKAGE
 from txsaga import errors
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.clusters.broker_cluster import BrokerCluster
@@ -41,7 +41,7 @@ from txsaga.messages.transaction import Transaction
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PUBLIC: Mapping[str, type] = {
     "Broker": Broker,
-    "Producer": JoiningProducer,
+    "Producer": Producer,
     "Transaction": Transaction,
     "Coordinated": Coordinated,
     "Lane": BlockLane,

@@ -12,14 +12,14 @@ import pytest
 from tests.scene.fake_store import FakeHalves
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Decision
-from txsaga.broker import JoiningProducer
 from txsaga.core.batch_future import BatchFuture
 from txsaga.core.batcher import Batcher
 from txsaga.core.records import DecisionOutcome, End, Receipt
 from txsaga.errors import EndRefused, StoreBusy, TopicTypeMismatch, TransactionClosed
+from txsaga.messages.producer import Producer
 
 T = TypeVar("T")
-Way = Callable[[JoiningProducer, Receipt], DecisionOutcome]
+Way = Callable[[Producer, Receipt], DecisionOutcome]
 ENDS: dict[Decision, Way] = {
     Decision.COMMIT: lambda producer, receipt: producer.commit(receipt),
     Decision.ROLLBACK: lambda producer, receipt: producer.roll_back(receipt),

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, Engine, create_engine, text
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, says
 from txsaga import COMMIT, Broker, Callables, Decision, Message
-from txsaga.broker import JoiningProducer
 from txsaga.checkback.profile import CheckProfile
 from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.consume.consumer import Consumer
@@ -131,7 +130,7 @@ OPEN = {"kernel", "close", "claims", "messages", "batches", "read"}
 
 @pytest.mark.parametrize(
     ("kind", "calls"),
-    [(Broker, OF_A_BROKER), (JoiningProducer, OF_A_PRODUCER), (Stream, OF_A_STREAM), (Consumer, OF_A_CONSUMER)],
+    [(Broker, OF_A_BROKER), (Producer, OF_A_PRODUCER), (Stream, OF_A_STREAM), (Consumer, OF_A_CONSUMER)],
 )
 def test_every_public_name_is_tried(kind: type, calls: Calls) -> None:
     public = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}

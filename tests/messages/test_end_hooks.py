@@ -10,8 +10,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
-from txsaga.broker import JoiningProducer
 from txsaga.messages.end_request import EndRequest
+from txsaga.messages.producer import Producer
 
 
 @pytest.mark.req("RMQ-50", "RMQ-47")
@@ -47,15 +47,15 @@ def test_a_hook_sees_the_end_that_a_check_makes(shop: Shop, answer: LocalState) 
     assert shop.transaction(result.queue_offset).from_check is (answer is not UNKNOWN)
 
 
-Ending = Callable[[JoiningProducer], object]
+Ending = Callable[[Producer], object]
 
 
-def _block(producer: JoiningProducer) -> None:
+def _block(producer: Producer) -> None:
     with producer.transaction() as tx:
         tx.send(order())
 
 
-def _keyed(producer: JoiningProducer) -> None:
+def _keyed(producer: Producer) -> None:
     with producer.transaction(key="42") as tx:
         tx.send(order())
         raise KeyError("sold out")

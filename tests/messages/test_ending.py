@@ -17,7 +17,7 @@ from txsaga.core.identity import HalfId
 from txsaga.core.records import DecisionOutcome
 from txsaga.errors import EndRefused, UnknownTransaction
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.end_request_handler import EndRequestHandler
+from txsaga.messages.listener import EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 

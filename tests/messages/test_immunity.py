@@ -14,7 +14,7 @@ from txsaga.checkback.profile import HEADER, CheckProfile, effective, read_immun
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.errors import EndRefused, InvalidMessage
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.end_request_handler import EndRequestHandler
+from txsaga.messages.listener import EndRequestHandler
 from txsaga.testing.checking import check_once
 
 CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}

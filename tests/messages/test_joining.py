@@ -15,7 +15,7 @@ import txsaga
 from tests.contracts.samples import drain
 from tests.scene.stored import Stored
 from tests.services.databases import DatabaseServer
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.core.chunk import BODY, KEY, MAX_RECORDS, TAG, Chunk
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
@@ -28,6 +28,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
+from txsaga.messages.producer import Producer
 from txsaga.store.connection import parse_url
 from txsaga.wiring.connecting import open_store
 
@@ -52,7 +53,7 @@ def broker(home_url: str) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def bank(broker: Broker) -> JoiningProducer:
+def bank(broker: Broker) -> Producer:
     return broker.producer("bank")
 
 
@@ -95,9 +96,7 @@ def columns(broker: Broker, topic: str = "paid", column: int = BODY) -> list[byt
 
 
 @pytest.mark.req("RMQ-01")
-def test_message_and_row_become_visible_with_the_callers_commit(
-    broker: Broker, bank: JoiningProducer, engine: Engine
-) -> None:
+def test_message_and_row_become_visible_with_the_callers_commit(broker: Broker, bank: Producer, engine: Engine) -> None:
     with engine.begin() as connection:
         pay(connection)
         bank.join(connection).send("paid", b"7")
@@ -110,7 +109,7 @@ def test_message_and_row_become_visible_with_the_callers_commit(
 @pytest.mark.req("RMQ-01")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_send_that_opens_the_callers_transaction_ends_with_it(
-    bank: JoiningProducer, engine: Engine, stored: Stored, end: str
+    bank: Producer, engine: Engine, stored: Stored, end: str
 ) -> None:
     for _ in range(2):  # the second finds a connection that is recognised already
         with engine.connect() as connection:
@@ -119,9 +118,7 @@ def test_a_send_that_opens_the_callers_transaction_ends_with_it(
     assert stored.value("SELECT count(*) FROM half") == (2 if end == "commit" else 0)
 
 
-def test_a_rollback_leaves_nothing_of_either(
-    broker: Broker, bank: JoiningProducer, engine: Engine, stored: Stored
-) -> None:
+def test_a_rollback_leaves_nothing_of_either(broker: Broker, bank: Producer, engine: Engine, stored: Stored) -> None:
     with pytest.raises(GivenUp), engine.begin() as connection:
         pay(connection)
         bank.join(connection).send("paid", b"7")
@@ -131,7 +128,7 @@ def test_a_rollback_leaves_nothing_of_either(
     assert stored.rows("SELECT (SELECT count(*) FROM half), (SELECT count(*) FROM op)") == [(0, 0)]
 
 
-def test_a_savepoint_takes_back_its_own_messages_only(broker: Broker, bank: JoiningProducer, engine: Engine) -> None:
+def test_a_savepoint_takes_back_its_own_messages_only(broker: Broker, bank: Producer, engine: Engine) -> None:
     with engine.begin() as connection:
         sends = bank.join(connection)
         sends.send("paid", b"before")
@@ -143,7 +140,7 @@ def test_a_savepoint_takes_back_its_own_messages_only(broker: Broker, bank: Join
 
 
 def test_a_joined_message_is_decided_and_never_in_doubt(
-    broker: Broker, bank: JoiningProducer, engine: Engine, stored: Stored
+    broker: Broker, bank: Producer, engine: Engine, stored: Stored
 ) -> None:
     with engine.begin() as connection:
         txid = bank.join(connection).send("moved", b"7", key="a", tag="t")
@@ -153,7 +150,7 @@ def test_a_joined_message_is_decided_and_never_in_doubt(
     assert [columns(broker, "moved", column) for column in (BODY, KEY, TAG)] == [[b"7"], [b"a"], [b"t"]]
 
 
-def test_the_callers_commit_is_durable_whatever_its_session_says(bank: JoiningProducer, engine: Engine) -> None:
+def test_the_callers_commit_is_durable_whatever_its_session_says(bank: Producer, engine: Engine) -> None:
     show = text("SHOW synchronous_commit")
     with engine.connect() as connection:
         connection.execute(text("SET synchronous_commit = off"))
@@ -164,14 +161,14 @@ def test_the_callers_commit_is_durable_whatever_its_session_says(bank: JoiningPr
         assert connection.execute(show).scalar() == "off"
 
 
-def test_a_commit_that_waits_for_more_than_the_disk_goes_on_to(bank: JoiningProducer, engine: Engine) -> None:
+def test_a_commit_that_waits_for_more_than_the_disk_goes_on_to(bank: Producer, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("SET LOCAL synchronous_commit = remote_apply"))
         bank.join(connection).send("paid", b"7")
         assert connection.execute(text("SHOW synchronous_commit")).scalar() == "remote_apply"
 
 
-def test_a_transaction_that_may_not_write_is_told_so(bank: JoiningProducer, engine: Engine) -> None:
+def test_a_transaction_that_may_not_write_is_told_so(bank: Producer, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("SET TRANSACTION READ ONLY"))
         with pytest.raises(NotPrimary, match="your transaction is READ ONLY"):
@@ -179,9 +176,7 @@ def test_a_transaction_that_may_not_write_is_told_so(bank: JoiningProducer, engi
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_connection_in_autocommit_is_refused(
-    bank: JoiningProducer, home_url: str, stored: Stored, known: bool
-) -> None:
+def test_a_connection_in_autocommit_is_refused(bank: Producer, home_url: str, stored: Stored, known: bool) -> None:
     engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0)
     if known:
         with engine.begin() as connection:
@@ -193,7 +188,7 @@ def test_a_connection_in_autocommit_is_refused(
     assert stored.value("SELECT count(*) FROM half") == 0
 
 
-def test_a_session_that_is_lost_is_told_in_our_words(bank: JoiningProducer, engine: Engine, stored: Stored) -> None:
+def test_a_session_that_is_lost_is_told_in_our_words(bank: Producer, engine: Engine, stored: Stored) -> None:
     with pytest.raises(StoreUnavailable), engine.begin() as connection:
         pay(connection)
         sends = bank.join(connection)
@@ -203,7 +198,7 @@ def test_a_session_that_is_lost_is_told_in_our_words(bank: JoiningProducer, engi
     assert paid(engine) == []
 
 
-def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: JoiningProducer, home_url: str) -> None:
+def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: Producer, home_url: str) -> None:
     engine = create_engine(parse_url(home_url)[0], connect_args={"cursor_factory": psycopg.ClientCursor})
     for body in (b"1", b"2"):
         with engine.begin() as connection:
@@ -214,7 +209,7 @@ def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: JoiningPr
 
 
 def test_many_messages_are_one_commit_and_keep_their_order(
-    broker: Broker, bank: JoiningProducer, engine: Engine, stored: Stored
+    broker: Broker, bank: Producer, engine: Engine, stored: Stored
 ) -> None:
     bodies = [b"%d" % n for n in range(2 * MAX_RECORDS + 1)]
     keys, tags = [f"k{n}" for n in range(len(bodies))], ["even", "odd"] * MAX_RECORDS + ["even"]
@@ -227,7 +222,7 @@ def test_many_messages_are_one_commit_and_keep_their_order(
     assert stored.value("SELECT count(DISTINCT at) FROM log") == 1
 
 
-def test_a_connection_is_recognised_once(bank: JoiningProducer, engine: Engine) -> None:
+def test_a_connection_is_recognised_once(bank: Producer, engine: Engine) -> None:
     asked: list[str] = []
     with engine.begin() as connection:
         event.listen(connection, "before_cursor_execute", lambda *seen: asked.append(seen[2]))
@@ -238,7 +233,7 @@ def test_a_connection_is_recognised_once(bank: JoiningProducer, engine: Engine) 
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_a_session_keeps_its_way_to_send_however_its_user_reads_rows(
-    broker: Broker, bank: JoiningProducer, home_url: str, pipelined: bool
+    broker: Broker, bank: Producer, home_url: str, pipelined: bool
 ) -> None:
     engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0)
     for body in (b"1", b"2"):  # the second in a session that has sent before
@@ -275,7 +270,7 @@ def another_store(home_url: str, other: str) -> str:
 def test_another_database_is_refused_and_the_callers_transaction_goes_on(
     home_url: str,
     broker: Broker,
-    bank: JoiningProducer,
+    bank: Producer,
     elsewhere: str,
     kind: Callable[[str, str], str],
 ) -> None:
@@ -289,7 +284,7 @@ def test_another_database_is_refused_and_the_callers_transaction_goes_on(
     assert columns(broker) == []
 
 
-def test_sqlite_is_refused_and_the_callers_transaction_goes_on(bank: JoiningProducer, tmp_path: Path) -> None:
+def test_sqlite_is_refused_and_the_callers_transaction_goes_on(bank: Producer, tmp_path: Path) -> None:
     engine = with_accounts(f"sqlite:///{tmp_path / 'bank.db'}")
     with engine.begin() as connection:
         pay(connection, 1)
@@ -300,7 +295,7 @@ def test_sqlite_is_refused_and_the_callers_transaction_goes_on(bank: JoiningProd
 
 
 def test_a_namespace_that_is_gone_is_refused_and_the_callers_transaction_goes_on(
-    bank: JoiningProducer, engine: Engine, stored: Stored
+    bank: Producer, engine: Engine, stored: Stored
 ) -> None:
     stored.rows(f'ALTER SCHEMA "{stored.namespace}" RENAME TO "{stored.namespace}_away"')
     with engine.begin() as connection:
@@ -312,7 +307,7 @@ def test_a_namespace_that_is_gone_is_refused_and_the_callers_transaction_goes_on
 
 
 @pytest.mark.rule("R18")
-def test_an_ordered_topic_takes_no_joined_sends(broker: Broker, bank: JoiningProducer, engine: Engine) -> None:
+def test_an_ordered_topic_takes_no_joined_sends(broker: Broker, bank: Producer, engine: Engine) -> None:
     with engine.begin() as connection:
         sends = bank.join(connection)
         with pytest.raises(TopicTypeMismatch, match="joined to your own transaction needs a topic of type normal"):
@@ -335,7 +330,7 @@ def test_an_ordered_topic_takes_no_joined_sends(broker: Broker, bank: JoiningPro
 )
 def test_a_send_that_is_refused_leaves_the_callers_transaction_as_it_was(
     broker: Broker,
-    bank: JoiningProducer,
+    bank: Producer,
     engine: Engine,
     topic: str,
     options: dict[str, Any],

@@ -16,9 +16,10 @@ import txsaga
 from tests.contracts.samples import drain
 from tests.scene.stored import Stored
 from tests.services.databases import DatabaseServer
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.core.chunk import BODY, MAX_RECORDS, Chunk
 from txsaga.errors import ConfigError, StoreUnavailable, TopicTypeMismatch
+from txsaga.messages.producer import Producer
 from txsaga.store.connection import parse_url
 from txsaga.wiring.connecting import open_store
 
@@ -44,7 +45,7 @@ def broker(home_url: str) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def bank(broker: Broker) -> JoiningProducer:
+def bank(broker: Broker) -> Producer:
     return broker.producer("bank")
 
 
@@ -88,9 +89,7 @@ def bodies(broker: Broker) -> list[bytes | None]:
 
 
 @pytest.mark.req("RMQ-01")
-def test_message_and_row_become_visible_with_the_callers_commit(
-    broker: Broker, bank: JoiningProducer, engine: Engine
-) -> None:
+def test_message_and_row_become_visible_with_the_callers_commit(broker: Broker, bank: Producer, engine: Engine) -> None:
     async def work() -> None:
         async with engine() as home:
             for cents in (1, 2, 3):
@@ -105,7 +104,7 @@ def test_message_and_row_become_visible_with_the_callers_commit(
 
 
 def test_a_send_may_open_the_transaction_and_a_session_has_one_too(
-    broker: Broker, bank: JoiningProducer, engine: Engine
+    broker: Broker, bank: Producer, engine: Engine
 ) -> None:
     async def work() -> None:
         async with engine() as home:
@@ -121,7 +120,7 @@ def test_a_send_may_open_the_transaction_and_a_session_has_one_too(
     assert bodies(broker) == [b"opens", b"of a session"]
 
 
-def test_a_rollback_leaves_nothing_of_either(bank: JoiningProducer, engine: Engine, stored: Stored) -> None:
+def test_a_rollback_leaves_nothing_of_either(bank: Producer, engine: Engine, stored: Stored) -> None:
     async def work() -> None:
         async with engine() as home:
             with pytest.raises(GivenUp):
@@ -135,7 +134,7 @@ def test_a_rollback_leaves_nothing_of_either(bank: JoiningProducer, engine: Engi
     assert stored.rows(HELD) == NOTHING
 
 
-def test_many_messages_are_columns(broker: Broker, bank: JoiningProducer, engine: Engine) -> None:
+def test_many_messages_are_columns(broker: Broker, bank: Producer, engine: Engine) -> None:
     many = [b"%d" % n for n in range(MAX_RECORDS + 1)]
 
     async def work() -> None:
@@ -147,7 +146,7 @@ def test_many_messages_are_columns(broker: Broker, bank: JoiningProducer, engine
 
 
 def test_tasks_send_at_the_same_time_on_connections_of_their_own(
-    broker: Broker, bank: JoiningProducer, engine: Engine
+    broker: Broker, bank: Producer, engine: Engine
 ) -> None:
     async def work() -> None:
         async with engine() as home:
@@ -165,7 +164,7 @@ def test_tasks_send_at_the_same_time_on_connections_of_their_own(
 
 
 def test_a_task_that_is_cancelled_while_it_sends_has_sent_nothing(
-    bank: JoiningProducer, engine: Engine, stored: Stored
+    bank: Producer, engine: Engine, stored: Stored
 ) -> None:
     async def work() -> None:
         async with engine() as home:
@@ -188,7 +187,7 @@ def test_a_task_that_is_cancelled_while_it_sends_has_sent_nothing(
 
 
 def test_what_is_refused_leaves_the_callers_transaction_as_it_is(
-    broker: Broker, bank: JoiningProducer, engine: Engine
+    broker: Broker, bank: Producer, engine: Engine
 ) -> None:
     async def work() -> None:
         async with engine() as home:
@@ -208,7 +207,7 @@ def test_what_is_refused_leaves_the_callers_transaction_as_it_is(
     assert bodies(broker) == [b"7"]
 
 
-def test_another_database_is_refused(broker: Broker, bank: JoiningProducer, server: DatabaseServer) -> None:
+def test_another_database_is_refused(broker: Broker, bank: Producer, server: DatabaseServer) -> None:
     server.database("elsewhere")
 
     async def work() -> None:
@@ -224,7 +223,7 @@ def test_another_database_is_refused(broker: Broker, bank: JoiningProducer, serv
     assert bodies(broker) == []
 
 
-def test_a_session_that_is_lost_is_told_in_our_words(bank: JoiningProducer, engine: Engine, stored: Stored) -> None:
+def test_a_session_that_is_lost_is_told_in_our_words(bank: Producer, engine: Engine, stored: Stored) -> None:
     async def work() -> None:
         async with engine() as home:
             with pytest.raises(StoreUnavailable):
@@ -239,7 +238,7 @@ def test_a_session_that_is_lost_is_told_in_our_words(bank: JoiningProducer, engi
     assert stored.rows(HELD) == NOTHING
 
 
-def test_within_run_sync_the_way_of_threads_does_it(broker: Broker, bank: JoiningProducer, engine: Engine) -> None:
+def test_within_run_sync_the_way_of_threads_does_it(broker: Broker, bank: Producer, engine: Engine) -> None:
     async def work() -> None:
         async with engine() as home:
             for body in (b"1", b"2"):
@@ -252,7 +251,7 @@ def test_within_run_sync_the_way_of_threads_does_it(broker: Broker, bank: Joinin
     assert bodies(broker) == [b"1", b"1!", b"2", b"2!"]
 
 
-def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: JoiningProducer, home_url: str) -> None:
+def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: Producer, home_url: str) -> None:
     async def work() -> None:
         options = {"cursor_factory": psycopg.AsyncClientCursor}
         async with accounts(create_async_engine(parse_url(home_url)[0], connect_args=options)) as home:

@@ -11,9 +11,9 @@ import pytest
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
-from txsaga.broker import JoiningProducer
 from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
 from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
+from txsaga.messages.producer import Producer
 
 pytestmark = pytest.mark.core
 
@@ -96,7 +96,7 @@ def test_a_checker_wins_over_the_listener(shop: Shop) -> None:
 @pytest.mark.req("RMQ-76")
 @pytest.mark.parametrize("first", ["transactional", "plain"])
 def test_a_group_is_transactional_or_it_is_not(shop: Shop, first: str) -> None:
-    kinds: dict[str, Callable[[], JoiningProducer]] = {
+    kinds: dict[str, Callable[[], Producer]] = {
         "transactional": lambda: shop.producer("app"),
         "plain": lambda: shop.broker.producer("app"),
     }

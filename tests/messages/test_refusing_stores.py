@@ -14,7 +14,7 @@ from tests.scene.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
 from txsaga.errors import NotPrimary, SendFailed, TxSagaError
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.end_request_handler import EndRequestHandler
+from txsaga.messages.listener import EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 

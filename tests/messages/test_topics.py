@@ -10,7 +10,6 @@ import pytest
 from tests.scene.shop import NEWS, ORDERS, QUEUES, Shop, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, Message, TopicType
-from txsaga.broker import JoiningProducer
 from txsaga.consume.claim import Policy, Style
 from txsaga.core.topic import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC, SYSTEM_TOPICS
 from txsaga.errors import (
@@ -21,35 +20,36 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
+from txsaga.messages.producer import Producer
 
-Way = Callable[[Shop, JoiningProducer, str], object]
+Way = Callable[[Shop, Producer, str], object]
 
 
-def plainly(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def plainly(shop: Shop, producer: Producer, topic: str) -> object:
     return producer.send(topic, b"a chair", ordering_key="42")
 
 
-def as_a_half(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def as_a_half(shop: Shop, producer: Producer, topic: str) -> object:
     return producer.prepare_now(topic, b"a chair", ordering_key="42")
 
 
-def with_local_work(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def with_local_work(shop: Shop, producer: Producer, topic: str) -> object:
     return producer.send_in_transaction(Message(topic, b"a chair", ordering_key="42"), says(COMMIT))
 
 
-def in_a_block(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def in_a_block(shop: Shop, producer: Producer, topic: str) -> object:
     with producer.transaction() as tx:
         tx.send(topic, b"a chair", ordering_key="42")
     return tx.decision
 
 
-def in_a_keyed_block(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def in_a_keyed_block(shop: Shop, producer: Producer, topic: str) -> object:
     with producer.transaction(key="order-42") as tx:
         tx.send(topic, b"a chair", ordering_key="42")
     return tx.decision
 
 
-def joined(shop: Shop, producer: JoiningProducer, topic: str) -> object:
+def joined(shop: Shop, producer: Producer, topic: str) -> object:
     with shop.store.engine.begin() as connection:
         return producer.join(connection).send(topic, b"a chair")
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from tests.scene.shop import ORDERS, Shop
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
-from txsaga.broker import JoiningProducer
+from txsaga.messages.producer import Producer
 
 pytestmark = pytest.mark.core
 
@@ -42,21 +42,21 @@ class Bank:
             return int(connection.execute(text("SELECT balance FROM account")).scalar_one())
 
 
-Transfer = Callable[[JoiningProducer, Bank, bool], None]
+Transfer = Callable[[Producer, Bank, bool], None]
 
 
-def in_a_block(producer: JoiningProducer, bank: Bank, fails: bool, key: str | None = None) -> None:
+def in_a_block(producer: Producer, bank: Bank, fails: bool, key: str | None = None) -> None:
     with producer.transaction(key=key) as tx:
         tx.send(CREDIT)
         with tx.local("bank") as connection:
             bank.debit(connection, fails)
 
 
-def in_a_keyed_block(producer: JoiningProducer, bank: Bank, fails: bool) -> None:
+def in_a_keyed_block(producer: Producer, bank: Bank, fails: bool) -> None:
     in_a_block(producer, bank, fails, key="transfer-1")
 
 
-def with_local_work(producer: JoiningProducer, bank: Bank, fails: bool) -> None:
+def with_local_work(producer: Producer, bank: Bank, fails: bool) -> None:
     def local(message: Message, arg: object) -> LocalState:
         try:
             with bank.engine.begin() as connection:
@@ -68,7 +68,7 @@ def with_local_work(producer: JoiningProducer, bank: Bank, fails: bool) -> None:
     producer.send_in_transaction(CREDIT, local)
 
 
-def by_hand(producer: JoiningProducer, bank: Bank, fails: bool) -> None:
+def by_hand(producer: Producer, bank: Bank, fails: bool) -> None:
     receipt = producer.prepare(CREDIT).result(10)
     try:
         with bank.engine.begin() as connection:

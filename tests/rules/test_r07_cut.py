@@ -16,21 +16,22 @@ from tests.scene.gate import gate
 from tests.scene.patience import eventually
 from tests.scene.probe import Probe
 from tests.scene.rules import OpenBroker
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.lake.cut import Cut
+from txsaga.messages.producer import Producer
 
 pytestmark = [pytest.mark.rule("R7"), pytest.mark.postgres, pytest.mark.core]
 
 
 @pytest.fixture
-def bank(broker: Broker, probe: Probe) -> JoiningProducer:
+def bank(broker: Broker, probe: Probe) -> Producer:
     """Give a producer; its decisions move a row of the home database and send a message."""
     probe.run("CREATE TABLE account (id int PRIMARY KEY)")
     broker.create_topic("paid", queues=2)
     return broker.producer("bank")
 
 
-def pay(probe: Probe, bank: JoiningProducer, id: int, *, commit: bool = True) -> None:
+def pay(probe: Probe, bank: Producer, id: int, *, commit: bool = True) -> None:
     with probe.session() as connection:
         connection.execute(text("INSERT INTO account VALUES (:id)"), {"id": id})
         bank.join(connection).send("paid", b"%d" % id)
@@ -45,7 +46,7 @@ def seen(cut: Cut, probe: Probe) -> tuple[int, int]:
     return rows, sum(cut.heads["paid"])
 
 
-def test_rows_and_log_move_apart_and_a_cut_shows_both(broker: Broker, probe: Probe, bank: JoiningProducer) -> None:
+def test_rows_and_log_move_apart_and_a_cut_shows_both(broker: Broker, probe: Probe, bank: Producer) -> None:
     pay(probe, bank, 1)
     torn = probe.rows("SELECT (SELECT count(*) FROM account), (SELECT sum(head) FROM queue)")
     assert torn == [(1, 0)]
@@ -53,7 +54,7 @@ def test_rows_and_log_move_apart_and_a_cut_shows_both(broker: Broker, probe: Pro
         assert seen(cut, probe) == (1, 1)
 
 
-def test_an_open_cut_stays_at_its_moment_and_locks_nothing(broker: Broker, probe: Probe, bank: JoiningProducer) -> None:
+def test_an_open_cut_stays_at_its_moment_and_locks_nothing(broker: Broker, probe: Probe, bank: Producer) -> None:
     pay(probe, bank, 1)
     with broker.cut() as cut:
         pay(probe, bank, 2)
@@ -63,7 +64,7 @@ def test_an_open_cut_stays_at_its_moment_and_locks_nothing(broker: Broker, probe
         assert seen(cut, probe) == (1, 1)
 
 
-def test_every_entry_below_a_head_can_be_read(broker: Broker, probe: Probe, bank: JoiningProducer) -> None:
+def test_every_entry_below_a_head_can_be_read(broker: Broker, probe: Probe, bank: Producer) -> None:
     for id in range(4):
         pay(probe, bank, id)
     store = broker.kernel.store
@@ -74,7 +75,7 @@ def test_every_entry_below_a_head_can_be_read(broker: Broker, probe: Probe, bank
 
 
 @pytest.fixture
-def payers(probe: Probe, bank: JoiningProducer) -> Iterator[threading.Event]:
+def payers(probe: Probe, bank: Producer) -> Iterator[threading.Event]:
     """Pay from two threads, some rolled back, until the event is set."""
     stop = threading.Event()
 
@@ -120,7 +121,7 @@ def test_the_same_reader_without_the_tick_sees_them_torn(
 
 
 def test_a_cut_whose_tick_a_rival_wrote_first_is_tried_again(
-    broker: Broker, open_broker: OpenBroker, probe: Probe, bank: JoiningProducer
+    broker: Broker, open_broker: OpenBroker, probe: Probe, bank: Producer
 ) -> None:
     pay(probe, bank, 1)
     rival = open_broker().kernel.store
@@ -145,7 +146,7 @@ def _tick_until(broker: Broker, stop: threading.Event) -> None:
         broker.kernel.store.log.tick(1000)
 
 
-def test_a_cut_whose_session_was_ended_is_left_in_peace(broker: Broker, probe: Probe, bank: JoiningProducer) -> None:
+def test_a_cut_whose_session_was_ended_is_left_in_peace(broker: Broker, probe: Probe, bank: Producer) -> None:
     pay(probe, bank, 1)
     with broker.cut() as cut:
         assert cut.home is not None

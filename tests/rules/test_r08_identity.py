@@ -28,7 +28,7 @@ from txsaga.core.decision import LocalState
 from txsaga.core.identity import StoreId
 from txsaga.errors import DecidedOtherwise, EndRefused, IdentityChanged, OutcomeUnknown, UnknownTransaction
 from txsaga.messages.end_request import EndRequest
-from txsaga.messages.end_request_handler import EndRequestHandler
+from txsaga.messages.listener import EndRequestHandler
 from txsaga.messages.producer import Producer
 from txsaga.store import founding
 from txsaga.store.connection import make_engine, parse_url, transaction

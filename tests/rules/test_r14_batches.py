@@ -16,7 +16,7 @@ from tests.scene.patience import eventually
 from tests.scene.probe import Probe
 from tests.scene.proxy import Proxy, proxied
 from tests.scene.rules import OpenBroker, read
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.core.records import DecisionOutcome, End, Half
 from txsaga.core.topic import SendKind
@@ -49,7 +49,7 @@ def far(store_url: str, broker: Broker, wire: Proxy) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def far_shop(far: Broker) -> JoiningProducer:
+def far_shop(far: Broker) -> Producer:
     """Give a producer at the other end of the wire."""
     seller = far.producer("shop", checker=lambda _: None)
     seller.commit(seller.prepare_now("orders", b"first"))
@@ -137,7 +137,7 @@ def test_a_half_is_decided_with_its_own_group_and_token_only(
 # Unanswered
 
 
-def test_a_half_whose_answer_was_lost_is_stored_once(wire: Proxy, far_shop: JoiningProducer, probe: Probe) -> None:
+def test_a_half_whose_answer_was_lost_is_stored_once(wire: Proxy, far_shop: Producer, probe: Probe) -> None:
     wire.lose_answer()
     receipt = far_shop.prepare_now("orders", b"a")
     assert wire.lost.is_set()
@@ -154,7 +154,7 @@ def test_a_plain_message_whose_answer_was_lost_is_stored_once(wire: Proxy, far: 
     assert read(far, "paid") == [b"first", b"a"]
 
 
-def test_a_decision_whose_answer_was_lost_stands(wire: Proxy, far: Broker, far_shop: JoiningProducer) -> None:
+def test_a_decision_whose_answer_was_lost_stands(wire: Proxy, far: Broker, far_shop: Producer) -> None:
     receipt = far_shop.prepare_now("orders", b"a")
     wire.lose_answer()
     assert far_shop.commit(receipt).decision is COMMIT
@@ -163,7 +163,7 @@ def test_a_decision_whose_answer_was_lost_stands(wire: Proxy, far: Broker, far_s
 
 
 def test_a_keyed_decision_whose_commit_was_not_answered_is_asked_for_again(
-    wire: Proxy, far: Broker, far_shop: JoiningProducer, probe: Probe
+    wire: Proxy, far: Broker, far_shop: Producer, probe: Probe
 ) -> None:
     with far_shop.transaction(key="order-1") as tx:
         tx.send("orders", b"a")
@@ -175,7 +175,7 @@ def test_a_keyed_decision_whose_commit_was_not_answered_is_asked_for_again(
     assert read(far) == [b"first", b"a"]
 
 
-def test_a_statement_that_was_killed_before_its_commit_is_run_again(far_shop: JoiningProducer, probe: Probe) -> None:
+def test_a_statement_that_was_killed_before_its_commit_is_run_again(far_shop: Producer, probe: Probe) -> None:
     with gate(probe, "INSERT", "half") as shut:
         preparing = start(lambda: far_shop.prepare_now("orders", b"a"))
         (pid,) = shut.wait()
@@ -187,7 +187,7 @@ def test_a_statement_that_was_killed_before_its_commit_is_run_again(far_shop: Jo
 
 
 def test_a_backend_that_works_on_a_lost_batch_is_ended_before_anybody_looks(
-    wire: Proxy, far_shop: JoiningProducer, probe: Probe
+    wire: Proxy, far_shop: Producer, probe: Probe
 ) -> None:
     with gate(probe, "INSERT", "half") as shut:
         preparing = start(lambda: far_shop.prepare_now("orders", b"a"))
@@ -202,7 +202,7 @@ def test_a_backend_that_works_on_a_lost_batch_is_ended_before_anybody_looks(
 
 
 def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_item(
-    wire: Proxy, far: Broker, far_shop: JoiningProducer, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    wire: Proxy, far: Broker, far_shop: Producer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hot_batch, "PATIENCE", 0.0)
     two = Half(far_shop.group.id, [row(far.kernel.topics.open("orders", SendKind.HALF).qids[0], "before")])

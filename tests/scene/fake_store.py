@@ -23,7 +23,7 @@ from txsaga.core.announcer import Announcer, Observer
 from txsaga.core.decision import ReplyCode
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
-from txsaga.errors import StoreError
+from txsaga.errors import ResourceUnknown, StoreError
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
 from txsaga.messages.halves_store import HalfStore
@@ -136,9 +136,6 @@ class NoHome:
     def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
         raise NotImplementedError
 
-    def join(self, connection: Any, kernel: Kernel, group: int) -> Any:  # of either kind
-        raise NotImplementedError
-
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         raise NotImplementedError
 
@@ -152,8 +149,19 @@ class NoHome:
         return 1.0
 
 
+def bare_kernel(store: Store, announce: Announcer, member: str, **given: Any) -> Kernel:
+    """Build a kernel from what a test gives; its other parts can't be used."""
+
+    def missing(name: str, *_: Any, **__: Any) -> Any:
+        raise ResourceUnknown(name, [])
+
+    rest: dict[str, Any] = {"auto_create": False, "effects": {}, "tables": None, "rows": None, "jitter": lambda: 1.0}
+    rest |= dict.fromkeys(("evidence", "participants", "services", "in_loop"), missing)
+    return Kernel(store, announce=announce, member=member, **(rest | given))
+
+
 def broker_on(store: Store, *observers: Observer, **resources: Engine) -> Broker:
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
-    kernel = Kernel(store, evidence=Resources({}, resources).find, announce=Announcer(observers), member=member)
+    kernel = bare_kernel(store, Announcer(observers), member, evidence=Resources({}, resources).find)
     return Broker(kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=store.close)

@@ -6,10 +6,11 @@ import sys
 import threading
 
 import txsaga
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
+from txsaga.messages.producer import Producer
 
 
-def child(producer: JoiningProducer) -> None:
+def child(producer: Producer) -> None:
     """Send as the forked process."""
     signal.alarm(20)  # instead of hanging for ever on what belongs to the parent
     producer.send("paid", b"child")

@@ -11,13 +11,13 @@ from sqlalchemy import Engine
 from tests.scene.fake_store import broker_on
 from tests.scene.shop import Answer, Shop, says
 from txsaga import COMMIT
-from txsaga.broker import JoiningProducer
 from txsaga.checkback.answering import AnswerRole
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import CheckBack
 from txsaga.core.announcer import Observer
 from txsaga.inspect.overview import Checks
+from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
 QUICK = CheckProfile(interval=timedelta(0))
@@ -33,7 +33,7 @@ class Member:
         self.name = self.kernel.member
         self._answering = AnswerRole(self.kernel, threads)
 
-    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
+    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> Producer:
         """Open a transactional producer."""
         return self.broker.producer(group, checker=checker or says(COMMIT), **options)  # type: ignore[arg-type]
 

@@ -10,12 +10,13 @@ from typing import Unpack
 
 from tests.contracts.timing import Later
 from txsaga import COMMIT, Delivered, Message
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.message import MessageOptions
 from txsaga.core.records import HalfView, TxView
+from txsaga.messages.producer import Producer
 from txsaga.store.store import Store
 from txsaga.testing.checking import check_once
 
@@ -49,7 +50,7 @@ class Shop:
         """The store below."""
         return self.broker.kernel.store
 
-    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
+    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> Producer:
         """Open a transactional producer; its checker says COMMIT unless there is another."""
         answers = checker or says(COMMIT)
         return self.broker.producer(group, checker=answers, **options)  # type: ignore[arg-type]

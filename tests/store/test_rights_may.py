@@ -159,8 +159,7 @@ class TestProducer:
         halves = producing.kernel.store.halves
         assert isinstance(halves, HalfStore)
         look = halves._hot.batch.sql.replace("$1", "0").replace("batch = $2", "batch <> 0")
-        with halves._sessions.taken() as session:
-            (((txid, token),),) = session._line.exchange([StatementCall(look)])
+        (((txid, token),),) = halves._lines.exchange([StatementCall(look)])
         assert (txid, token) == (receipt.txid, receipt.token)
 
     def test_consumes_transforms_and_produces_with_the_consumer_right(

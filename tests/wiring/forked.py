@@ -10,10 +10,11 @@ from collections.abc import Callable
 from sqlalchemy import Engine, create_engine, text
 
 import txsaga
-from txsaga.broker import Broker, JoiningProducer
+from txsaga.broker import Broker
+from txsaga.messages.producer import Producer
 
 
-def transfer(producer: JoiningProducer) -> int:
+def transfer(producer: Producer) -> int:
     """Run local work; return the session that it ran on."""
     with producer.transaction() as tx:
         tx.send("orders", b"a chair")
@@ -46,7 +47,7 @@ def within(happened: Callable[[], bool], seconds: float = 10.0) -> bool:
     return happened()
 
 
-def fall_out_of_block(producer: JoiningProducer) -> str:
+def fall_out_of_block(producer: Producer) -> str:
     """Fork inside a block, and let the child leave it by an error; return what became of it."""
     try:
         with producer.transaction(key="order-42") as tx:
@@ -61,7 +62,7 @@ def fall_out_of_block(producer: JoiningProducer) -> str:
     return str(tx.decision and tx.decision.name)
 
 
-def in_child(broker: Broker, producer: JoiningProducer, books: Engine, session: int) -> int:
+def in_child(broker: Broker, producer: Producer, books: Engine, session: int) -> int:
     """Do the same as the forked process; say what was wrong by the exit code."""
     signal.alarm(30)  # instead of hanging for ever on what belongs to the parent
     parent = f"-{os.getppid()}-"

@@ -47,7 +47,7 @@ from txsaga.errors import (
 )
 from txsaga.evidence.ports import Evidence
 from txsaga.messages.decide import DecidedBy, Decider
-from txsaga.messages.end_hooks import EndHooks
+from txsaga.messages.end_request import EndHooks
 from txsaga.messages.halves_writer import HalvesWriter
 
 if TYPE_CHECKING:
@@ -331,5 +331,5 @@ class Settler:
                 why,
                 extra={"txid": doubt.txid, "message_id": case.message_id},
             )
-        if self._hooks and self._hooks.hear(case.group):
+        if self._hooks.hear(case.group):
             self._hooks.tell(case.request(state, why, from_check=True))

@@ -34,7 +34,7 @@ from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message, MessageOptions
+from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import Group, Receipt
 from txsaga.core.validation import validate_key
 from txsaga.errors import (
@@ -57,7 +57,6 @@ from txsaga.flows.batches import noted
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.work import PhaseTwoResult
-from txsaga.messages.half import as_message
 from txsaga.messages.producer import Producer
 from txsaga.messages.stored_block import BlockStage
 from txsaga.resources.broker import BrokerWork

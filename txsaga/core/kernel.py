@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from txsaga.checkback.checkers import Checkers, Question
 from txsaga.checkback.doubt_context import DoubtContext
@@ -22,9 +22,8 @@ from txsaga.core.batcher import Batcher
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt, RegisteredResource, TxRecord
-from txsaga.core.redacting import redacted
 from txsaga.core.timeboxed_calls import TimeboxedCalls
-from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
+from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.evidence.ports import Evidence
 from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter
 from txsaga.flows.requests import Answer, Request
@@ -32,11 +31,11 @@ from txsaga.lake.home_rows import HomeRows
 from txsaga.lake.ports import Tables
 from txsaga.messages.decide import Decider
 from txsaga.messages.effects import HomeEffect
-from txsaga.messages.end_hooks import EndHooks
+from txsaga.messages.end_request import EndHooks
 from txsaga.messages.halves_writer import HalvesWriter, Write
 from txsaga.messages.topics import Topics
 from txsaga.resources.participant import Participant
-from txsaga.resources.services import HttpReply, Services
+from txsaga.resources.services import Services
 
 if TYPE_CHECKING:
     from txsaga.store.store import Store
@@ -44,22 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 
-T = TypeVar("T")
-
 Handler = Callable[[Question], Decision | None]
 """What a group does with a transaction that is out of checks: ROLLBACK, or None for no answer."""
-
-
-def _none(name: str) -> Participant:
-    raise ResourceUnknown(name, [])
-
-
-async def _no_loop(work: Callable[[], T], *, unbroken: bool = False) -> T:
-    raise ConfigError("this program was put together for threads alone; a block can't be entered by `async with`")
-
-
-def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
-    raise ConfigError(f"{redacted(url)} can't be called: this program was put together without a way to call services")
 
 
 class Kernel:
@@ -70,23 +55,25 @@ class Kernel:
         store: Store,
         *,
         evidence: Callable[[object], tuple[str, Evidence]],
-        participants: Callable[[str], Participant] = _none,
+        participants: Callable[[str], Participant],
         announce: Announcer,
         member: str,
-        auto_create: bool = False,
-        effects: Mapping[str, HomeEffect] | None = None,
-        tables: Tables | None = None,
-        rows: HomeRows | None = None,
-        services: Services = _no_service,
-        in_loop: Loops = _no_loop,
-        jitter: Callable[[], float] = lambda: 1.0,
+        auto_create: bool,
+        effects: Mapping[str, HomeEffect],
+        tables: Tables,
+        rows: HomeRows,
+        services: Services,
+        in_loop: Loops,
+        jitter: Callable[[], float],
     ) -> None:
         self._store, self.closed = store, False
         self._wake: Callable[[], None] = lambda: None
         self.announce, self.services, self.jitter = announce, services, jitter
         self.in_loop = in_loop
         self.member = member  # its name in the producer groups that it answers for
-        self.evidence, self._participants = evidence, participants
+        self.evidence = evidence
+        self.reach = participants  # for finishing work that another process began; nothing is written for that
+        self.tables, self.rows = tables, rows  # of the home catalog, and of the home database besides txsaga's own
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers = Checkers()
         self.running = WorkInProgress()
@@ -95,7 +82,6 @@ class Kernel:
         self.beside = TimeboxedCalls()
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects, wake=self.tell_decided)
-        self._tables, self._rows = tables, rows
         self._writing = HalvesWriter(store.halves, announce, self.tell_decided)
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
@@ -132,31 +118,13 @@ class Kernel:
         return known
 
     def _probed(self, name: str) -> tuple[RegisteredResource, Participant]:
-        participant = self._participants(name)
+        participant = self.reach(name)
         participant.probe()
         with self.announce.around(facts.Registering, about=f"participant {name}"):
             recorded = self.store.registry.resource(name, participant.database)
             if not recorded.enlisted:
                 self.store.registry.enlist(recorded.id)
         return recorded, participant
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of the home catalog."""
-        if self._tables is None:
-            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
-        return self._tables
-
-    @property
-    def rows(self) -> HomeRows:
-        """The tables of the home database that are not txsaga's own."""
-        if self._rows is None:
-            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
-        return self._rows
-
-    def reach(self, name: str) -> Participant:
-        """Return a registered resource to finish work that another process began in it; nothing is written for that."""
-        return self._participants(name)
 
     def leave_out(self, name: str) -> None:
         """Forget a resource that takes part; the next caller opens and probes it again."""
@@ -211,7 +179,8 @@ class OfBroker:
 
     @property
     def _kernel(self) -> Kernel:
-        self._parts.require_open()
+        if self._parts.closed:
+            raise BrokerClosed
         return self._parts
 
 

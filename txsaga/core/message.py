@@ -104,6 +104,22 @@ def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
         raise InvalidMessage(f"a message has no {unknown}; it takes {', '.join(OPTIONS)}") from None
 
 
+def as_message(topic: object, body: bytes | None, options: Mapping[str, object]) -> Message:
+    """Build a message from the arguments of a send; `Topics.admit` checks every field."""
+    if isinstance(topic, Message):
+        if body is not None or options:
+            raise InvalidMessage("a Message holds everything; give the body and the options to it")
+        return topic
+    if not isinstance(topic, str):
+        raise InvalidMessage(
+            f"one message is sent at a time, not a {type(topic).__name__}; "
+            "several messages under one decision go into producer.transaction()"
+        )
+    if body is None:
+        raise InvalidMessage('this message has no body; give it as bytes: send(topic, body), where b"" is an empty one')
+    return made_of(topic, body, options)
+
+
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """One message as its reader gets it: an ordinary message, rebuilt from its half message."""

@@ -27,7 +27,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message, MessageOptions
+from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import Group, TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
@@ -55,7 +55,6 @@ from txsaga.flows.step import (
 from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
 from txsaga.lake.gates import Gate, Judged
 from txsaga.lake.table_writes import HomeTable, Table
-from txsaga.messages.half import as_message
 from txsaga.resources.participant import Journals, Participant
 
 logger = logging.getLogger("txsaga")

@@ -87,37 +87,31 @@ class Decider:
         known: Sequence[Effect] = (),
     ) -> DecisionOutcome:
         """Write a decision with all its home effects, including the `known` ones; return the final decision."""
+
+        def once(ready: PreparedEffects) -> DecisionOutcome:
+            with self._ledgers.open() as ledger:
+                return self.within(ledger, txid, decision, by, bodies, ready)
+
         with self._announce.around(facts.Deciding, txid, about=decision.name):
-            decide = partial(self._decide, txid, decision, by, bodies or {})
-            outcome = self.effects.around(txid, lambda ready: _told(decide(ready)), known)
+            outcome = self.effects.around(txid, partial(self._surely, txid, once), known)
         self._wake()
         return outcome
 
-    def _decide(
-        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
-    ) -> DecisionOutcome:
+    def _surely(
+        self, txid: int, once: Callable[[PreparedEffects], DecisionOutcome], ready: PreparedEffects
+    ) -> tuple[DecisionOutcome, bool]:
+        """Decide; if the answer is lost, find the decision or write it, while the store is unavailable too."""
         try:
-            return self._once(txid, decision, by, bodies, ready)
+            outcome = once(ready)
         except OutcomeUnknown:
             ready.may_stand = True
-            return self._again(txid, decision, by, bodies, ready)
-
-    def _again(
-        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
-    ) -> DecisionOutcome:
-        """Find the decision whose answer was lost, or write it; retry while the store is unavailable."""
-        try:
-            return patiently(lambda: self._once(txid, decision, by, bodies, ready), self._patience)
-        except TransactionError:
-            raise
-        except TxSagaError as silent:
-            raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
-
-    def _once(
-        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
-    ) -> DecisionOutcome:
-        with self._ledgers.open() as ledger:
-            return self.within(ledger, txid, decision, by, bodies, ready)
+            try:
+                outcome = patiently(lambda: once(ready), self._patience)
+            except TransactionError:
+                raise
+            except TxSagaError as silent:
+                raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
+        return outcome, outcome.won
 
     def within(
         self,
@@ -186,7 +180,3 @@ class Decider:
         if slots:
             ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)
-
-
-def _told(standing: DecisionOutcome) -> tuple[DecisionOutcome, bool]:
-    return standing, standing.won

@@ -1,13 +1,14 @@
 """
 The hot path on PostgreSQL: halves, plain messages and decisions, a batch of all three in one commit.
 
-Each batch has exclusive use of a session. If a batch never runs, its callers got no answer and none of it is stored.
+Each batch has exclusive use of a connection. If a batch never runs, its callers got no answer and none of it is stored.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import chain, groupby, repeat
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 from txsaga.checkback.profile import MIN_AGE
 from txsaga.core.decision import Decision
 from txsaga.core.identity import HalfId, StoreId
-from txsaga.core.records import Content, DecisionOutcome, Due, End, Half, HalfView, HalvesWritten, Receipt
+from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
@@ -32,109 +33,17 @@ from txsaga.errors import (
 from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import by_index, transaction
-from txsaga.store.pipeline import ConnectionLost, PipelineConnection, Pool, Rows, until_answered
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows, until_answered
 from txsaga.store.statement import PreparedStatement, StatementCall
 
 
-class HalfSession:
-    """Batches on one connection, for one caller at a time."""
-
-    def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
-        self._hot, self._identity = hot, identity
-        self._line = PipelineConnection(engine, patience)
-        self._low: int | None = None
-
-    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        """Store halves and write decisions; the first durable decision is final."""
-        # The first of each number, in the order of numbers: two batches with the same ends wait, but never deadlock.
-        wanted = sorted({end.txid: end for end in reversed(ends)}.values())
-        batch = HalfBatch(self._hot, halves, wanted)
-        self._line.reopen()
-        stored, decided = batch.answered(self._line, self._newest() if halves else 0)
-        # The batch is written: from here on an error is the answer to one item, never to the whole batch.
-        standings = self._standings(wanted, decided) if ends else {}
-        receipts = self._receipts(halves, batch, stored) if halves else []
-        if len(wanted) == len(ends):
-            return HalvesWritten(receipts, [standings[end.txid] for end in ends])
-        return HalvesWritten(receipts, self._repeated(ends, standings))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._line.close()
-
-    def _newest(self) -> int:
-        """Return the number above which a batch is searched for after a lost answer."""
-        if self._low is None:
-            ((found,),) = self._asked(self._hot.newest.call())
-            self._low = int(found)
-        return self._low
-
-    def _asked(self, question: StatementCall) -> Rows:
-        return until_answered(self._line, self._line.patience, lambda: self._line.exchange([question])[0])
-
-    def _receipts(
-        self, halves: Sequence[Half], batch: HalfBatch, stored: Sequence[Rows]
-    ) -> Sequence[Receipt | TxSagaError]:
-        answers: dict[int, Receipt | TxSagaError] = {}
-        for places, rows in zip(batch.places, stored, strict=True):
-            tokens: dict[int, bytes] = dict(rows)
-            numbers = sorted(tokens)
-            if len(numbers) == len(places):
-                self._low = max(self._low or 0, numbers[-1])
-                for at, txid in zip(places, numbers, strict=True):
-                    answers[at] = Receipt(txid, halves[at].group, tokens[txid])
-                continue
-            answers |= {at: self._refusal(len(places), len(numbers)) for at in places}
-        return [answers[at] for at in range(len(halves))]
-
-    def _refusal(self, wanted: int, stored: int) -> TxSagaError:
-        if not stored:
-            return TransactionsRejected(str(self._identity))
-        return StoreError(f"{wanted} transactions were stored as {stored}; the schema is damaged")
-
-    def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, DecisionOutcome | TxSagaError]:
-        won = set(chain.from_iterable(decided))
-        answers: dict[int, DecisionOutcome | TxSagaError] = {
-            end.txid: DecisionOutcome(end.txid, end.decision, True) for end in ends if end.txid in won
-        }
-        lost = [end for end in ends if end.txid not in won]
-        if not lost:
-            return answers
-        try:
-            rows = self._asked(self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
-        except TxSagaError as reason:
-            silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
-            return answers | {end.txid: silent for end in lost}
-        stands = {row[0]: row[1:] for row in rows}
-        return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
-
-    def _repeated(
-        self, ends: Sequence[End], standings: dict[int, DecisionOutcome | TxSagaError]
-    ) -> Sequence[DecisionOutcome | TxSagaError]:
-        """Run the later ends of a number once its first one is decided."""
-        told = [standings.pop(end.txid, None) for end in ends]
-        later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
-        answers: Iterator[DecisionOutcome | TxSagaError]
-        try:
-            answers = iter(self.write((), later).standings)
-        except TxSagaError as reason:
-            answers = repeat(reason)
-        return [next(answers) if answer is None else answer for answer in told]
+def _asked(line: PipelineConnection, question: StatementCall) -> Rows:
+    return until_answered(line, line.patience, lambda: line.exchange([question])[0])
 
 
 def _lost(
     end: End, decision: int | None, group: int | None, keyed: bool | None, genuine: bool
 ) -> DecisionOutcome | TxSagaError:
-    refusal = _refusal(end, group, keyed, genuine)
-    if refusal is not None:
-        return refusal
-    if decision is None:
-        reason = "the message's own immunity has passed; the check decides"
-        return EndRefused("ILLEGAL_OPERATION", f"transaction {end.txid}: {reason}")
-    return DecisionOutcome(end.txid, Decision(decision), False)
-
-
-def _refusal(end: End, group: int | None, keyed: bool | None, genuine: bool) -> TxSagaError | None:
     reason = None
     if group is None:
         reason = f"half not found: transaction {end.txid} is not in this store"
@@ -146,7 +55,10 @@ def _refusal(end: End, group: int | None, keyed: bool | None, genuine: bool) -> 
         return EndRefused("SYSTEM_ERROR", reason)
     if not genuine:
         return UnknownTransaction(f"the token is not that of transaction {end.txid}; nothing was changed")
-    return None
+    if decision is None:
+        reason = "the message's own immunity has passed; the check decides"
+        return EndRefused("ILLEGAL_OPERATION", f"transaction {end.txid}: {reason}")
+    return DecisionOutcome(end.txid, Decision(decision), False)
 
 
 RESENDS = 3
@@ -216,16 +128,14 @@ def _rows(halves: Sequence[Half]) -> list[tuple[object, ...]]:
     if not all(half.rows for half in halves):
         raise InvalidMessage("a transaction without messages can't be stored; send at least one")
     return [
-        (at == 0, half.group, row.qid, row.chunk, row.count, half.evidence, half.immunity, row.body, *_times(half.due))
+        (at == 0, half.group, row.qid, row.chunk, row.count, half.evidence, half.immunity, row.body, *times)
         for half in halves
+        for times in [() if half.due is None else _times(*half.due)]
         for at, row in enumerate(half.rows)
     ]
 
 
-def _times(due: Due | None) -> tuple[float | None, ...]:
-    if due is None:
-        return ()
-    delay, at = due.delay, due.at
+def _times(delay: timedelta | None, at: datetime | None) -> tuple[float | None, float | None]:
     return (None if delay is None else delay.total_seconds(), None if at is None else at.timestamp())
 
 
@@ -242,7 +152,8 @@ class HalfStore:
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
-        self._sessions = Pool(lambda: HalfSession(engine, hot, identity, patience))
+        self._lines = ConnectionPool(engine, patience)
+        self._newest = 0  # a number that is assigned: those of a later batch are higher
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         """Store halves in the given order, plain ones together with their COMMIT, and write decisions.
@@ -253,10 +164,69 @@ class HalfStore:
         its position, nothing changed): an end of a half that does not exist or that belongs to another group or a
         keyed transaction, a wrong token, an ordinary end after the message's own immunity.
         """
-        if not halves and not ends:
-            return HalvesWritten([], [])
-        with self._sessions.taken() as session:
-            return session.write(halves, ends)
+        # The first of each number, in the order of numbers: two batches with the same ends wait, but never deadlock.
+        wanted = sorted({end.txid: end for end in reversed(ends)}.values())
+        batch = HalfBatch(self._hot, halves, wanted)
+        with self._lines.taken() as line:
+            line.reopen()
+            if halves and not self._newest:
+                ((self._newest,),) = _asked(line, self._hot.newest.call())
+            stored, decided = batch.answered(line, self._newest)
+            # The batch is written: from here on an error is the answer to one item, never to the whole batch.
+            standings = self._standings(line, wanted, decided) if ends else {}
+        receipts = self._receipts(halves, batch, stored) if halves else []
+        if len(wanted) == len(ends):
+            return HalvesWritten(receipts, [standings[end.txid] for end in ends])
+        return HalvesWritten(receipts, self._repeated(ends, standings))
+
+    def _receipts(
+        self, halves: Sequence[Half], batch: HalfBatch, stored: Sequence[Rows]
+    ) -> Sequence[Receipt | TxSagaError]:
+        answers: dict[int, Receipt | TxSagaError] = {}
+        for places, rows in zip(batch.places, stored, strict=True):
+            tokens: dict[int, bytes] = dict(rows)
+            numbers = sorted(tokens)
+            if len(numbers) == len(places):
+                self._newest = max(self._newest, numbers[-1])
+                for at, txid in zip(places, numbers, strict=True):
+                    answers[at] = Receipt(txid, halves[at].group, tokens[txid])
+            elif numbers:
+                wrong = f"{len(places)} transactions were stored as {len(numbers)}; the schema is damaged"
+                answers |= {at: StoreError(wrong) for at in places}
+            else:
+                answers |= {at: TransactionsRejected(str(self._identity)) for at in places}
+        return [answers[at] for at in range(len(halves))]
+
+    def _standings(
+        self, line: PipelineConnection, ends: Sequence[End], decided: Rows
+    ) -> dict[int, DecisionOutcome | TxSagaError]:
+        won = set(chain.from_iterable(decided))
+        answers: dict[int, DecisionOutcome | TxSagaError] = {
+            end.txid: DecisionOutcome(end.txid, end.decision, True) for end in ends if end.txid in won
+        }
+        lost = [end for end in ends if end.txid not in won]
+        if not lost:
+            return answers
+        try:
+            rows = _asked(line, self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
+        except TxSagaError as reason:
+            silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
+            return answers | {end.txid: silent for end in lost}
+        stands = {row[0]: row[1:] for row in rows}
+        return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
+
+    def _repeated(
+        self, ends: Sequence[End], standings: dict[int, DecisionOutcome | TxSagaError]
+    ) -> Sequence[DecisionOutcome | TxSagaError]:
+        """Run the later ends of a number once its first one is decided."""
+        told = [standings.pop(end.txid, None) for end in ends]
+        later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
+        answers: Iterator[DecisionOutcome | TxSagaError]
+        try:
+            answers = iter(self.write((), later).standings)
+        except TxSagaError as reason:
+            answers = repeat(reason)
+        return [next(answers) if answer is None else answer for answer in told]
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Return the stored halves of a transaction; none for an unknown one."""
@@ -288,8 +258,8 @@ class HalfStore:
             return [Content(topic, bytes(body)) for topic, body in rows]
 
     def close(self) -> None:
-        """Close the idle sessions; those in use are closed when they are returned."""
-        self._sessions.close()
+        """Close the idle connections; those in use are closed when they are returned."""
+        self._lines.close()
 
     def _view(self, row: Any) -> HalfView:
         counts = not row.keyed or row.winner == row.attempt  # halves of a superseded attempt never count

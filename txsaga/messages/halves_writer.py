@@ -35,17 +35,14 @@ class HalvesWriter:
 
     def __call__(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         """Write a batch; return the answers in the order of the items."""
-        halves, ends = list[Half](), list[End]()
-        for item in batch:
-            if isinstance(item, Half):
-                halves.append(item)
-            else:
-                ends.append(item)
-        receipts, standings = self._write(halves, ends)
+        halves = [item for item in batch if isinstance(item, Half)]
+        ends = [item for item in batch if isinstance(item, End)]
+        write = self._announced if self._announce else self._halves.write
+        receipts, standings = write(halves, ends)
         if ends or any(half.plain for half in halves):
             self._wake()
-        stored, decided = iter(receipts), map(_acknowledged, standings)
-        return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
+        stored, decided = iter(receipts), iter(standings)
+        return [next(stored) if isinstance(item, Half) else _acknowledged(next(decided)) for item in batch]
 
     def decide(self, end: End) -> DecisionOutcome:
         """Write one decision, raising its error."""
@@ -55,9 +52,7 @@ class HalvesWriter:
         assert isinstance(answer, DecisionOutcome)
         return answer
 
-    def _write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
-        if not self._announce:
-            return self._halves.write(halves, ends)
+    def _announced(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         kinds, decided = sorted({half.plain for half in halves}), tuple(end.txid for end in ends)
         for plain in kinds:
             self._announce(facts.Publishing() if plain else facts.Preparing())

@@ -7,6 +7,7 @@ connection must lead to this store; in any other database the message would be l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, Unpack
 
@@ -16,12 +17,12 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.core.arguments import check_kind
-from txsaga.core.fibers import current_fiber
+from txsaga.core.fibers import Loops, current_fiber
 from txsaga.core.layout import lay_out_one
+from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
-from txsaga.messages.half import as_message
 from txsaga.messages.message_buffer import Outbox
 from txsaga.store import founding, sql_files
 from txsaga.store.connection import translated, translating
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from txsaga.core.identity import StoreId
     from txsaga.core.kernel import Kernel
-    from txsaga.core.message import Message, MessageOptions
 
 SQL = sql_files.read("messages/sql/joined.sql")
 
@@ -49,11 +49,12 @@ Cursor = psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]
 class JoinedSends:
     """Sends on one of the caller's connections."""
 
-    def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
+    def __init__(self, connection: Connection, kernel: Kernel, group: int) -> None:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
         refuse_autocommit(connection, "your work and a message")
         self._connection, self._kernel, self._group = connection, kernel, group
         self._info: dict[Any, Any] = connection.info
+        namespace = kernel.store.namespace
         self._statement = _send(namespace, self._require_home(namespace), group)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
@@ -135,11 +136,33 @@ class JoinedSends:
             raise ConfigError(ADVICE)
 
 
-def sync_of(connection: AsyncConnection) -> Connection:
-    """Return the synchronous connection that an open asynchronous one wraps."""
-    if connection.sync_connection is None:
+class AsyncJoined:
+    """Sends on one connection of an asynchronous engine."""
+
+    def __init__(self, opened: Callable[[], JoinedSends], in_loop: Loops) -> None:
+        self._opened, self._in_loop = opened, in_loop
+
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
+        """Add a message; it becomes visible with the caller's commit."""
+        return await self._in_loop(lambda: self._opened().send(topic, body, **options))
+
+    async def send_many(
+        self, topic: str, bodies: list[bytes], *, keys: list[str] | None = None, tags: list[str] | None = None
+    ) -> list[int]:
+        """Add many messages of one topic as columns."""
+        return await self._in_loop(lambda: self._opened().send_many(topic, bodies, keys=keys, tags=tags))
+
+
+def join(connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:
+    """Send inside the transaction of a connection of either kind."""
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    if not isinstance(connection, AsyncConnection):
+        return JoinedSends(connection, kernel, group)
+    within = connection.sync_connection
+    if within is None:
         raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
-    return connection.sync_connection
+    return AsyncJoined(lambda: JoinedSends(within, kernel, group), kernel.in_loop)
 
 
 def _is_short(driver: object) -> TypeGuard[Driver]:

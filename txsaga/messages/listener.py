@@ -17,24 +17,25 @@ from dataclasses import replace
 from typing import Protocol
 
 from txsaga.core.arguments import check_function
+from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import NOT_SAFE, Decision, LocalState, ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.kernel import Kernel
-from txsaga.core.message import Message
-from txsaga.core.records import DecisionOutcome, Doubt, Group, Half, Receipt
+from txsaga.core.message import Message, as_message
+from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt
 from txsaga.core.topic import SendKind
 from txsaga.errors import (
     BrokerClosed,
+    EndRefused,
     ExecutorMissing,
     InvalidMessage,
     ReservedName,
     SendFailed,
     TopicTypeMismatch,
     UnknownTopic,
+    UnknownTransaction,
 )
 from txsaga.messages.end_request import EndRequest, SendResult
-from txsaga.messages.end_request_handler import EndRequestHandler
-from txsaga.messages.half import as_message, half_of
 
 logger = logging.getLogger("txsaga")
 
@@ -54,23 +55,62 @@ class TransactionListener(Protocol):
         """Return the outcome of the local work."""
 
 
+class EndRequestHandler:
+    """Ends a half by request: finds it by its message id, runs the group's end hooks, then decides it.
+
+    UNKNOWN changes nothing: the half stays pending and is checked later. A request that does not match its half gets
+    SYSTEM_ERROR with the reason and changes nothing either. If a request never arrives, the check settles the half.
+    """
+
+    def __init__(self, kernel: Kernel, *groups: Group) -> None:
+        self._kernel = kernel
+        self._groups = {group.name: group.id for group in groups}  # a group's number never changes
+
+    def submit(self, request: EndRequest) -> BatchFuture[DecisionOutcome] | None:
+        """Check a request and queue its decision; None for UNKNOWN, which decides nothing."""
+        self._kernel.hooks.tell(request)
+        end = self._end(request)
+        return None if end is None else self._kernel.decides.submit(end)
+
+    def _end(self, request: EndRequest) -> End | None:
+        txid = self._locate(request)
+        if request.state_table_offset != txid:
+            raise EndRefused("SYSTEM_ERROR", "The transaction state table offset wrong")
+        if request.commit_log_offset != txid:
+            raise EndRefused("SYSTEM_ERROR", "The commit log offset wrong")
+        decision = request.state.decision
+        if decision is None:
+            return None
+        return End(txid, self._group(request.group), request.token, decision, request.from_check)
+
+    def _group(self, name: str) -> int:
+        if name not in self._groups:
+            group = self._kernel.store.registry.find_group(name)
+            if group is None:
+                raise EndRefused("SYSTEM_ERROR", f"The producer group wrong: {name!r} is not registered")
+            self._groups[name] = group.id
+        return self._groups[name]
+
+    def _locate(self, request: EndRequest) -> int:
+        wrong, identity = "Find prepared transaction message failed", self._kernel.store.registry.identity
+        try:
+            half = HalfId.decode(request.message_id)
+        except UnknownTransaction as reason:
+            raise EndRefused("SYSTEM_ERROR", f"{wrong}: {reason}") from reason
+        if half.store != identity:
+            raise EndRefused("SYSTEM_ERROR", f"{wrong}: it lies in store {half.store}, this is {identity}")
+        return half.txid
+
+
 class _Worker:
-    """Local work running in a thread."""
+    """Local work running in a thread; when that is gone, so is this."""
 
 
 class Sending:
     """Sends half messages for one producer group."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        group: Group,
-        endings: EndRequestHandler,
-        *,
-        executor: Executor | None,
-        end_timeout: float = END_TIMEOUT,
-    ) -> None:
-        self._kernel, self._group, self._endings = kernel, group, endings
+    def __init__(self, kernel: Kernel, group: Group, executor: Executor | None, end_timeout: float) -> None:
+        self._kernel, self._group, self._endings = kernel, group, EndRequestHandler(kernel, group)
         self._executor, self._end_timeout = executor, end_timeout
 
     def send(self, message: Message, local: Executor | None, arg: object, immunity: int | None) -> SendResult:
@@ -96,7 +136,7 @@ class Sending:
 
     def _store(self, message: Message, immunity: int | None) -> tuple[Message, Receipt, Half]:
         try:
-            message, half = half_of(self._kernel.topics, self._group, message, immunity)
+            message, half = self._kernel.topics.half(self._group, message, immunity)
             return message, self._kernel.stores.call(half), half
         except MISTAKES:
             raise
@@ -143,20 +183,15 @@ class Sending:
         try:
             pending = self._endings.submit(request)
             if pending is not None:
-                self._compare(request, pending.result(self._end_timeout))
+                decision = pending.result(self._end_timeout).decision
+                if decision is not request.state.decision:
+                    logger.warning(
+                        "end of %s asked for %s, but %s stands", request.message_id, request.state, decision.name
+                    )
         except WaitTimeout:
             logger.warning("end of %s was sent, its answer is late", request.message_id)
         except Exception as failure:  # noqa: BLE001  # the result is still returned; the check settles it
             logger.warning("end of %s failed: %s; the check settles it", request.message_id, failure)
-
-    def _compare(self, request: EndRequest, standing: DecisionOutcome) -> None:
-        if standing.decision is not request.state.decision:
-            logger.warning(
-                "end of %s asked for %s, but %s stands",
-                request.message_id,
-                request.state,
-                standing.decision.name,
-            )
 
     def _result(self, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
         topic = self._kernel.topics.open(request.topic, SendKind.HALF)

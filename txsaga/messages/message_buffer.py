@@ -21,13 +21,19 @@ from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
-from txsaga.core.message import Message, MessageOptions
+from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
-from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, TransactionError, TxSagaError
-from txsaga.messages.half import as_message
-from txsaga.messages.stored_block import BlockStage
+from txsaga.errors import (
+    BrokerClosed,
+    InvalidMessage,
+    OutcomeUnknown,
+    TransactionClosed,
+    TransactionError,
+    TxSagaError,
+)
+from txsaga.messages.stored_block import ENTER, BlockStage
 from txsaga.messages.topics import Topics
 
 MOST = 64 * 1024 * 1024
@@ -246,13 +252,24 @@ class DecidedBlock(MessageBuffer):
 
     def _require_new(self) -> None:
         """Raise unless the block can be entered."""
-        self._stage.require_new()
+        if self._stage is not BlockStage.NEW:
+            raise TransactionClosed("a transaction block is used once; make another one with producer.transaction(…)")
         self._kernel.require_open()
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
-        if self._stage is not BlockStage.OPEN:
-            self._stage.require_open(what, self.txid)
+        match self._stage:
+            case BlockStage.OPEN:
+                return
+            case BlockStage.NEW | BlockStage.ENTERING:
+                raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
+            case BlockStage.BROKEN:
+                raise TransactionError(
+                    "messages of this transaction could not be stored; leave the block, it rolls back"
+                )
+            case _:
+                whose = "this transaction" if self.txid is None else f"transaction {self.txid}"
+                raise TransactionClosed(f"{whose} is closed, it can't {what}; open another one")
 
     def _require_ours(self) -> None:
         if self._process != this_process():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack, overload
 
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.profile import LONGEST, checked
@@ -20,7 +20,7 @@ from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message, MessageOptions
+from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import DecisionOutcome, Due, End, Group, Half, Receipt, Row
 from txsaga.core.topic import SendKind, check_name
 from txsaga.core.validation import validate_key, validate_life, validate_receipt
@@ -32,11 +32,16 @@ from txsaga.flows.saga import Saga
 from txsaga.flows.search import PAGE, Recovered, Scope, Search
 from txsaga.flows.step import BUDGET, LEASE
 from txsaga.messages.end_request import EndHook, SendResult
-from txsaga.messages.end_request_handler import EndRequestHandler
-from txsaga.messages.half import admit, as_message, half_of
 from txsaga.messages.listener import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.messages.message_buffer import Outbox
+from txsaga.messages.topics import admit_immunity
 from txsaga.messages.transaction import Transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from txsaga.messages.joined_sends import AsyncJoined, JoinedSends
 
 LISTENER = ("execute", "check")
 
@@ -79,9 +84,7 @@ class Producer(OfBroker):
             kernel.running.expect(self.group)
         kernel.hooks.register(name, settings.end_hooks)
         executor = None if listener is None else listener.execute
-        endings = EndRequestHandler(kernel)
-        endings.know(name, self.group.id)
-        self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
+        self._sending = Sending(kernel, self.group, executor, settings.end_timeout)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> Receipt:
         """Send a plain message; when this returns, it is durable and will be delivered."""
@@ -105,6 +108,18 @@ class Producer(OfBroker):
         outbox = Outbox(self._kernel.topics, SendKind.PLAIN)
         outbox.add_many(topic, bodies, keys, tags)
         return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
+
+    @overload
+    def join(self, connection: Connection) -> JoinedSends: ...
+
+    @overload
+    def join(self, connection: AsyncConnection) -> AsyncJoined: ...
+
+    def join(self, connection: Connection | AsyncConnection) -> JoinedSends | AsyncJoined:
+        """Send inside your own transaction in the home database: one commit, no half message."""
+        from txsaga.messages.joined_sends import join
+
+        return join(connection, self._kernel, self.group.id)
 
     def recall(self, receipt: Receipt) -> DecisionOutcome:
         """Recall a delayed message before it is delivered; `DecidedOtherwise` if it is too late."""
@@ -150,7 +165,7 @@ class Producer(OfBroker):
         validate_life(key, run)
         if key is not None and immunity is not None:
             raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
-        own = None if immunity is None else admit(self.group, checked(immunity))
+        own = None if immunity is None else admit_immunity(self.group, checked(immunity))
         return Transaction(self._kernel, self.group, key=key, immunity=own, run=run)
 
     def coordinated(
@@ -255,7 +270,7 @@ class Producer(OfBroker):
 
     def _half(self, message: Message, immunity: int | None) -> Half:
         self._require_checker()
-        return half_of(self._kernel.topics, self.group, message, immunity)[1]
+        return self._kernel.topics.half(self.group, message, immunity)[1]
 
     def _require_checker(self) -> None:
         if self.checker is None:

@@ -19,13 +19,8 @@ from txsaga.inspect.transactions_store import transactions
 from txsaga.store import schema
 from txsaga.store.connection import transaction
 
-topic, queue, group, resource, store = (
-    schema.topic,
-    schema.queue,
-    schema.producer_group,
-    schema.resource,
-    schema.store,
-)
+topic, queue, group = schema.topic, schema.queue, schema.producer_group
+resource, store = schema.resource, schema.store
 
 
 class Registry:
@@ -159,7 +154,7 @@ class Registry:
             if row is None:
                 connection.execute(statement)
                 row = connection.execute(query).one()
-        return RegisteredResource(id=row.id, name=row.name, database=row.database, enlisted=row.enlisted)
+        return _resource(row)
 
     def enlist(self, id: int) -> None:
         """Record that branches may be prepared in a resource: recovery scans it from now on."""
@@ -170,7 +165,7 @@ class Registry:
         """Return the resources in which branches may be prepared."""
         with transaction(self._engine) as connection:
             rows = connection.execute(select(resource).where(resource.c.enlisted).order_by(resource.c.id)).all()
-        return [RegisteredResource(id=row.id, name=row.name, database=row.database) for row in rows]
+        return list(map(_resource, rows))
 
     def resource_by_id(self, id: int) -> RegisteredResource:
         """Return a registered resource."""
@@ -178,7 +173,7 @@ class Registry:
             row = connection.execute(select(resource).where(resource.c.id == id)).one_or_none()
         if row is None:
             raise UnknownTransaction(f"resource number {id} is not registered in this store")
-        return RegisteredResource(id=row.id, name=row.name, database=row.database)
+        return _resource(row)
 
     def transactions(self, *, undecided: bool, limit: int) -> Sequence[TxView]:
         """List transactions, newest first."""
@@ -194,6 +189,10 @@ class Registry:
 
 def _group(row: Any) -> Group:
     return Group(id=row.id, name=row.name, transactional=row.transactional, checks=row.checks)
+
+
+def _resource(row: Any) -> RegisteredResource:
+    return RegisteredResource(id=row.id, name=row.name, database=row.database, enlisted=row.enlisted)
 
 
 def _topics(connection: Connection, name: str | None) -> list[Topic]:

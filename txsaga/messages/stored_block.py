@@ -24,8 +24,6 @@ from txsaga.errors import (
     OutcomeUnknown,
     SendFailed,
     StoreUnavailable,
-    TransactionClosed,
-    TransactionError,
 )
 from txsaga.lake.table import Effect
 from txsaga.messages.decide import DecidedBy
@@ -103,37 +101,37 @@ class StoredBlock:
 
     def doubt(self) -> Doubt:
         """Return the doubt that check-back would have about it."""
+        return Doubt.of(self._stored, self._evidence)
+
+    @property
+    def _stored(self) -> TxRecord | Receipt:
         stored = self.life or self.receipt
         assert stored is not None
-        return Doubt.of(stored, self._evidence)
+        return stored
 
     def decide(self, decision: Decision, why: str) -> DecisionOutcome:
         """Decide as the owner; return the final decision."""
-        stored = self.life or self.receipt
-        assert stored is not None
+        stored = self._stored
         self._kernel.tell_hooks(self._group, stored, decision, why)
-        if self.life is not None:
-            by = DecidedBy(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
-            known = self.recorded if decision is Decision.COMMIT else ()
-            decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
-            return run_blocking(decide)
-        return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
+        if isinstance(stored, Receipt):
+            return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
+        by = DecidedBy(who=f"owner {stored.owner}", why=why, owner=stored.owner)
+        known = self.recorded if decision is Decision.COMMIT else ()
+        decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
+        return run_blocking(decide)
 
     def _end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:
         with self._kernel.announce.around(facts.Ending, life.txid):
             try:
-                self._write_end(life, rows, evidence)
+                with self._kernel.store.ledgers.open() as ledger:
+                    self._lives.own(ledger, life)
+                    if rows:
+                        ledger.add(life, PART, rows)
+                    ledger.win(life.txid, PART, life.owner)
+                    ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
             except OutcomeUnknown:
                 if not patiently(lambda: self._lives.has_ended(life)):
                     raise
-
-    def _write_end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:
-        with self._kernel.store.ledgers.open() as ledger:
-            self._lives.own(ledger, life)
-            if rows:
-                ledger.add(life, PART, rows)
-            ledger.win(life.txid, PART, life.owner)
-            ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
 
 
 ENTER = "write `with producer.transaction(…) as tx:`"
@@ -151,23 +149,3 @@ class BlockStage(Enum):
     WORKING = auto()  # local work was begun: only its evidence shows whether it committed
     WORKED = auto()  # local work is committed
     LEFT = auto()  # nothing left to do
-
-    def require_new(self) -> None:
-        """Raise if the block was entered before."""
-        if self is not BlockStage.NEW:
-            raise TransactionClosed("a transaction block is used once; make another one with producer.transaction(…)")
-
-    def require_open(self, what: str, txid: int | None) -> None:
-        """Raise unless the block takes messages; `what` names the request in the error."""
-        match self:
-            case BlockStage.OPEN:
-                return
-            case BlockStage.NEW | BlockStage.ENTERING:
-                raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
-            case BlockStage.BROKEN:
-                raise TransactionError(
-                    "messages of this transaction could not be stored; leave the block, it rolls back"
-                )
-            case _:
-                whose = "this transaction" if txid is None else f"transaction {txid}"
-                raise TransactionClosed(f"{whose} is closed, it can't {what}; open another one")

@@ -12,12 +12,16 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import count
+from math import ceil
 from typing import TYPE_CHECKING
 
+from txsaga.checkback.profile import CheckProfile, chosen
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.fibers import run_blocking
+from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
+from txsaga.core.records import Group, Half, Row
 from txsaga.core.topic import (
     SendKind,
     Topic,
@@ -29,7 +33,7 @@ from txsaga.core.topic import (
     type_of,
 )
 from txsaga.core.validation import validate
-from txsaga.errors import UnknownTopic
+from txsaga.errors import InvalidMessage, UnknownTopic
 
 if TYPE_CHECKING:
     from txsaga.messages.registry_store import Registry
@@ -95,6 +99,12 @@ class Topics:
         key = message.key if message.ordering_key is None else message.ordering_key
         return message, topic.queue_for(key, 0 if key is not None else self.turn())
 
+    def half(self, group: Group, message: Message, immunity: object) -> tuple[Message, Half]:
+        """Lay out a message as a half with its immunity; return the admitted message too."""
+        message, qid = self.admit(message, SendKind.HALF)
+        own = admit_immunity(group, chosen(immunity, message.headers))
+        return message, Half(group.id, [Row(qid, 0, 1, lay_out_one(message))], None, own)
+
     def admit_many(self, name: str, way: SendKind) -> Topic:
         """Check columns of messages, which have neither ordering keys nor delays; return their topic."""
         check_name(name)
@@ -116,3 +126,28 @@ class Topics:
                 raise
         plain = TopicType.DELAY if scheduled and way is SendKind.PLAIN else TopicType.NORMAL
         return self.create(name, TopicType.TRANSACTION if way is SendKind.HALF else plain)
+
+
+def admit_immunity(group: Group, seconds: int | None) -> int | None:
+    """Return the effective immunity, for the end and for the check: at least the minimum age of its group.
+
+    Raise if no check could ever follow it; warn if it outlasts `max_checks` intervals.
+    """
+    if seconds is None:
+        return None
+    profile = CheckProfile().of_group(group.checks)
+    if seconds > profile.total_limit.total_seconds():
+        raise InvalidMessage(
+            f"immunity is {seconds} seconds, but group {group.name!r} gives a transaction up after "
+            f"{profile.total_limit.total_seconds():.0f}: it would never be checked; choose a shorter one"
+        )
+    if seconds > profile.asking.total_seconds():
+        logger.warning(
+            "immunity %d s is longer than max_checks x interval (%d x %.0f s = %.0f s): the first check comes after it",
+            seconds,
+            profile.max_checks,
+            profile.interval.total_seconds(),
+            profile.asking.total_seconds(),
+            extra={"group": group.name},
+        )
+    return max(seconds, ceil(profile.min_age.total_seconds()))

@@ -138,7 +138,6 @@ class Transaction(DecidedBlock):
         self._stage = BlockStage.NEW
 
     async def __aenter__(self) -> AsyncTransaction:
-        """Open the transaction in an event loop."""
         self._require_new()
         looped = AsyncTransaction(self, self._kernel.in_loop)
         await looped.enter()
@@ -148,7 +147,6 @@ class Transaction(DecidedBlock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Decide; only the task waits, not the loop."""
         assert self._looped is not None
         try:
             await self._looped.leave(kind, error, trace)
@@ -264,19 +262,17 @@ class Transaction(DecidedBlock):
         self._contribution.leave()
 
     def _require_open(self, what: str) -> None:
-        self._require_ours()
-        if self._reached is not BlockStage.OPEN:
-            self._stage.require_open(what, self.txid)
+        self._heed_overflow()
+        super()._require_open(what)
 
-    @property
-    def _reached(self) -> BlockStage:
-        """The stage; a block that refused a message for lack of room is broken even if that error was swallowed."""
+    def _heed_overflow(self) -> None:
+        """Break a block that refused a message for lack of room, even if that error was swallowed."""
         if self._outbox.overflowed and self._stage is BlockStage.OPEN:
             self._stage = BlockStage.BROKEN
-        return self._stage
 
     def _leave(self, error: BaseException | None) -> None:
-        match self._reached:
+        self._heed_overflow()
+        match self._stage:
             case BlockStage.NEW:
                 raise TransactionError(f"this block was not entered; {ENTER}")
             case BlockStage.OPEN if error is None:

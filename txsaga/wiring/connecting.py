@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.followers import Followers
@@ -30,8 +30,6 @@ from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
 from txsaga.lake.opening import LakeOpener, reachable
 from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT
-from txsaga.messages.home import AsyncJoined
-from txsaga.messages.joined_sends import JoinedSends, sync_of
 from txsaga.resources.broker import StoreParticipant
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.resources.services import call_service
@@ -39,8 +37,8 @@ from txsaga.store.store import Store
 from txsaga.wiring.resources import Participants, Resources
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 AWAY = 1.0
 """Seconds to wait for one broker of several; another can take its place."""
@@ -57,22 +55,6 @@ class PostgresHome:
     def __init__(self, store: Store, resources: Resources, participants: Participants) -> None:
         self._store, self._resources, self._participants = store, resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
-
-    @overload
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends: ...
-
-    @overload
-    def join(self, connection: AsyncConnection, kernel: Kernel, group: int) -> AsyncJoined: ...
-
-    def join(self, connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:
-        """Send inside the caller's transaction."""
-        from sqlalchemy.ext.asyncio import AsyncConnection
-
-        namespace = self._store.namespace
-        if isinstance(connection, AsyncConnection):
-            within = sync_of(connection)
-            return AsyncJoined(lambda: JoinedSends(within, namespace, kernel, group), kernel.in_loop)
-        return JoinedSends(connection, namespace, kernel, group)
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a resource."""

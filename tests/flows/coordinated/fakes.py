@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from tests.contracts.samples import new_group
 from tests.oracle import MemoryStore
+from tests.scene.fake_store import bare_kernel
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
@@ -191,13 +192,8 @@ def desk(*names: str) -> Iterator[Desk]:
     def evidence(name: object) -> tuple[str, Any]:
         return str(name), SimpleNamespace(database=resources[str(name)].database)
 
-    kernel = Kernel(
-        MemoryStore(clock),
-        evidence=evidence,
-        participants=participant,
-        announce=Announcer([lambda fact: heard.append(fact.name)]),
-        member="desk",
-    )
+    announce = Announcer([lambda fact: heard.append(fact.name)])
+    kernel = bare_kernel(MemoryStore(clock), announce, "desk", evidence=evidence, participants=participant)
     opened = Desk(kernel, clock, resources, heard)
     opened.group = new_group(kernel.store)
     yield opened

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.oracle import MemoryStore
+from tests.scene.fake_store import bare_kernel
 from txsaga.core.announcer import Announcer
 from txsaga.core.facts import Fact
 from txsaga.core.kernel import Kernel
@@ -97,10 +98,6 @@ class Town:
     def process(self, dies_at: int | None) -> tuple[Kernel, Mortal]:
         """Start a process that dies at a fact, or does not."""
         mortal = Mortal(dies_at)
-        kernel = Kernel(
-            self.store,
-            evidence=lambda name: (str(name), self.shelf),  # type: ignore[arg-type, return-value]
-            announce=Announcer([mortal]),
-            member=f"process {id(mortal)}",
-        )
+        announce, member = Announcer([mortal]), f"process {id(mortal)}"
+        kernel = bare_kernel(self.store, announce, member, evidence=lambda name: (str(name), self.shelf))
         return kernel, mortal
