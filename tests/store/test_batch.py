@@ -25,7 +25,7 @@ from txsaga.messages.hot_statements import Hot
 from txsaga.store.pipeline import ConnectionLost, PipelineConnection
 from txsaga.store.statement import StatementCall
 
-HOT = Hot.of("s")
+HOT = Hot("s")
 PREPARE, DECIDE = HOT.writers["prepare"].many.sql, HOT.writers["decide"].one.sql
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]

@@ -161,7 +161,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
         if not owner:
             login = stack.enter_context(logins(url)).url_with(*Right)
             engine = stack.enter_context(closing(Store.open(login))).engine
-        hot, statements = Hot.of(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
+        hot, statements = Hot(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
         known = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
         for name in names:

@@ -10,8 +10,7 @@ Logins that do not own the namespace call the writing ones, and `fetch`, as func
 see `functions.py`. All logins call the tick function, see `log_store.py`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from txsaga.store import sql_files
@@ -54,6 +53,13 @@ class StatementWriter(NamedTuple):
 
         return BatchStatement.of(write, self.row, before=self.before, after=self.after, write_one=write_one)
 
+    def call_form(self, schema: str, name: str) -> BatchStatement:
+        """Return the calls of its SQL function, of this name, for one row and for many."""
+        one, many = self.types(False), self.types(True)
+        return BatchStatement(
+            PreparedStatement.of(called(schema, name, one), one), PreparedStatement.of(called(schema, name, many), many)
+        )
+
     def types(self, many: bool) -> tuple[str, ...]:
         """Return the types of all parameters."""
         return (*self.before, *(f"{type}[]" if many else type for type in self.row), *self.after)
@@ -89,53 +95,29 @@ def written(
     return sql.format(s=schema, token=own, rows=rows, others=others).strip()
 
 
-@dataclass(frozen=True)
 class Hot:
-    """The hot statements of one namespace."""
+    """The hot statements of a (quoted) namespace: for its owner, or as function calls for granted logins."""
 
-    writers: Mapping[str, BatchStatement]  # by the names of `WRITERS`
-    batch: PreparedStatement
-    newest: PreparedStatement
-    standing: BatchStatement
-    tick: str
-    fetch: PreparedStatement
-    contents: str
-    sweep: str
-    ghosts: str
-    doubts: PreparedStatement
-    doubt: str
-
-    @classmethod
-    def of(cls, schema: str, *, owner: bool = True) -> "Hot":
-        """Return the statements for a (quoted) namespace: for its owner, or as function calls for granted logins."""
+    def __init__(self, schema: str, *, owner: bool = True) -> None:
         token = TOKEN if owner else TOKEN_ASKED
 
         def write(name: str, group: str = "pgroup", txid: str = "txid", rows: str = "", token: str = token) -> str:
             return written(SQL[name], schema, group, txid, rows, token)
 
-        def write_form(name: str) -> BatchStatement:
-            writer = WRITERS[name]
-            if owner:
-                return writer.form(schema)
-            one, many = (
-                PreparedStatement.of(called(schema, name, types), types) for types in map(writer.types, (False, True))
-            )
-            return BatchStatement(one, many)
-
-        return cls(
-            writers={name: write_form(name) for name in WRITERS},
-            batch=PreparedStatement.of(write("batch"), ("int8", "int8")),
-            newest=PreparedStatement.of(write("newest"), ()),
-            standing=BatchStatement.of(
-                lambda rows: write("standing", "x.pgroup", "x.txid", rows),
-                END[:3],
-                write_one=lambda row: write("standing", "x.pgroup", "x.txid", row, TOKEN_OF_ONE if owner else token),
-            ),
-            tick=SQL["tick"].format(s=schema),
-            fetch=PreparedStatement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES),
-            contents=write("contents") if owner else SQL["call_contents"].format(s=schema),
-            sweep=write("sweep"),
-            ghosts=write("ghosts"),
-            doubts=PreparedStatement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",)),
-            doubt=write("doubt", "x.pgroup", "x.txid"),
+        self.writers = {
+            name: writer.form(schema) if owner else writer.call_form(schema, name) for name, writer in WRITERS.items()
+        }
+        self.batch = PreparedStatement.of(write("batch"), ("int8", "int8"))
+        self.newest = PreparedStatement.of(write("newest"), ())
+        self.standing = BatchStatement.of(
+            lambda rows: write("standing", "x.pgroup", "x.txid", rows),
+            END[:3],
+            write_one=lambda row: write("standing", "x.pgroup", "x.txid", row, TOKEN_OF_ONE if owner else token),
         )
+        self.tick = SQL["tick"].format(s=schema)
+        self.fetch = PreparedStatement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES)
+        self.contents = write("contents") if owner else SQL["call_contents"].format(s=schema)
+        self.sweep = write("sweep")
+        self.ghosts = write("ghosts")
+        self.doubts = PreparedStatement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",))
+        self.doubt = write("doubt", "x.pgroup", "x.txid")

@@ -42,7 +42,7 @@ class Store:
         self, engine: Engine, namespace: str, identity: StoreId, login: Login, patience: float = PATIENCE
     ) -> None:
         owner = login.owner
-        hot = Hot.of(f'"{namespace}"', owner=owner)
+        hot = Hot(f'"{namespace}"', owner=owner)
         self.engine, self.namespace, self.rights = engine, namespace, login.rights
         self.halves = HalfStore(engine, hot, identity, patience)
         self.ledgers = Ledgers(engine, namespace, owner=owner)
