@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from sqlalchemy import create_engine
+
 from txsaga.aio.in_loop import in_loop
 from txsaga.core.fibers import pause, run_blocking
-from txsaga.store.pipeline import Pool
+from txsaga.store.pipeline import ConnectionPool, PipelineConnection
 
 
 @dataclass(eq=False)
-class Session:
+class Session(PipelineConnection):
     """What is lent."""
 
     closed: bool = False
@@ -20,23 +22,26 @@ class Session:
         self.closed = True
 
 
-def lent() -> tuple[Pool[Session], list[Session]]:
+def lent() -> tuple[ConnectionPool, list[Session]]:
     made: list[Session] = []
 
     def make() -> Session:
         made.append(Session())
         return made[-1]
 
-    return Pool(make), made
+    pool = ConnectionPool(create_engine("postgresql+psycopg://"))
+    pool._make = make  # type: ignore[assignment]
+    return pool, made
 
 
-def use(sessions: Pool[Session]) -> Session:
+def use(sessions: ConnectionPool) -> Session:
     with sessions.taken() as session:
         pause(0.01)
+        assert isinstance(session, Session)
         return session
 
 
-def left_in_the_middle(sessions: Pool[Session]) -> asyncio.AbstractEventLoop:
+def left_in_the_middle(sessions: ConnectionPool) -> asyncio.AbstractEventLoop:
     """Close a loop while one of its stacks has a session."""
     loop = asyncio.new_event_loop()
 

@@ -25,11 +25,10 @@ from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord, kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt
-from txsaga.core.retry import PATIENCE
 from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import UNCOMPILED, by_index, transaction
-from txsaga.store.pipeline import ConnectionPool, until_answered
+from txsaga.store.pipeline import ConnectionPool
 
 logger = logging.getLogger("txsaga")
 
@@ -104,7 +103,7 @@ class Doubts:
         """Return transactions that are due, without a decision and without an open question; oldest first."""
         asked = self._hot.doubts.call(limit)
         with self._lines.taken() as line:
-            (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
+            rows = line.ask(asked)
         doubts = list(map(Doubt._make, rows))
         dispatched = self._park_dispatched([doubt.txid for doubt in doubts]) if doubts else ()
         return [doubt for doubt in doubts if doubt.txid not in dispatched]

@@ -8,21 +8,15 @@ still be done; no observer would have seen it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
 
 from txsaga.core.facts import AFTER, Fact
 
-
-class Observer(Protocol):
-    """Receives facts, in the thread that announces them."""
-
-    def __call__(self, fact: Fact) -> None:
-        """Receive a fact; an exception is logged and dropped."""
-
-
 logger = logging.getLogger("txsaga")
+
+Observer = Callable[[Fact], object]
+"""Receives facts, in the thread that announces them; an exception is logged and dropped."""
 
 
 class Announcer:

@@ -76,9 +76,9 @@ class Batcher(Generic[Item, Answer]):
 
     def call(self, item: Item) -> Answer:
         """Run a call to its end: in this thread when no other call is running."""
-        aside = current_fiber()
-        if aside is not None:
-            return aside.wait_for(self.submit(item))
+        fiber = current_fiber()
+        if fiber is not None:
+            return fiber.wait_for(self.submit(item))
         if threading.current_thread() is self._worker:
             with self._turn:  # a callback of a finished call: no other thread would ever run this one
                 return self._alone(item)
@@ -136,8 +136,8 @@ class Batcher(Generic[Item, Answer]):
         return call
 
     def _wait_for_room(self) -> None:
-        end, aside = time.monotonic() + self._patience, current_fiber()
-        cancelled = aside and aside.cancelled
+        end, fiber = time.monotonic() + self._patience, current_fiber()
+        cancelled = fiber and fiber.cancelled
         while len(self._waiting) >= self._capacity:
             if time.monotonic() > end:
                 raise StoreBusy(
@@ -146,7 +146,7 @@ class Batcher(Generic[Item, Answer]):
                 )
             self._wake_worker()
             pause(0.002)
-            if aside is not None and aside.cancelled is not cancelled:
+            if fiber is not None and fiber.cancelled is not cancelled:
                 raise_if_cancelled()  # nothing was handed over yet
 
     def _start_worker(self) -> None:

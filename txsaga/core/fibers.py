@@ -72,7 +72,7 @@ class Fiber:
 
 
 class _Running(threading.local):
-    aside: Fiber | None = None
+    fiber: Fiber | None = None
 
 
 _running = _Running()
@@ -82,7 +82,7 @@ def _start_anew() -> None:
     """Start without threads and without a loop, as a forked child must."""
     global _threads  # our own: all threads of the loop may be busy with work that waits for us
     _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="txsaga-away")
-    _running.aside = None
+    _running.fiber = None
 
 
 _threads: ThreadPoolExecutor
@@ -92,7 +92,7 @@ at_fork(_start_anew)
 
 def current_fiber() -> Fiber | None:
     """Return the fiber that this code runs on; None in a thread, and for a task's own code."""
-    return _running.aside
+    return _running.fiber
 
 
 def loops() -> bool:
@@ -104,20 +104,20 @@ def loops() -> bool:
     return True
 
 
-def on(aside: Fiber, go_on: Callable[..., T], *given: object) -> T:
+def on(fiber: Fiber, go_on: Callable[..., T], *given: object) -> T:
     """Resume a fiber until it is suspended again; the code that it calls waits as it does."""
-    before, _running.aside = _running.aside, aside
+    before, _running.fiber = _running.fiber, fiber
     try:
         return go_on(*given)
     finally:
-        _running.aside = before
+        _running.fiber = before
 
 
 def raise_if_cancelled() -> None:
     """Raise a cancellation that came while nothing could be withdrawn, before work starts that no caller wants."""
-    aside = current_fiber()
-    if aside is not None and aside.cancelled is not None and not aside.unbroken:
-        cancelled, aside.cancelled = aside.cancelled, None
+    fiber = current_fiber()
+    if fiber is not None and fiber.cancelled is not None and not fiber.unbroken:
+        cancelled, fiber.cancelled = fiber.cancelled, None
         raise cancelled
 
 
@@ -128,19 +128,19 @@ def run_blocking(work: Callable[[], T]) -> T:
 
 def sent_away(work: Callable[[], T]) -> Callable[[], T]:
     """Start blocking code of a loop's task in a thread; the returned function waits for it."""
-    aside = current_fiber()
-    assert aside is not None
+    fiber = current_fiber()
+    assert fiber is not None
     begun = asyncio.get_running_loop().run_in_executor(_threads, copy_context().run, work)
-    return lambda: aside.wait_for(begun)
+    return lambda: fiber.wait_for(begun)
 
 
 def pause(seconds: float) -> None:
     """Let some time pass."""
-    aside = current_fiber()
-    if aside is None:
+    fiber = current_fiber()
+    if fiber is None:
         time.sleep(seconds)
     else:
-        aside.wait_for(asyncio.ensure_future(asyncio.sleep(seconds)))
+        fiber.wait_for(asyncio.ensure_future(asyncio.sleep(seconds)))
 
 
 class Loops(Protocol):

@@ -33,12 +33,8 @@ from txsaga.errors import (
 from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import by_index, transaction
-from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows, until_answered
-from txsaga.store.statement import PreparedStatement, StatementCall
-
-
-def _asked(line: PipelineConnection, question: StatementCall) -> Rows:
-    return until_answered(line, line.patience, lambda: line.exchange([question])[0])
+from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
+from txsaga.store.statement import PreparedStatement
 
 
 def _lost(
@@ -170,7 +166,7 @@ class HalfStore:
         with self._lines.taken() as line:
             line.reopen()
             if halves and not self._newest:
-                ((self._newest,),) = _asked(line, self._hot.newest.call())
+                ((self._newest,),) = line.ask(self._hot.newest.call())
             stored, decided = batch.answered(line, self._newest)
             # The batch is written: from here on an error is the answer to one item, never to the whole batch.
             standings = self._standings(line, wanted, decided) if ends else {}
@@ -208,7 +204,7 @@ class HalfStore:
         if not lost:
             return answers
         try:
-            rows = _asked(line, self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
+            rows = line.ask(self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
         except TxSagaError as reason:
             silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
             return answers | {end.txid: silent for end in lost}

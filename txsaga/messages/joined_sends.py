@@ -85,12 +85,12 @@ class JoinedSends:
 
     def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
         """Store a message bypassing SQLAlchemy; invalidate a lost session, or SQLAlchemy would roll it back."""
-        aside, values = current_fiber(), (qid, body)
+        fiber, values = current_fiber(), (qid, body)
         try:
             if isinstance(cursor, psycopg.Cursor):
                 return int(cursor.execute(self._statement.one, values, prepare=True).fetchone()[0])  # type: ignore[index]
-            assert aside is not None
-            return int(aside.wait(_stored(cursor, self._statement.one, values))[0])
+            assert fiber is not None
+            return int(fiber.wait(_stored(cursor, self._statement.one, values))[0])
         except psycopg.Error as error:
             if cursor.connection.closed:
                 self._connection.invalidate(error)

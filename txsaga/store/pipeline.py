@@ -16,9 +16,10 @@ import select
 import threading
 import weakref
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 import psycopg
 from psycopg.adapt import Transformer
@@ -135,8 +136,6 @@ NO_HURRY = "10min"  # for a statement that can't be split: cut off halfway, it w
 BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
 
-Answer = TypeVar("Answer")
-Kept = TypeVar("Kept", bound="Closes")
 
 _open_lines: weakref.WeakSet[PipelineConnection] = weakref.WeakSet()
 _parents: list[object] = []  # kept alive: closing one would end the parent's session
@@ -187,6 +186,17 @@ class PipelineConnection:
         except BaseException:
             self.close()  # interrupted: the next caller would read answers that are not its own
             raise
+
+    def ask(self, question: StatementCall) -> Rows:
+        """Run a query; again, if the connection broke."""
+        try:
+            return self.exchange([question])[0]
+        except ConnectionLost:
+            patiently(self.connection, self.patience)
+        try:
+            return self.exchange([question])[0]
+        except ConnectionLost as lost:
+            raise StoreUnavailable(f"the home database did not answer: {lost}; retry") from lost
 
     def connection(self) -> psycopg.Connection[Any]:
         """Return the open connection, opening one if there is none."""
@@ -242,23 +252,21 @@ class PipelineConnection:
         self._backend = connection.execute(BACKEND).fetchone()
 
 
-class Closes(Protocol):
-    """What can be closed."""
+class ConnectionPool:
+    """A pool with one connection per concurrent caller; the one returned last is lent first."""
 
-    def close(self) -> None:
-        """Close it."""
+    def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
+        self._make, self._closed = partial(PipelineConnection, engine, patience), False
+        self._free: list[PipelineConnection] = []
+        self._out: dict[int, tuple[AbstractEventLoop, PipelineConnection]] = {}  # lent within event loops
 
-
-class Pool(Generic[Kept]):
-    """A pool with one object per concurrent caller; the one returned last is lent first."""
-
-    def __init__(self, make: Callable[[], Kept]) -> None:
-        self._make, self._closed = make, False
-        self._free: list[Kept] = []
-        self._out: dict[int, tuple[AbstractEventLoop, Kept]] = {}  # lent within event loops
+    def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
+        """Run prepared statements in one transaction, on a free connection."""
+        with self.taken() as line:
+            return line.exchange(calls)
 
     @contextmanager
-    def taken(self) -> Iterator[Kept]:
+    def taken(self) -> Iterator[PipelineConnection]:
         """Lend one to the block."""
         try:
             one = self._free.pop()
@@ -289,30 +297,6 @@ class Pool(Generic[Kept]):
         for key, (loop, one) in list(self._out.items()):
             if loop.is_closed() and self._out.pop(key, None) is not None:
                 one.close()
-
-
-class ConnectionPool(Pool[PipelineConnection]):
-    """A pool with one connection per concurrent caller."""
-
-    def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
-        super().__init__(lambda: PipelineConnection(engine, patience))
-
-    def exchange(self, calls: Sequence[StatementCall]) -> list[Rows]:
-        """Run prepared statements in one transaction, on a free connection."""
-        with self.taken() as line:
-            return line.exchange(calls)
-
-
-def until_answered(line: PipelineConnection, patience: float, ask: Callable[[], Answer]) -> Answer:
-    """Run `ask`, which may be repeated; repeat it if the connection broke."""
-    try:
-        return ask()
-    except ConnectionLost:
-        patiently(line.connection, patience)
-    try:
-        return ask()
-    except ConnectionLost as lost:
-        raise StoreUnavailable(f"the home database did not answer: {lost}; retry") from lost
 
 
 def _settle_plans(connection: psycopg.Connection[Any], timeout: str) -> None:
