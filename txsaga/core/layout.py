@@ -42,9 +42,9 @@ def lay_out_columns(
     columns[chunk.TAG] = _texts(tag)
     columns[chunk.ORDERING_KEY] = _texts(ordering_key)
     columns[chunk.UNIQUE_KEY] = _texts(unique_key)
-    if headers is not None and any(headers):
+    if headers is not None:
         columns[chunk.HEADERS] = [_json(value) if value else None for value in headers]
-    if persistent is not None and not all(persistent):
+    if persistent is not None:
         columns[chunk.PERSISTENT] = [None if value else b"\0" for value in persistent]
     return chunk.encode(columns)
 
@@ -233,12 +233,7 @@ class Batch:
 
 
 def _texts(values: Texts) -> Column:
-    if values is None:
-        return None
-    for value in values:
-        if value is not None:
-            return [_encoded(value) for value in values]
-    return None
+    return None if values is None else [_encoded(value) for value in values]
 
 
 def _encoded(text: str | None) -> bytes | None:

@@ -262,12 +262,9 @@ def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction; an unanswered COMMIT raises `OutcomeUnknown`: it is no "no"."""
-    with translating():
-        connection = engine.connect()
-    with closing(connection):
+    with translating(), closing(engine.connect()) as connection:
         try:
-            with translating():
-                yield connection
+            yield connection
             _commit(connection)
         finally:
             _roll_back(connection)  # nothing, if it was committed
