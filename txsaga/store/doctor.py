@@ -397,8 +397,6 @@ def _more(found: list[tuple[object, ...]]) -> str:
     return f", and {len(found) - 1} more" if found[1:] else ""
 
 
-ROWS: dict[str, Callable[[Store], Finding]] = {"log": blocked, "decisions": uncommitted, "keys": unowned}
-
 STALE = timedelta(seconds=10)
 """If transactions wait and the last tick is older than this, no dispatcher runs."""
 UNLED = timedelta(minutes=1)
@@ -575,7 +573,9 @@ def holding(store: Store) -> Finding:
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
 STATE: dict[str, Callable[[Store], Finding]] = {
     "dispatcher": dispatcher,
-    **ROWS,
+    "log": blocked,
+    "decisions": uncommitted,
+    "keys": unowned,
     "check-back": rounds,
     "undecided": undecided,
     "producers": unanswered,

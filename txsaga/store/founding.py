@@ -37,21 +37,10 @@ def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
     extend(connection, namespace, span_ahead)
     if connection.execute(select(schema.store.c.uuid)).one_or_none() is not None:
         return
-    system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
-    uuid, key = uuid4(), secrets.token_bytes(32)
-    connection.execute(
-        insert(schema.store).values(
-            uuid=uuid,
-            incarnation=1,
-            system_identifier=system,
-            timeline=timeline,
-            place=place,
-            **_pads(key, uuid, 1),
-        )
-    )
-    connection.execute(
-        insert(schema.tick).values(id=0, snap=func.pg_current_snapshot(), last_txid=0),
-    )
+    uuid = uuid4()
+    pads = _pads(secrets.token_bytes(32), uuid, 1)
+    connection.execute(insert(schema.store).values(uuid=uuid, incarnation=1, **_here(connection, namespace), **pads))
+    connection.execute(insert(schema.tick).values(id=0, snap=func.pg_current_snapshot(), last_txid=0))
 
 
 def recognise(connection: Connection) -> StoreId:
@@ -79,25 +68,21 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
     connection.execute(text(SQL["end_others"].format(name=session_name(namespace))))
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
     row = connection.execute(select(schema.store).with_for_update()).one()
-    system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
     incarnation = row.incarnation + 1
     births = (*row.births, connection.execute(text(SQL["newest"].format(s=s))).scalar_one())
-    connection.execute(
-        update(schema.store).values(
-            incarnation=incarnation,
-            births=births,
-            system_identifier=system,
-            timeline=timeline,
-            place=place,
-            **_pads(row.token_key, row.uuid, incarnation),
-        )
-    )
+    changed = {**_here(connection, namespace), **_pads(row.token_key, row.uuid, incarnation)}
+    connection.execute(update(schema.store).values(incarnation=incarnation, births=births, **changed))
     if blocked := connection.execute(text(log_store.SQL["blocked"].format(s=s))).first():
         told, remedy = log_store.blockage(blocked, s)
         raise ConfigError(f"{told}; as the owner: `{remedy}`, then adopt again")
     for sql in (SQL["reset_xids"], SQL["missed"], SQL["unblock"], SQL["rebase"]):
         connection.execute(text(sql.format(s=s)))
     return StoreId(row.uuid, incarnation, births)
+
+
+def _here(connection: Connection, namespace: str) -> dict[str, object]:
+    row = connection.execute(text(SERVER.format(namespace=namespace))).one()
+    return dict(zip(("system_identifier", "timeline", "place"), row, strict=True))
 
 
 def at_home(namespace: str) -> str:
