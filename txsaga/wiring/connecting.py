@@ -53,7 +53,7 @@ class PostgresHome:
     """The features that only the home database has."""
 
     def __init__(self, store: Store, resources: Resources, participants: Participants) -> None:
-        self._store, self._resources, self._participants = store, resources, participants
+        self._resources, self._participants = resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
