@@ -38,7 +38,6 @@ class StoredBlock:
 
     def __init__(self, kernel: Kernel, group: Group, immunity: int | None, run: str | None = None) -> None:
         self._kernel, self._group, self._immunity, self._run = kernel, group, immunity, run
-        self._lives = TxRecords(kernel)
         self._evidence: int | None = None
         self.life: TxRecord | None = None
         self.receipt: Receipt | None = None
@@ -58,7 +57,7 @@ class StoredBlock:
 
     def enter(self, key: str) -> None:
         """Join or open the record of a key; raise if the key is already committed."""
-        self.life = self._lives.enter(self._group, key, self._run)
+        self.life = TxRecords(self._kernel).enter(self._group, key, self._run)
         self._kernel.running.begin(self, Doubt.of(self.life))
 
     def opened(self) -> TxRecord:
@@ -66,20 +65,20 @@ class StoredBlock:
         if self.life is None:
             if self._immunity is not None:
                 raise InvalidMessage("immunity is for halves; leave it out where offsets or late bodies join in")
-            self.life = self._lives.open_unkeyed(self._group, self._run)
+            self.life = TxRecords(self._kernel).open_unkeyed(self._group, self._run)
             self._kernel.running.begin(self, Doubt.of(self.life))
         return self.life
 
     def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
         """Add halves."""
         with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
-            self._lives.hold(ledger, life)
+            TxRecords(self._kernel).hold(ledger, life)
             ledger.add(life, PART, rows)
 
     def reserve(self, life: TxRecord, slot: LateSlot) -> None:
         """Reserve a slot for a late body."""
         with self._kernel.announce.around(facts.Reserving, life.txid), self._kernel.store.ledgers.open() as ledger:
-            self._lives.hold(ledger, life)
+            TxRecords(self._kernel).hold(ledger, life)
             ledger.reserve(slot)
 
     def close(self, rows: Sequence[Row], evidence: int | None) -> None:
@@ -124,13 +123,13 @@ class StoredBlock:
         with self._kernel.announce.around(facts.Ending, life.txid):
             try:
                 with self._kernel.store.ledgers.open() as ledger:
-                    self._lives.own(ledger, life)
+                    TxRecords(self._kernel).own(ledger, life)
                     if rows:
                         ledger.add(life, PART, rows)
                     ledger.win(life.txid, PART, life.owner)
                     ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
             except OutcomeUnknown:
-                if not patiently(lambda: self._lives.has_ended(life)):
+                if not patiently(lambda: TxRecords(self._kernel).has_ended(life)):
                     raise
 
 
