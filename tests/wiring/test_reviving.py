@@ -76,7 +76,7 @@ def test_the_roles_of_an_idle_program_bring_it_back(server: EmbeddedServer, brok
 
 def test_a_server_that_comes_back_on_another_port_is_found(server: EmbeddedServer, broker: Broker) -> None:
     server.stop()
-    home = ServerHome(root=server.home)
+    home = ServerHome(server.home)
     known = Secret.read(home)
     assert known is not None
     moved = replace(known, port=free_port())

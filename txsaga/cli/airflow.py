@@ -17,7 +17,7 @@ import typer
 
 from txsaga.cli.home import given_url, with_namespace
 from txsaga.cli.options import Options, options_of, span_of, whole
-from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.printing import document, fields, result, table
 from txsaga.config import Settings
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def up(
         "dags": keys.dags,
         "home": str(host.home.root),
     }
-    if options.json:
-        document(shown)
-    else:
-        fields(shown)
+    (document if options.json else fields)(shown)
 
 
 @app.command()
@@ -70,10 +67,7 @@ def down(context: typer.Context) -> None:
     """Stop every process of it; the database stays (`txsaga db stop`)."""
     options, host = options_of(context), _host()
     ended = host.down()
-    if options.json:
-        document({"ended": ended})
-    else:
-        say(f"{ended} processes ended" if ended else "nothing was running")
+    result(options, {"ended": ended}, f"{ended} processes ended" if ended else "nothing was running")
 
 
 @app.command()
@@ -107,10 +101,7 @@ def keys(context: typer.Context) -> None:
         "AIRFLOW_JWT_SECRET": made.jwt,
         "AIRFLOW_SECRET_KEY": made.secret,
     }
-    if options_of(context).json:
-        document(secrets)
-    else:
-        say("\n".join(f"{name}={value}" for name, value in secrets.items()))
+    result(options_of(context), secrets, "\n".join(f"{name}={value}" for name, value in secrets.items()))
 
 
 def _shown(host: Host, keys: Keys | None, parts: list[PartStatus], *, brief: bool = False) -> dict[str, object]:
@@ -147,7 +138,7 @@ def _host() -> Host:
 
 def _store(options: Options) -> str | None:
     """Return the URL of the store where it is not the embedded one, which is brought to its schema here."""
-    if (url := given_url(options, os.environ)) is not None:
+    if (url := given_url(options)) is not None:
         return url
     from txsaga.wiring.connecting import embedded_url, open_store
 

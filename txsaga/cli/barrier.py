@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.options import options_of, span_of
-from txsaga.cli.printing import document, say
+from txsaga.cli.printing import result
 from txsaga.core.redacting import redacted
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ def ddl(
     from txsaga.evidence.schema import ddl
 
     sql = ddl(dialect)
-    if options_of(context).json:
-        document({"dialect": dialect, "sql": sql})
-    else:
-        say(sql.rstrip("\n"))
+    result(options_of(context), {"dialect": dialect, "sql": sql}, sql.rstrip("\n"))
 
 
 @app.command()
@@ -42,10 +39,7 @@ def create(context: typer.Context, url: Url) -> None:
 
     with engine_of(url) as engine:
         uuid, name = create(engine), name_of(engine)
-    if options_of(context).json:
-        document({"database": uuid, "url": name})
-    else:
-        say(f"evidence tables are in {name}, database {uuid}")
+    result(options_of(context), {"database": uuid, "url": name}, f"evidence tables are in {name}, database {uuid}")
 
 
 @app.command()
@@ -61,10 +55,8 @@ def forget(
 
     with engine_of(url) as engine:
         forgotten, name = forget(engine, older_than), name_of(engine)
-    if options_of(context).json:
-        document({"forgotten": forgotten, "url": name})
-    else:
-        say(f"{forgotten} messages were forgotten in {name}")
+    told = f"{forgotten} messages were forgotten in {name}"
+    result(options_of(context), {"forgotten": forgotten, "url": name}, told)
 
 
 @contextmanager

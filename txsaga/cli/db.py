@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
-from txsaga.cli.printing import document, fields, progress, say, table
+from txsaga.cli.printing import document, fields, progress, result, table
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, IdentityChanged, RightsMissing
 from txsaga.store.right import Right
@@ -67,10 +68,7 @@ def url(
         raise typer.BadParameter("JDBC can't use a unix socket; leave one of them out", param_hint="--socket")
     address = _embedded(options).ensure().url(DATABASE, "jdbc" if jdbc else None, socket=socket)
     address = address if jdbc else with_namespace(address, options.namespace)
-    if options.json:
-        document({"url": address})
-    else:
-        say(address)
+    result(options, {"url": address}, address)
 
 
 @app.command()
@@ -102,12 +100,9 @@ def migrate(context: typer.Context) -> None:
     finally:
         engine.dispose()
     after = schema.newest()
-    if options.json:
-        document({"namespace": namespace, "before": before, "after": after})
-    elif before == after:
-        say(f"namespace {namespace} has schema {after} already")
-    else:
-        say(f"namespace {namespace} went from schema {before or 'none'} to {after}")
+    done = f"went from schema {before or 'none'} to {after}"
+    told = f"namespace {namespace} {f'has schema {after} already' if before == after else done}"
+    result(options, {"namespace": namespace, "before": before, "after": after}, told)
 
 
 @app.command()
@@ -127,10 +122,8 @@ def adopt(
         if known is not None and not force:
             raise ConfigError(f"store {known} is at home on this server already; if it was restored, say --force")
         identity = founding.adopt(connection, namespace)
-    if options.json:
-        document({"uuid": identity.uuid, "incarnation": identity.incarnation})
-    else:
-        say(f"store {identity.uuid} is at home here as incarnation {identity.incarnation}; restart its engines")
+    told = f"store {identity.uuid} is at home here as incarnation {identity.incarnation}; restart its engines"
+    result(options, {"uuid": identity.uuid, "incarnation": identity.incarnation}, told)
 
 
 @app.command()
@@ -194,12 +187,9 @@ def _change(context: typer.Context, write: Callable[[Connection, str], Sequence[
         statements = write(connection, namespace)
         if not printed:
             granting.run(connection, statements)
-    if options.json:
-        document({"namespace": namespace, "done": not printed, "statements": statements})
-    elif printed:
-        say("\n".join(f"{statement};" for statement in statements))
-    else:
-        say(f"done in namespace {namespace}; see `txsaga db rights`")
+    sql = "\n".join(f"{statement};" for statement in statements)
+    told = sql if printed else f"done in namespace {namespace}; see `txsaga db rights`"
+    result(options, {"namespace": namespace, "done": not printed, "statements": statements}, told)
 
 
 @contextmanager
@@ -227,16 +217,5 @@ def _embedded(options: Options) -> EmbeddedServer:
 
 
 def _show_status(server: EmbeddedServer, options: Options) -> None:
-    found = server.status()
-    shown = {
-        "running": found.running,
-        "home": str(found.home),
-        "pid": found.pid,
-        "port": found.port,
-        "version": found.version,
-        "url": found.url,
-    }
-    if options.json:
-        document(shown)
-    else:
-        fields(shown)
+    shown = asdict(server.status())
+    (document if options.json else fields)(shown)

@@ -8,13 +8,12 @@ import typer
 
 from txsaga.cli import tx
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import options_of, whole
-from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.options import MOST, options_of, whole
+from txsaga.cli.printing import document, fields, result, table, tables
 from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.checkback.questions import Remark
     from txsaga.inspect.overview import DoubtView
     from txsaga.store.store import Store
 
@@ -22,8 +21,6 @@ app = typer.Typer(help="List what is in doubt, have it asked about again, settle
 app.command()(tx.commit)
 app.command()(tx.rollback)
 Group = Annotated[str | None, typer.Option(help="Doubts of this producer group only.")]
-MOST = 10_000
-"""Doubts that one call resumes with --all."""
 COLUMNS = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
 
 
@@ -56,10 +53,7 @@ def show(context: typer.Context, id: tx.Id) -> None:
         document({**doubt_document(doubt), "halves": halves})
         return
     fields({name: value for name, value in doubt_document(doubt).items() if name != "remarks"})
-    for rows in ([remark_document(remark) for remark in doubt.checks.remarks], halves):
-        if rows:
-            say()
-            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    tables([remark._asdict() for remark in doubt.checks.remarks], halves)
 
 
 @app.command()
@@ -81,10 +75,8 @@ def resume(
             _resume(broker, resumed[0], reason)
         else:
             resumed = _resume_all(broker, group, reason)
-    if options.json:
-        document({"resumed": resumed})
-    else:
-        say(f"transaction {resumed[0]} is asked about again" if group is None else f"{len(resumed)} resumed")
+    told = f"transaction {resumed[0]} is asked about again" if group is None else f"{len(resumed)} resumed"
+    result(options, {"resumed": resumed}, told)
 
 
 def doubt_row(doubt: DoubtView) -> tuple[object, ...]:
@@ -110,13 +102,8 @@ def doubt_document(doubt: DoubtView) -> dict[str, object]:
         "next_check": checks.due if checks.parked is None else None,
         "age_seconds": doubt.age,
         "why_parked": checks.parked,
-        "remarks": [remark_document(remark) for remark in checks.remarks],
+        "remarks": [remark._asdict() for remark in checks.remarks],
     }
-
-
-def remark_document(remark: Remark) -> dict[str, object]:
-    """Write what came of a check for programs."""
-    return remark._asdict()
 
 
 def _doubt(store: Store, txid: int) -> DoubtView:

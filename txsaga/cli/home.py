@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
@@ -38,13 +38,13 @@ Rest = Callable[[float], object]
 
 
 @contextmanager
-def reading(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[Store]:
+def reading(options: Options) -> Iterator[Store]:
     """Open only the store of these options: a command that reads needs no broker, and starts faster without."""
     from txsaga.store.store import Store
 
-    _check(Settings.from_env(env))
-    url = given_url(options, env)
-    with closing(_of_server(embedded_url(options, env)) if url is None else Store.open(url)) as store:
+    _check(Settings.from_env(os.environ))
+    url = given_url(options)
+    with closing(_of_server(embedded_url(options)) if url is None else Store.open(url)) as store:
         yield store
 
 
@@ -73,7 +73,6 @@ def _of_server(url: str) -> Store:
 @contextmanager
 def opened(
     options: Options,
-    env: Mapping[str, str] = os.environ,
     observers: Iterable[Observer] = (),
     *,
     rest: Rest | None = None,
@@ -81,13 +80,13 @@ def opened(
     """Open the broker of these options; no role runs in it. With a `rest` it waits for a database that is down."""
     from txsaga.wiring.connecting import connect, open_store
 
-    url = given_url(options, env)
+    url = given_url(options)
     if url is not None and rest is not None:
         wait_for(url, rest)
     if url is None and options.namespace is not None:
-        url = embedded_url(options, env)
+        url = embedded_url(options)
         open_store(url).close()
-    with connect(url, roles=False, env=env, observers=observers) as broker:
+    with connect(url, roles=False, observers=observers) as broker:
         yield broker
 
 
@@ -106,14 +105,14 @@ def wait_for(url: str, rest: Rest) -> None:
         seconds = min(2 * seconds, LONGEST_REST)
 
 
-def home_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
+def home_url(options: Options) -> str:
     """Return the URL of the home database, starting the embedded one when no other is named."""
-    return given_url(options, env) or embedded_url(options, env)
+    return given_url(options) or embedded_url(options)
 
 
-def given_url(options: Options, env: Mapping[str, str] = os.environ) -> str | None:
+def given_url(options: Options) -> str | None:
     """Return the URL that was given, in its namespace."""
-    url = options.url if options.url is not None else Settings.from_env(env).url
+    url = options.url if options.url is not None else Settings.from_env(os.environ).url
     if url is None:
         return None
     if not url.strip():
@@ -121,12 +120,12 @@ def given_url(options: Options, env: Mapping[str, str] = os.environ) -> str | No
     return with_namespace(url, options.namespace)
 
 
-def embedded_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
+def embedded_url(options: Options) -> str:
     """Find or start the embedded database."""
     from txsaga.embedded.server import EmbeddedServer
 
     return with_namespace(
-        EmbeddedServer.from_env(Settings.from_env(env).embedded).ensure().store_url(), options.namespace
+        EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).ensure().store_url(), options.namespace
     )
 
 

@@ -15,7 +15,7 @@ import typer
 
 from txsaga.cli.home import dispatch, may_dispatch, opened
 from txsaga.cli.options import Options, moment_of, options_of, span_of, start_of, whole
-from txsaga.cli.printing import document, line_of, message_document, one_line, say
+from txsaga.cli.printing import line_of, message_json, result, say
 from txsaga.core.topic import check_name
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ def send(
         receipt = broker.producer(group).send(message)
         dispatch(broker)
         id = broker.identity.transaction(receipt.txid)
-    if options.json:
-        document({"topic": topic, "txid": receipt.txid, "id": id, "bytes": len(content)})
-    else:
-        say(f"sent {len(content)} bytes to {topic} as {id}{', for later' if message.scheduled else ''}")
+    told = f"sent {len(content)} bytes to {topic} as {id}{', for later' if message.scheduled else ''}"
+    result(options, {"topic": topic, "txid": receipt.txid, "id": id, "bytes": len(content)}, told)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -100,13 +98,16 @@ def tail(
     """Print messages; without --group no cursor is kept."""
     options, begin = options_of(context), start_of(start)
     with opened(options, rest=time.sleep if follow else None) as broker, dispatching(broker, follow):
-        found = (
-            of_log(broker, topics, begin, follow=follow, tag=tag, count=count)
-            if group is None
-            else of_group(broker, group, topics, begin, follow=follow, tag=tag, count=count)
-        )
-        with closing(found) as messages:
-            show(messages, options, follow=follow, at_once=follow or group is not None)
+        if group is None:
+            found = Tail(broker.kernel, topics, start=begin).messages(follow=follow)
+            messages = islice((message for message in found if tag is None or message.tag == tag), count)
+            show(messages, options, follow=follow, at_once=follow)
+        else:
+            with (
+                closing(broker.stream(group, topics, start=begin)) as stream,
+                closing(taken(stream, wait=None if follow else QUIET, tag=tag, count=count)) as members,
+            ):
+                show(members, options, follow=follow, at_once=True)
 
 
 def consume(
@@ -120,7 +121,7 @@ def consume(
 ) -> None:
     """Print a group's messages, acknowledging each once it is printed; with --json one document per line."""
     options, begin = options_of(context), start_of(start)
-    write = as_json if options.json else line_of
+    write = message_json if options.json else line_of
     with (
         opened(options, rest=time.sleep if follow else None) as broker,
         dispatching(broker, follow),
@@ -154,35 +155,12 @@ def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
         yield
 
 
-def of_log(
-    broker: Broker, topics: list[str], start: Start, *, follow: bool, tag: str | None, count: int | None
-) -> Generator[Delivered]:
-    """Read without a group."""
-    messages = Tail(broker.kernel, topics, start=start).messages(follow=follow)
-    yield from islice((message for message in messages if tag is None or message.tag == tag), count)
-
-
-def of_group(
-    broker: Broker,
-    group: str,
-    topics: list[str],
-    start: Start,
-    *,
-    follow: bool,
-    tag: str | None,
-    count: int | None,
-) -> Generator[Delivered]:
-    """Read as a member of a group."""
-    with closing(broker.stream(group, topics, start=start)) as stream:
-        yield from taken(stream, wait=None if follow else QUIET, tag=tag, count=count)
-
-
 def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_once: bool) -> None:
     """Print messages as they come; as JSON one array, or with --follow one document per line.
 
     `at_once`: a message is written before the next one is requested, which moves the cursor of a group past it.
     """
-    write = as_json if options.json else line_of
+    write = message_json if options.json else line_of
     in_array = options.json and not follow
     before, behind = ("[\n", "") if in_array else ("", "\n")
     for message in messages:
@@ -192,11 +170,6 @@ def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_on
         before = ",\n" if in_array else ""
     if in_array:
         say("[]" if before == "[\n" else "\n]")
-
-
-def as_json(message: Delivered) -> str:
-    """Write a message for programs, on one line."""
-    return one_line(message_document(message))
 
 
 IDLE = 0.5

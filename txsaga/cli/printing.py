@@ -15,11 +15,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from txsaga.cli.options import Options
     from txsaga.core.message import Delivered
     from txsaga.inspect.timeline import TimelineStep
 
-
-Value = object
 WIDE = 100_000
 """Columns of an output that is no terminal: nothing is wrapped or cut there."""
 
@@ -29,24 +28,27 @@ def say(text: str = "") -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def document(value: Value) -> None:
+def document(value: object) -> None:
     """Print one JSON document."""
     say(json.dumps(value, default=_plain, indent=2))
 
 
-def one_line(value: Value) -> str:
-    """Write one JSON document without a line break."""
-    return json.dumps(value, default=_plain)
+def result(options: Options, value: object, text: str) -> None:
+    """Print what a command did: one JSON document for programs, else a text for people."""
+    if options.json:
+        document(value)
+    else:
+        say(text)
 
 
-def fields(values: Mapping[str, Value]) -> None:
+def fields(values: Mapping[str, object]) -> None:
     """Print names and values, one per line."""
     width = max(map(len, values), default=0)
     for name, value in values.items():
         say(f"{name:<{width}}  {shown(value)}".rstrip())
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under headings."""
     from rich.console import Console
     from rich.table import Table
@@ -64,7 +66,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
         say(line.rstrip())
 
 
-def shown(value: Value) -> str:
+def tables(*found: Sequence[Mapping[str, object]]) -> None:
+    """Print lists of documents as tables, each after an empty line; an empty list is left out."""
+    for rows in found:
+        if rows:
+            say()
+            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def shown(value: object) -> str:
     """Write a value for people."""
     match value:
         case None:
@@ -140,14 +150,16 @@ def message_document(message: Delivered) -> dict[str, object]:
     }
 
 
+def message_json(message: Delivered) -> str:
+    """Write a message as one JSON document without a line break."""
+    return json.dumps(message_document(message), default=_plain)
+
+
 def _readable(body: bytes) -> tuple[str, str]:
     try:
         return body.decode(), "utf-8"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
-
-
-COLUMNS = ("step", "at", "lane", "what", "who", "why")
 
 
 def say_timeline(steps: Sequence[TimelineStep]) -> None:
@@ -157,8 +169,8 @@ def say_timeline(steps: Sequence[TimelineStep]) -> None:
     for line in draw(steps):
         say(printable(line))
     say()
-    rows = enumerate(steps, 1)
-    table(COLUMNS, [(number, _when(step), step.lane, step.what, step.who, step.why) for number, step in rows])
+    rows = [(number, _when(each), each.lane, each.what, each.who, each.why) for number, each in enumerate(steps, 1)]
+    table(("step", "at", "lane", "what", "who", "why"), rows)
 
 
 def _when(step: TimelineStep) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import MOST, options_of, whole
-from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.options import MOST, Options, options_of, whole
+from txsaga.cli.printing import document, fields, result, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
@@ -72,7 +73,7 @@ def resume(context: typer.Context, id: Id, reason: Reason, step: Annotated[int |
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
         moved = SagasByHand(broker.kernel).resume(txid, who=os_user(), why=reason, number=step)
-    _said([each.number for each in moved], txid, "resumed", as_json=options.json)
+    _said(options, txid, moved, "resumed")
 
 
 @app.command()
@@ -89,7 +90,7 @@ def skip(
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
         moved = SagasByHand(broker.kernel).skip(txid, step, who=os_user(), why=reason)
-    _said([moved.number], txid, "skipped", as_json=options.json)
+    _said(options, txid, [moved], "skipped")
 
 
 def view_document(view: SagaView) -> dict[str, object]:
@@ -130,8 +131,7 @@ def _row(view: SagaView) -> tuple[object, ...]:
     return view.txid, view.group, view.key, None if view.decision is None else view.decision.name
 
 
-def _said(numbers: list[int], txid: int, what: str, *, as_json: bool) -> None:
-    if as_json:
-        document({"txid": txid, "steps": numbers, "done": what})
-    else:
-        say(f"saga {txid}: step {', '.join(map(str, numbers))} {what}")
+def _said(options: Options, txid: int, moved: Sequence[Step], what: str) -> None:
+    numbers = [each.number for each in moved]
+    told = f"saga {txid}: step {', '.join(map(str, numbers))} {what}"
+    result(options, {"txid": txid, "steps": numbers, "done": what}, told)

@@ -11,7 +11,7 @@ import typer
 
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, whole
-from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.printing import document, fields, result, say, table
 from txsaga.core.topic import MAX_RETENTION_BYTES, Topic, TopicType
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def create(
     options = options_of(context)
     with opened(options) as broker:
         topic = broker.create_topic(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
-    if options.json:
-        document({"name": topic.name, "type": topic.type, "queues": len(topic.qids)})
-    else:
-        say(f"topic {topic.name} of type {topic.type} has {len(topic.qids)} queues")
+    found = {"name": topic.name, "type": topic.type, "queues": len(topic.qids)}
+    result(options, found, f"topic {topic.name} of type {topic.type} has {len(topic.qids)} queues")
 
 
 @app.command()

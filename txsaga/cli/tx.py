@@ -6,7 +6,7 @@ import os
 import pwd
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -16,22 +16,21 @@ import typer
 
 from txsaga.cli.home import dispatch, opened, reading
 from txsaga.cli.options import MOST, options_of, span_of, whole
-from txsaga.cli.printing import document, fields, say, say_timeline, table
+from txsaga.cli.printing import document, fields, result, say, say_timeline, table, tables
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.identity import LAST, HalfId, StoreId
 from txsaga.errors import ConfigError, TransactionError, UnknownTransaction
 
 if TYPE_CHECKING:
-    from txsaga.core.kernel import Kernel
     from txsaga.core.records import HalfView, TxView
     from txsaga.flows.ballot import Polled
     from txsaga.flows.branch import Branch
     from txsaga.flows.step import Step
     from txsaga.inspect.overview import Checks
-    from txsaga.inspect.timeline import TimelineStep
     from txsaga.inspect.trace import Trace
     from txsaga.messages.replay import ReplayResult
+    from txsaga.store.store import Store
 
 app = typer.Typer(help="Look at transactions, and settle those without a decision.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
@@ -65,19 +64,24 @@ def show(
     ] = False,
 ) -> None:
     """Show one transaction: every durable step in order, who did it and why, and its halves."""
+    from txsaga.checkback.one_check import look
+    from txsaga.inspect.timeline import documented
+    from txsaga.inspect.timeline_steps import steps_of
+
     options = options_of(context)
     with opened(options) as broker:
-        found = Shown.of(broker.kernel, number_of(id, broker.identity), evidence=evidence)
+        store, txid = broker.kernel.store, number_of(id, broker.identity)
+        view, trace = _found(store, txid)
+        checks, links, rows = _checks(store.overview.checks(txid)), _links(trace), _rows(store, view, trace)
+        steps = steps_of(trace, look(broker.kernel, trace) if evidence else None)
+    head = view_document(view)
     if options.json:
-        document(found.document())
+        document(head | links | {"checks": checks or None} | rows | {"timeline": documented(steps)})
         return
-    fields(found.view | found.checks | found.links)
+    fields(head | checks | links)
     say()
-    say_timeline(found.steps)
-    for rows in (found.halves, found.work, found.branches, found.undo):
-        if rows:
-            say()
-            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    say_timeline(steps)
+    tables(rows["halves"], rows["work"], rows["branches"], rows["undo"])
 
 
 @app.command()
@@ -91,10 +95,7 @@ def preview(
 
     options = options_of(context)
     with reading(options) as store:
-        txid = number_of(id, store.registry.identity)
-        trace = store.overview.trace(txid)
-    if trace is None:
-        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+        _, trace = _found(store, number_of(id, store.registry.identity))
     found = preview_of(trace, undo=undo)
     if options.json:
         document([each._asdict() for each in found])
@@ -135,10 +136,11 @@ def settle(
         settled, asked = (check_back.done[what] for what in ("settled", "asked"))
         left = broker.kernel.store.overview.undecided()
         dispatch(broker)
-    if options.json:
-        document({"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked})
-    else:
-        say(f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked")
+    result(
+        options,
+        {"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked},
+        f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked",
+    )
 
 
 def number_of(text: str, store: StoreId) -> int:
@@ -168,53 +170,23 @@ def view_document(view: TxView) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A transaction with everything that is known of it."""
+def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
+    view, trace = store.registry.transaction(txid), store.overview.trace(txid)
+    if view is None or trace is None:
+        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+    return view, trace
 
-    view: dict[str, object]
-    checks: dict[str, object]
-    halves: list[dict[str, object]]
-    history: list[dict[str, object]]
-    links: dict[str, object]
-    steps: list[TimelineStep]
-    work: list[dict[str, object]]
-    branches: list[dict[str, object]]
-    undo: list[dict[str, object]]
 
-    @classmethod
-    def of(cls, kernel: Kernel, txid: int, *, evidence: bool) -> Shown:
-        """Read it from the store."""
-        from txsaga.checkback.one_check import look
-        from txsaga.inspect.preview import undo_of
-        from txsaga.inspect.timeline_steps import steps_of
+def _rows(store: Store, view: TxView, trace: Trace) -> dict[str, list[dict[str, object]]]:
+    from txsaga.inspect.preview import undo_of
 
-        store = kernel.store
-        view, trace = store.registry.transaction(txid), store.overview.trace(txid)
-        if view is None or trace is None:
-            raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
-        return cls(
-            view=view_document(view),
-            checks=_checks(store.overview.checks(txid)),
-            halves=[half_document(half) for half in store.halves.views(txid)],
-            history=[
-                {"at": each.at, "what": each.what, "who": each.who, "why": each.why, "login": each.login}
-                for each in store.overview.history(txid)
-            ],
-            links=_links(trace),
-            steps=steps_of(trace, look(kernel, trace) if evidence else None),
-            work=[step_document(step) for step in trace.steps if trace.life and trace.life.flow],
-            branches=[_branch_document(branch) for branch in trace.branches],
-            undo=[each._asdict() for each in undo_of(trace, view.id)],
-        )
-
-    def document(self) -> dict[str, object]:
-        """Write it for programs."""
-        from txsaga.inspect.timeline import documented
-
-        told = {"checks": self.checks or None, "halves": self.halves, "history": self.history}
-        told |= {"work": self.work, "branches": self.branches, "undo": self.undo}
-        return self.view | self.links | told | {"timeline": documented(self.steps)}
+    return {
+        "halves": [half_document(half) for half in store.halves.views(view.txid)],
+        "history": [asdict(each) for each in store.overview.history(view.txid)],
+        "work": [_step_document(step) for step in trace.steps if trace.life and trace.life.flow],
+        "branches": [_branch_document(branch) for branch in trace.branches],
+        "undo": [each._asdict() for each in undo_of(trace, view.id)],
+    }
 
 
 def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
@@ -235,10 +207,8 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
         txid = number_of(id, broker.identity)
         standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)
         dispatch(broker)
-    if options.json:
-        document({"txid": txid, "decision": decision.name, "by_hand": standing.won})
-    else:
-        say(f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}")
+    told = f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}"
+    result(options, {"txid": txid, "decision": decision.name, "by_hand": standing.won}, told)
 
 
 def _links(trace: Trace) -> dict[str, object]:
@@ -264,8 +234,7 @@ def half_document(half: HalfView) -> dict[str, object]:
     }
 
 
-def step_document(step: Step) -> dict[str, object]:
-    """Write a step of a flow for programs."""
+def _step_document(step: Step) -> dict[str, object]:
     from txsaga.flows.step import read_application
 
     return {
@@ -305,12 +274,11 @@ class Switch(StrEnum):
 def reject(context: typer.Context, switch: Annotated[Switch, typer.Argument(help="on: none are begun.")]) -> None:
     """Let this store refuse new half messages and keyed transactions, or take them again."""
     options = options_of(context)
+    rejects = switch is Switch.ON
     with opened(options) as broker:
-        broker.reject_transactions(switch is Switch.ON)
-    if options.json:
-        document({"rejects_transactions": switch is Switch.ON})
-    else:
-        say(f"new transactions are {'rejected' if switch is Switch.ON else 'taken'}")
+        broker.reject_transactions(rejects)
+    told = f"new transactions are {'rejected' if rejects else 'taken'}"
+    result(options, {"rejects_transactions": rejects}, told)
 
 
 @app.command()
@@ -381,11 +349,9 @@ def vote(
         raise TransactionError(
             f"{who!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands"
         )
-    if options.json:
-        document({"counted": counted, **ballot_document(txid, poll)})
-    else:
-        said = "voted" if counted else "had voted"
-        say(f"{who} {said} {word} in ballot {ballot} of transaction {txid}: it is {poll.result.name.lower()}")
+    said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
+    told = f"{said}: it is {poll.result.name.lower()}"
+    result(options, {"counted": counted, **ballot_document(txid, poll)}, told)
 
 
 @app.command()

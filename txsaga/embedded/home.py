@@ -24,56 +24,20 @@ from urllib.parse import quote
 from txsaga.embedded.error_messages import complaint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHome:
     """The paths inside one home."""
 
-    root: Path
-
-    @property
-    def data(self) -> Path:
-        """Return the data folder of PostgreSQL."""
-        return self.root / "data"
-
-    @property
-    def unborn(self) -> Path:
-        """Return where a data folder is created before it is renamed into place."""
-        return self.root / "data.new"
-
-    @property
-    def discarded(self) -> Path:
-        """Return where a data folder is moved before it is deleted."""
-        return self.root / "data.gone"
-
-    @property
-    def sockets(self) -> Path:
-        """Return the folder of the unix socket."""
-        return self.root / "sock"
-
-    @property
-    def log(self) -> Path:
-        """Return the server's log file."""
-        return self.root / "log"
-
-    @property
-    def pgpass(self) -> Path:
-        """Return the file with port and password, in the format of libpq and JDBC."""
-        return self.root / "pgpass"
-
-    @property
-    def lock(self) -> Path:
-        """Return the lock held to start, stop or reset."""
-        return self.root / "lock"
-
-    @property
-    def life(self) -> Path:
-        """Return the lock that is held as long as any server process runs."""
-        return self.root / "life"
-
-    @property
-    def copies(self) -> Path:
-        """Return the folder for copied binaries."""
-        return self.root / "pg"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.unborn = root / "data.new"  # where a data folder is created before it is renamed into place
+        self.discarded = root / "data.gone"  # where one is moved before it is deleted
+        self.sockets = root / "sock"
+        self.log = root / "log"
+        self.pgpass = root / "pgpass"  # port and password, in the format of libpq and JDBC
+        self.lock = root / "lock"
+        self.life = root / "life"
+        self.copies = root / "pg"
 
     def create(self, mode: int) -> None:
         """Create the home and the folders missing above it, with `mode` under any umask."""
@@ -147,13 +111,10 @@ class Secret:
         home.sync()
 
 
-JDBC = "jdbc"
-
-
 def database_url(home: ServerHome, secret: Secret, database: str, *, driver: str | None, socket: bool) -> str:
     """Build the URL for `driver`: jdbc, a SQLAlchemy driver, or None for libpq."""
     name = quote(database, safe="")
-    if driver == JDBC:
+    if driver == "jdbc":
         if socket:
             raise complaint("JDBC can't connect through a unix socket: leave socket out")
         return f"jdbc:postgresql://127.0.0.1:{secret.port}/{name}"
@@ -167,8 +128,3 @@ def database_url(home: ServerHome, secret: Secret, database: str, *, driver: str
             "(the path may be too long for a socket, or hold a comma)"
         )
     return f"{scheme}://{USER}:{secret.password}@/{name}?host={quote(str(folder), safe='')}&port={secret.port}"
-
-
-def public_url(secret: Secret, database: str) -> str:
-    """Build the URL to show to people: without the password."""
-    return f"postgresql://{USER}@127.0.0.1:{secret.port}/{quote(database, safe='')}"

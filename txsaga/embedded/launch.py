@@ -11,7 +11,10 @@ orphans, which are ended) → no process runs (hold `life`, clean up, start). `l
 never is. A starter that is killed at any line leaves either nothing, or a server that the next starter waits for and
 joins.
 
-This module must not change data: every refusal and every failed start leaves the folder as it was.
+This module must not change data: every refusal and every failed start leaves the folder as it was. It never creates a
+data folder over one that holds anything, and never deletes one. The programs it runs inherit `life`, so the next
+starter waits for one that outlives a killed starter. If a starter dies while it creates a folder, `data.new` is left,
+never an incomplete `data`.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import fcntl
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -32,11 +36,10 @@ from pathlib import Path
 
 from txsaga.embedded.account import Account
 from txsaga.embedded.binaries import Binaries
-from txsaga.embedded.cluster import DataFolder, major_of
 from txsaga.embedded.error_messages import complaint, disk_full, disk_full_complaint, serious_line
-from txsaga.embedded.home import Secret, ServerHome
-from txsaga.embedded.probe import OrphanWatch, ProbeAnswer, Processes, can_look, read_pid_file, serving, tell
-from txsaga.errors import EmbeddedDatabaseError
+from txsaga.embedded.home import USER, Secret, ServerHome
+from txsaga.embedded.probe import OrphanWatch, ProbeAnswer, Processes, can_look, pid_file, read_pid_file, serving, tell
+from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError
 
 
 @contextmanager
@@ -59,27 +62,21 @@ def locked(path: Path, *, deadline: float) -> Iterator[bool]:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifeLock:
-    """The lock that every server process inherits."""
+def take_life(path: Path) -> int | None:
+    """Return an open, locked descriptor for server processes to inherit, or None while any of them runs."""
+    descriptor = _open(path)
+    if _flock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
 
-    path: Path
 
-    def take(self) -> int | None:
-        """Return an open, locked descriptor to be inherited, or None while any server process runs."""
-        descriptor = _open(self.path)
-        if _flock(descriptor):
-            return descriptor
+def is_over(path: Path) -> bool:
+    """Return whether no server process holds the life lock at `path`."""
+    descriptor = take_life(path)
+    if descriptor is not None:
         os.close(descriptor)
-        return None
-
-    def is_free(self) -> bool:
-        """Return whether no server process is left."""
-        descriptor = self.take()
-        if descriptor is None:
-            return False
-        os.close(descriptor)
-        return True
+    return descriptor is not None
 
 
 def _open(path: Path) -> int:
@@ -150,7 +147,7 @@ class Launch:
 
     def start(self) -> ProbeAnswer:
         """Return the first answer of the server, whichever process started it."""
-        self._cluster.check_owner()
+        self._check_owner()
         failures = 0
         while True:
             found = self._serving_or_gone()
@@ -163,7 +160,8 @@ class Launch:
             output += self._log_since(before)
             failures += not _PASSING.search(output)
             if failures == _TRIES or self._is_late():
-                raise self._failure(output)
+                advice = f"; look at {self.home.log}; no data was changed"
+                raise self._failure(f"PostgreSQL did not start in {self.home.root}", output, advice)
             time.sleep(_PAUSE)
 
     def _serving_or_gone(self) -> ProbeAnswer | int:
@@ -171,14 +169,14 @@ class Launch:
         watch = OrphanWatch(data=self.home.data, account=self.account)
         while True:
             processes = watch.look()
-            descriptor = None if processes.everyone else self._life.take()
+            descriptor = None if processes.everyone else take_life(self.home.life)
             if descriptor is not None:
                 return descriptor
             answer = serving(self.home, self.account)
             if answer is not None:
                 return answer
             # Checked twice: a server of ours that just ended also leaves the lock free.
-            if processes.postmaster and self._life.is_free() and watch.look().postmaster:
+            if processes.postmaster and is_over(self.home.life) and watch.look().postmaster:
                 raise complaint(
                     f"a server that txsaga did not start works in {self.home.data} "
                     f"(pid {processes.postmaster}): `txsaga db stop`, then start again"
@@ -207,22 +205,81 @@ class Launch:
         if major_of(self.home.data) is None:
             secret = Secret.read(self.home) or Secret.new(free_port())
             secret.write(self.home)
-            self._cluster.create(self.binaries, secret, life)
+            self._create(secret, life)
         self.home.sockets.mkdir(0o700, exist_ok=True)
         self.account.give(self.home.sockets)
         if can_look():
-            self._cluster.clear_leftovers()
+            self._clear_leftovers()
 
     def _usable_secret(self, life: int) -> Secret:
         secret = Secret.read(self.home)
         if secret is None:
             secret = Secret.new(free_port())
-            self._cluster.set_password(self.binaries, secret, self._options(secret), life)
+            self._set_password(secret, life)
             secret.write(self.home)
         elif not is_free(secret.port):
             secret = replace(secret, port=free_port())
             secret.write(self.home)
         return secret
+
+    def _check_owner(self) -> None:
+        """Refuse a data folder that belongs to another account, before PostgreSQL does."""
+        data, name = self.home.data, self.account.name
+        if not data.exists():
+            return
+        owner = data.stat().st_uid
+        if owner == 0:
+            raise complaint(
+                f"{data} belongs to root, and PostgreSQL refuses that: "
+                "chown -R it to the account that is to run the server"
+            )
+        if owner != self.account.user:
+            raise complaint(
+                f"{data} does not belong to {name}, the account of the server: "
+                f"chown -R {name} {data}, or set TXSAGA_PG_USER to its owner"
+            )
+
+    def _create(self, secret: Secret, life: int) -> None:
+        """Create the data folder under another name and rename it when it is complete."""
+        unborn = self.home.unborn
+        for leftover in (unborn, self.home.discarded):
+            shutil.rmtree(leftover, ignore_errors=True)
+        unborn.mkdir(0o700)
+        try:
+            self._initdb(secret, self.account.give(unborn), life)
+            unborn.rename(self.home.data)
+            self.home.sync()
+        finally:
+            shutil.rmtree(unborn, ignore_errors=True)
+
+    def _initdb(self, secret: Secret, folder: Path, life: int) -> None:
+        password = self.account.give(self.home.write_private("pw.new", secret.password))
+        # The password is 256 random bits and needs no stretching, but some drivers (Go's pq, JDBC) refuse to
+        # log in below 4096 iterations, which is the default.
+        try:
+            done = self.account.run(
+                self.binaries.initdb, "-A", "scram-sha-256", f"--pwfile={password}", "-U", USER,
+                "-E", "UTF8", "--no-locale", "-D", folder, cwd=self.home.root, keep=[life],
+            )  # fmt: skip
+        finally:
+            password.unlink(missing_ok=True)
+        if done.returncode:
+            raise self._failure(f"initdb failed in {self.home.root}", done.stdout)
+
+    def _set_password(self, secret: Secret, life: int) -> None:
+        """Set a new password in a stopped server, if the file with the old one was lost."""
+        done = self.account.run(
+            self.binaries.postgres, "--single", "-D", self.home.data, *self._options(secret), "postgres",
+            cwd=self.home.root, text=f"ALTER ROLE {USER} PASSWORD '{secret.password}'\n", keep=[life],
+        )  # fmt: skip
+        if done.returncode or "ERROR" in done.stdout:
+            raise self._failure(f"setting a new password failed in {self.home.root}", done.stdout)
+
+    def _clear_leftovers(self) -> None:
+        """Delete the files of a dead server; the pid in them may now be a zombie's or another program's."""
+        pid_file(self.home.data).unlink(missing_ok=True)
+        for leftover in self.home.sockets.iterdir():
+            leftover.unlink(missing_ok=True)
 
     def _options(self, secret: Secret) -> list[str]:
         chosen = {**SETTINGS, **self.settings, "port": str(secret.port)}
@@ -244,7 +301,7 @@ class Launch:
                 answer = serving(self.home, self.account)
                 if answer is not None:
                     return answer
-            if self._life.is_free():
+            if is_over(self.home.life):
                 return None
             time.sleep(_PAUSE / 2)
         raise self._stuck(seen=True)
@@ -262,13 +319,10 @@ class Launch:
             log.seek(before)
             return log.read().decode(errors="replace")
 
-    def _failure(self, output: str) -> EmbeddedDatabaseError:
+    def _failure(self, what: str, output: str, advice: str = "") -> EmbeddedDatabaseError:
         if disk_full(self.home.root, output):
             return disk_full_complaint(self.home.root)
-        return complaint(
-            f"PostgreSQL did not start in {self.home.root}: {serious_line(output)}; look at {self.home.log}; "
-            "no data was changed"
-        )
+        return complaint(f"{what}: {serious_line(output)}{advice}")
 
     def _stuck(self, *, seen: bool) -> EmbeddedDatabaseError:
         if seen:
@@ -284,13 +338,23 @@ class Launch:
     def _is_late(self) -> bool:
         return time.monotonic() > self.deadline
 
-    @property
-    def _life(self) -> LifeLock:
-        return LifeLock(path=self.home.life)
 
-    @property
-    def _cluster(self) -> DataFolder:
-        return DataFolder(home=self.home, account=self.account)
+_REMEDY = "restore it from a backup, or empty it with `txsaga db reset` (that deletes the data)"
+
+
+def major_of(data: Path) -> int | None:
+    """Return the major version of a data folder, None if there is none yet; raise for a damaged one."""
+    if not data.exists() or not any(data.iterdir()):
+        return None
+    version = data / "PG_VERSION"
+    if not version.exists():
+        raise complaint(f"{data} holds something, but PG_VERSION is missing: {_REMEDY}", DataFolderDamaged)
+    text = version.read_text(errors="replace").strip()
+    if not text.isdigit():
+        raise complaint(f"{version} is damaged: {_REMEDY}", DataFolderDamaged)
+    if not (data / "global" / "pg_control").exists():
+        raise complaint(f"{data} is damaged, global/pg_control is missing: {_REMEDY}", DataFolderDamaged)
+    return int(text)
 
 
 _STOP_PAUSE = 0.01
@@ -316,12 +380,11 @@ _SIGNALS = {
 
 def halt(home: ServerHome, account: Account, mode: StopMode, *, deadline: float) -> int:
     """Stop the server and return the held life lock."""
-    life = LifeLock(path=home.life)
     watch = OrphanWatch(data=home.data, account=account)
     told: int | None = None
     while True:
         processes = watch.look()
-        descriptor = None if processes.everyone else life.take()
+        descriptor = None if processes.everyone else take_life(home.life)
         if descriptor is not None:
             return descriptor
         if processes.postmaster is not None and processes.postmaster != told:

@@ -19,10 +19,9 @@ from txsaga.config import PG_BIN, PG_HOME, PG_USER
 from txsaga.embedded import probe
 from txsaga.embedded.account import Account, home_of_the_caller, server_account
 from txsaga.embedded.binaries import find_binaries, reachable
-from txsaga.embedded.cluster import major_of
 from txsaga.embedded.error_messages import complaint, explained
-from txsaga.embedded.home import Secret, ServerHome, database_url, public_url
-from txsaga.embedded.launch import Launch, StopMode, halt, locked
+from txsaga.embedded.home import USER, Secret, ServerHome, database_url
+from txsaga.embedded.launch import Launch, StopMode, halt, locked, major_of
 from txsaga.embedded.probe import DATABASE, ProbeAnswer
 from txsaga.errors import EmbeddedDatabaseError
 
@@ -122,7 +121,7 @@ class EmbeddedServer:
                 pid=claim.pid if claim else None,
                 port=secret.port if secret else None,
                 version=version or self._stored_version(),
-                url=public_url(secret, DATABASE) if secret else None,
+                url=f"postgresql://{USER}@127.0.0.1:{secret.port}/{DATABASE}" if secret else None,
             )
 
     def url(self, database: str = DATABASE, driver: str | None = "psycopg", *, socket: bool = False) -> str:
@@ -211,7 +210,7 @@ class EmbeddedServer:
 
     @property
     def _paths(self) -> ServerHome:
-        return ServerHome(root=self.home)
+        return ServerHome(self.home)
 
     @property
     def _account(self) -> Account:
