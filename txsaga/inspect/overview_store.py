@@ -8,12 +8,12 @@ So a query of a store with a long history is cheap, as long as some engine runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, Engine, exists, func, select, text
+from sqlalchemy import Engine, text
 
 from txsaga.checkback.doubts_store import remark_of
 from txsaga.checkback.questions import Remark
@@ -52,15 +52,14 @@ from txsaga.inspect.trace import (
     Trace,
     TracePlace,
 )
-from txsaga.store import schema, sql_files
+from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 
 SQL = sql_files.read("inspect/sql/overview.sql")
 
 # Everything but the bodies of half messages, which may be gigabytes.
 TRACE = sql_files.read("inspect/sql/trace.sql")
-FLOWS = flows_store.SQL
-LOOK = {**TRACE, "branches": BRANCHES["of"], "steps": FLOWS["steps"], "units": FLOWS["units"]}
+LOOKS = {**TRACE, "branches": BRANCHES["of"], "steps": flows_store.SQL["steps"], "units": flows_store.SQL["units"]}
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
 """The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
@@ -72,8 +71,7 @@ class Overview:
     """Figures and records for people; reading changes nothing, and nothing is decided by them."""
 
     def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: Log) -> None:
-        self._engine, self._namespace, self._identity, self._log = engine, namespace, identity, log
-        self._schema = f'"{namespace}"'
+        self._engine, self._schema, self._identity, self._log = engine, f'"{namespace}"', identity, log
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision, parked ones included."""
@@ -105,22 +103,11 @@ class Overview:
 
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction, oldest first."""
-        row = schema.audit.c
-        query = select(row.at, row.what, row.who, row.why, row.login).where(row.txid == txid).order_by(row.id)
-        with transaction(self._engine) as connection:
-            return [Audited(**found) for found in connection.execute(query).mappings()]
+        return [Audited(**row._mapping) for row in self._rows(SQL["history"], txid=txid)]
 
     def checks(self, txid: int) -> Checks | None:
         """Return the state of a transaction on the list of doubts; None if it is not on it."""
-        doubt, op = schema.doubt.c, schema.op.c
-        query = select(doubt.checks, doubt.check_at, doubt.parked, doubt.remarks).where(
-            doubt.txid == txid, ~exists().where(op.txid == txid)
-        )
-        with transaction(self._engine) as connection:
-            found = connection.execute(query).one_or_none()
-        if found is None:
-            return None
-        return _checks(*found)
+        return next((_checks(*row) for row in self._rows(SQL["checks"], txid=txid)), None)
 
     def remarks(self, txid: int) -> Sequence[Remark]:
         """Return the results of the latest checks of a transaction, oldest first."""
@@ -146,8 +133,40 @@ class Overview:
         ]
 
     def trace(self, txid: int) -> Trace | None:
-        """Return everything durable about a transaction; None for an unknown one."""
-        return trace(self._engine, self._namespace, txid, self._log.offset_at)
+        """Return everything durable about a transaction, from one snapshot; None for an unknown one.
+
+        Offsets that ticks gave are looked up after it. The log has no index by transaction, which would slow every
+        tick: an entry is searched from the time at which the half message was stored, and from the tail only if it is
+        not found there.
+        """
+        with transaction(self._engine) as connection:
+            connection.execute(text(ONE_SNAPSHOT))
+
+            def look(sql: str, **values: object) -> Sequence[Any]:
+                return connection.execute(text(sql.format(s=self._schema, txid=txid, columns=COLUMNS)), values).all()
+
+            found = {name: look(sql, txid=txid) for name, sql in LOOKS.items()}
+            records = [*found["life"], *found["halves"]]
+            if not records:
+                return None
+            ids = [row.evidence for row in records if row.evidence is not None]
+            named = look(SQL["resource"], id=ids[0]) if ids else []
+        resource = next((RegisteredResource(id=row.id, name=row.name, database=row.database) for row in named), None)
+        committed = any(row.decision == Decision.COMMIT for row in found["op"])
+        given = tuple(self._given(txid, found["halves"])) if committed else ()
+        return _trace(txid, found, resource, given)
+
+    def _given(self, txid: int, halves: Sequence[Any]) -> Iterator[AssignedOffsets]:
+        for row in halves:
+            if not row.counts:
+                continue
+            likely = self._log.offset_at(row.qid, row.born - SLACK)
+            asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
+            for low, high in ((likely, 2**62), (0, likely)):
+                if entries := self._rows(SQL["given"], **asked, low=low, high=high):
+                    last = entries[-1].base + entries[-1].n - 1
+                    yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
+                    break
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
@@ -187,13 +206,8 @@ class Overview:
 
     def last_round(self, role: str) -> LastRound | None:
         """Return who led the last round of a role, and when it ended; None before the first."""
-        lease = schema.lease.c
-        query = select(lease.holder, func.clock_timestamp() - lease.until).where(
-            lease.kind == "round", lease.name == role
-        )
-        with transaction(self._engine) as connection:
-            found = connection.execute(query).one_or_none()
-        return None if found is None else LastRound(leader=found[0], ago=max(found[1], timedelta(0)))
+        found = self._rows(SQL["last_round"], role=role)
+        return next((LastRound(leader=leader, ago=max(ago, timedelta(0))) for leader, ago in found), None)
 
     def _rows(self, sql: str, **values: object) -> Sequence[Any]:
         with transaction(self._engine) as connection:
@@ -204,76 +218,40 @@ def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Map
     return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(remark_of, remarks)))
 
 
-class Rows(NamedTuple):
-    """What the queries found."""
-
-    life: Sequence[Any]
-    halves: Sequence[Any]
-    effects: Sequence[Any]
-    bound: Sequence[Any]
-    amended: Sequence[Any]
-    due: Sequence[Any]
-    doubt: Sequence[Any]
-    audits: Sequence[Any]
-    branches: Sequence[Any]
-    steps: Sequence[Any]
-    units: Sequence[Any]
-    op: Sequence[Any]
-
-
-OffsetAt = Callable[[int, datetime], int]
-
-
-def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Trace | None:
-    """Return what is durable about a transaction, from one snapshot; offsets that ticks gave are looked up after it.
-
-    The log has no index by transaction, which would slow every tick: an entry is searched from the time at which the
-    half message was stored, and from the tail only if it is not found there.
-    """
-    s = f'"{namespace}"'
-    with transaction(engine) as connection:
-        connection.execute(text(ONE_SNAPSHOT))
-        looks = (LOOK[name].format(s=s, txid=txid, columns=COLUMNS) for name in Rows._fields)
-        found = Rows(*(connection.execute(text(look), {"txid": txid}).all() for look in looks))
-        if not found.life and not found.halves:
-            return None
-        resource = _resource(connection, s, found)
-    committed = bool(found.op) and found.op[0].decision == Decision.COMMIT
-    given = tuple(_given(engine, s, txid, found.halves, offset_at)) if committed else ()
-    return _trace(txid, found, resource, given)
-
-
-def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: tuple[AssignedOffsets, ...]) -> Trace:
-    others = {row.kind: row.other for row in found.effects}
+def _trace(
+    txid: int,
+    found: Mapping[str, Sequence[Any]],
+    resource: RegisteredResource | None,
+    given: tuple[AssignedOffsets, ...],
+) -> Trace:
+    others = {row.kind: row.other for row in found["effects"]}
     return Trace(
         txid=txid,
-        group=(found.life or found.halves)[0].pgroup,
-        life=next((_life(row) for row in found.life), None),
+        group=(found["life"] or found["halves"])[0].pgroup,
+        life=next((_life(row) for row in found["life"]), None),
         resource=resource,
-        sent=tuple(_sent(row) for row in found.halves),
-        kept=tuple(LateBodySlot(row.seq, TracePlace(row.name, row.idx)) for row in found.effects if row.kind == "late"),
-        bound=tuple(ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found.bound),
-        due=next((row.at for row in found.due if not found.op), None),
-        listed=next((_checks(r.checks, r.check_at, r.parked, r.remarks) for r in found.doubt if not found.op), None),
-        audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
-        op=next((RecordedDecision(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
+        sent=tuple(_sent(row) for row in found["halves"]),
+        kept=tuple(
+            LateBodySlot(row.seq, TracePlace(row.name, row.idx)) for row in found["effects"] if row.kind == "late"
+        ),
+        bound=tuple(
+            ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found["bound"]
+        ),
+        due=next((row.at for row in found["due"] if not found["op"]), None),
+        listed=next(
+            (_checks(r.checks, r.check_at, r.parked, r.remarks) for r in found["doubt"] if not found["op"]), None
+        ),
+        audits=tuple(Audited(**row._mapping) for row in found["audits"]),
+        op=next((RecordedDecision(Decision(row.decision), row.from_check, row.before) for row in found["op"]), None),
         given=given,
-        branches=tuple(map(branch_of, found.branches)),
-        steps=tuple(map(step_of, found.steps)),
-        units=tuple(map(unit_of, found.units)),
+        branches=tuple(map(branch_of, found["branches"])),
+        steps=tuple(map(step_of, found["steps"])),
+        units=tuple(map(unit_of, found["units"])),
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
         amends=others.get("amends"),
-        amended_as=next((Amended(row.txid, row.at) for row in found.amended), None),
+        amended_as=next((Amended(row.txid, row.at) for row in found["amended"]), None),
     )
-
-
-def _resource(connection: Connection, s: str, found: Rows) -> RegisteredResource | None:
-    ids = [row.evidence for row in (*found.life, *found.halves) if row.evidence is not None]
-    if not ids:
-        return None
-    row = connection.execute(text(TRACE["resource"].format(s=s)), {"id": ids[0]}).one()
-    return RegisteredResource(id=row.id, name=row.name, database=row.database)
 
 
 def _life(row: Any) -> KeyedRecord:
@@ -285,19 +263,3 @@ def _life(row: Any) -> KeyedRecord:
 def _sent(row: Any) -> SentMessages:
     timed = row.type == TopicType.DELAY
     return SentMessages(row.part, row.attempt, TracePlace(row.name, row.idx), row.messages, row.born, row.counts, timed)
-
-
-def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[AssignedOffsets]:
-    for row in halves:
-        if not row.counts:
-            continue
-        likely = offset_at(row.qid, row.born - SLACK)
-        asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
-        with transaction(engine) as connection:
-            for low, high in ((likely, 2**62), (0, likely)):
-                look = text(TRACE["given"].format(s=s))
-                entries = connection.execute(look, {**asked, "low": low, "high": high}).all()
-                if entries:
-                    last = entries[-1].base + entries[-1].n - 1
-                    yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
-                    break

@@ -8,7 +8,7 @@ code. Nothing is decided by a timeline; a step that is missing here may have hap
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
 
@@ -46,13 +46,14 @@ class TimelinePhase(IntEnum):
     AFTER = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TimelineStep:
     """One durable step."""
 
     what: str
     kind: TimelineKind
     phase: TimelinePhase
+    _: KW_ONLY
     lane: str = MAIN_LANE
     at: datetime | None = None
     before: datetime | None = None  # the latest moment at which it can have happened

@@ -17,10 +17,12 @@ from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
 from txsaga.flows.step import MAIN as MAIN_UNIT
 from txsaga.flows.step import Hold, Left, Step, StepState, last_attempts, read_application
 from txsaga.inspect.overview import Audited
-from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelinePhase, TimelineStep, in_order
+from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelineStep, in_order
+from txsaga.inspect.timeline import TimelinePhase as Phase
 from txsaga.inspect.trace import SentMessages, Trace
 from txsaga.messages.replay import REPLAY, REPLAYED
 
+CHANGE, HELD, NONE, FINAL = TimelineKind
 CLOSED = (TxState.SEALED, TxState.PREPARED)
 CHECK = "CHECK "
 RECORDED = {
@@ -30,23 +32,23 @@ RECORDED = {
     REPLAYED: "replayed as transaction {}",
 }
 FATES = {
-    BranchState.COMMITTED: ("committed", TimelineKind.FINAL),
-    BranchState.ROLLED_BACK: ("rolled back", TimelineKind.NONE),
-    BranchState.HEURISTIC_COMMITTED: ("found committed by somebody else", TimelineKind.FINAL),
-    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back by somebody else", TimelineKind.NONE),
-    BranchState.HEURISTIC_MIXED: ("found half committed", TimelineKind.FINAL),
-    BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", TimelineKind.HELD),
-    BranchState.FORGOTTEN: ("forgotten", TimelineKind.NONE),
+    BranchState.COMMITTED: ("committed", FINAL),
+    BranchState.ROLLED_BACK: ("rolled back", NONE),
+    BranchState.HEURISTIC_COMMITTED: ("found committed by somebody else", FINAL),
+    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back by somebody else", NONE),
+    BranchState.HEURISTIC_MIXED: ("found half committed", FINAL),
+    BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", HELD),
+    BranchState.FORGOTTEN: ("forgotten", NONE),
 }
 """How a branch ended, and whether its resource may still hold undo data for it."""
 BECAME = {
-    StepState.COMPENSATING: ("is to be undone", TimelineKind.HELD),
-    StepState.COMPENSATED: ("undone", TimelineKind.NONE),
-    StepState.COMPENSATION_FAILED: ("can't be undone", TimelineKind.HELD),
-    StepState.SKIPPED: ("skipped by hand", TimelineKind.NONE),
+    StepState.COMPENSATING: ("is to be undone", HELD),
+    StepState.COMPENSATED: ("undone", NONE),
+    StepState.COMPENSATION_FAILED: ("can't be undone", HELD),
+    StepState.SKIPPED: ("skipped by hand", NONE),
 }
 """What became of a step after the decision, and whether any of it is still to be undone."""
-UNITS = {Decision.COMMIT: ("committed", TimelineKind.FINAL), Decision.ROLLBACK: ("rolled back", TimelineKind.NONE)}
+UNITS = {Decision.COMMIT: ("committed", FINAL), Decision.ROLLBACK: ("rolled back", NONE)}
 VOTED = (
     BranchState.COMMITTED,
     BranchState.HEURISTIC_ROLLED_BACK,
@@ -66,21 +68,9 @@ class Looked:
 
 def steps_of(trace: Trace, looked: Looked | None = None) -> list[TimelineStep]:
     """Return the steps of a transaction in order."""
-    parts = (
-        _opened,
-        _taken_over,
-        _stored,
-        _branched,
-        _stepped,
-        _settled,
-        _closed,
-        _asked,
-        _parked,
-        _recorded,
-        _decided,
-        _given,
-    )
-    told = (step for part in parts for step in part(trace))
+    parts = (_opened, _taken_over, _stored, _branched, _stepped, _settled)
+    later = (_closed, _asked, _parked, _recorded, _decided, _given)
+    told = (step for part in (*parts, *later) for step in part(trace))
     return in_order([*told, *_worked(trace, looked)])
 
 
@@ -89,44 +79,36 @@ def _opened(trace: Trace) -> Iterator[TimelineStep]:
     if life is None:
         return
     under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
-    yield TimelineStep(what=under, kind=TimelineKind.CHANGE, phase=TimelinePhase.OPENED, at=life.opened)
+    yield TimelineStep(under, CHANGE, Phase.OPENED, at=life.opened)
     if trace.amends is not None:
-        what = f"amends transaction {trace.amends}"
-        yield TimelineStep(what=what, kind=TimelineKind.HELD, phase=TimelinePhase.OPENED, at=life.opened)
+        yield TimelineStep(f"amends transaction {trace.amends}", HELD, Phase.OPENED, at=life.opened)
     if trace.amended_as is not None:
-        what = f"amended by transaction {trace.amended_as.txid}"
-        yield TimelineStep(what=what, kind=TimelineKind.NONE, phase=TimelinePhase.AFTER, at=trace.amended_as.at)
+        other, at = trace.amended_as
+        yield TimelineStep(f"amended by transaction {other}", NONE, Phase.AFTER, at=at)
     if life.state is TxState.ACTIVE and life.touched > life.opened:
         who = "somebody" if life.flow else f"owner {life.owner}"
-        yield TimelineStep(
-            what=f"{who} was last seen", kind=TimelineKind.HELD, phase=TimelinePhase.STORED, at=life.touched
-        )
+        yield TimelineStep(f"{who} was last seen", HELD, Phase.STORED, at=life.touched)
 
 
 def _taken_over(trace: Trace) -> Iterator[TimelineStep]:
     for owner in range(2, trace.life.owner + 1 if trace.life else 0):
         before = min((sent.born for sent in trace.sent if sent.attempt >= owner), default=None)
-        phase = TimelinePhase.OPENED if before else TimelinePhase.STORED
+        phase = Phase.OPENED if before else Phase.STORED
         what = f"end begun by owner {owner}" if trace.life and trace.life.flow else f"taken over by owner {owner}"
-        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=phase, before=before)
+        yield TimelineStep(what, CHANGE, phase, before=before)
 
 
 def _stored(trace: Trace) -> Iterator[TimelineStep]:
     for sent in trace.sent:
         late = trace.life is not None and sent.part == LATE_PART
-        yield TimelineStep(
-            what=_message(sent, late=late, superseded=_superseded(trace, sent)),
-            kind=TimelineKind.FINAL if late else TimelineKind.CHANGE,
-            phase=TimelinePhase.DECIDED if late else TimelinePhase.STORED,
-            at=sent.born,
-            who=f"owner {sent.attempt}" if trace.life else "",
-        )
+        kind, phase = (FINAL, Phase.DECIDED) if late else (CHANGE, Phase.STORED)
+        what = _message(sent, late=late, superseded=_superseded(trace, sent))
+        yield TimelineStep(what, kind, phase, at=sent.born, who=f"owner {sent.attempt}" if trace.life else "")
     for slot, place in trace.kept:
-        what = f"place {slot} kept for a late body to {place}"
-        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=TimelinePhase.STORED)
+        yield TimelineStep(f"place {slot} kept for a late body to {place}", CHANGE, Phase.STORED)
     for group, member, place, first, last in trace.bound:
         what = f"{_offsets(first, last)} of {place} bound for group {group}"
-        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=TimelinePhase.STORED, who=member)
+        yield TimelineStep(what, CHANGE, Phase.STORED, who=member)
 
 
 def _branched(trace: Trace) -> Iterator[TimelineStep]:
@@ -141,24 +123,17 @@ def _branched(trace: Trace) -> Iterator[TimelineStep]:
         at = branch.at if branch.state is BranchState.ACTIVE else None
         left = branch.state is BranchState.COMMITTED and branch.why == NOTHING_DONE
         if not own:
-            kind = TimelineKind.NONE if left else TimelineKind.CHANGE
-            yield TimelineStep(what=f"{what} named{tried}", kind=kind, phase=TimelinePhase.OPENED, lane=lane, at=at)
+            kind = NONE if left else CHANGE
+            yield TimelineStep(f"{what} named{tried}", kind, Phase.OPENED, lane=lane, at=at)
         if left:
-            yield TimelineStep(
-                what=f"{what} left: nothing to commit{tried}",
-                kind=TimelineKind.NONE,
-                phase=TimelinePhase.WORKED,
-                lane=lane,
-            )
+            yield TimelineStep(f"{what} left: nothing to commit{tried}", NONE, Phase.WORKED, lane=lane)
             continue
         if not own and _has_voted(trace, branch):
-            yield TimelineStep(what=f"{what} voted", kind=TimelineKind.HELD, phase=TimelinePhase.WORKED, lane=lane)
+            yield TimelineStep(f"{what} voted", HELD, Phase.WORKED, lane=lane)
         if fate:
             told, kind = fate
-            phase = TimelinePhase.STORED if branch.aux else TimelinePhase.GIVEN
-            yield TimelineStep(
-                what=f"{what} {told}{tried}", kind=kind, phase=phase, lane=lane, at=branch.at, why=branch.why
-            )
+            phase = Phase.STORED if branch.aux else Phase.GIVEN
+            yield TimelineStep(f"{what} {told}{tried}", kind, phase, lane=lane, at=branch.at, why=branch.why)
 
 
 def _has_voted(trace: Trace, branch: Branch) -> bool:
@@ -174,25 +149,18 @@ def _stepped(trace: Trace) -> Iterator[TimelineStep]:
     for step in trace.steps:
         name = f"step {step.name}" if flow else f"step {step.number} {step.name}"
         what, kind = _of_flow(step, superseded=step not in last) if flow else _of_saga(step)
-        undone, left = BECAME.get(step.state, ("", TimelineKind.CHANGE))
-        yield TimelineStep(
-            what=f"{name} {what}",
-            kind=kind,
-            phase=TimelinePhase.GIVEN if step.forward else TimelinePhase.STORED,
-            lane=_lane(step.resource, aux=step.lane),
-            at=step.started if undone else step.at,
-            why=step.error if step.state is StepState.FAILED else "",
-        )
+        undone, left = BECAME.get(step.state, ("", CHANGE))
+        lane = _lane(step.resource, aux=step.lane)
+        phase, at = Phase.GIVEN if step.forward else Phase.STORED, step.started if undone else step.at
+        why = step.error if step.state is StepState.FAILED else ""
+        yield TimelineStep(f"{name} {what}", kind, phase, lane=lane, at=at, why=why)
         if undone:
-            lane = _lane(step.resource, aux=step.lane)
-            yield TimelineStep(
-                what=f"{name} {undone}", kind=left, phase=TimelinePhase.AFTER, lane=lane, at=step.at, why=step.error
-            )
+            yield TimelineStep(f"{name} {undone}", left, Phase.AFTER, lane=lane, at=step.at, why=step.error)
 
 
 def _of_saga(step: Step) -> tuple[str, TimelineKind]:
     fate = str(step.state) if step.state in (StepState.DONE, StepState.FAILED) else "began"
-    return fate, TimelineKind.FINAL if step.forward or step.compensation is None else TimelineKind.CHANGE
+    return fate, FINAL if step.forward or step.compensation is None else CHANGE
 
 
 def _of_flow(step: Step, *, superseded: bool) -> tuple[str, TimelineKind]:
@@ -200,13 +168,13 @@ def _of_flow(step: Step, *, superseded: bool) -> tuple[str, TimelineKind]:
     tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
     tried += "" if application is None else f", by {application.name}"
     if step.left is Left.WORK:
-        return f"done{_held(step)}{tried}", TimelineKind.CHANGE
+        return f"done{_held(step)}{tried}", CHANGE
     if step.state is StepState.FAILED:
-        return f"failed{tried}", TimelineKind.NONE
+        return f"failed{tried}", NONE
     if step.state is StepState.STARTED:
         what = "superseded" if superseded else "under way, or its process died"
-        return f"{what}{tried}", TimelineKind.NONE if superseded else TimelineKind.CHANGE
-    return f"began{tried}", TimelineKind.CHANGE
+        return f"{what}{tried}", NONE if superseded else CHANGE
+    return f"began{tried}", CHANGE
 
 
 def _held(step: Step) -> str:
@@ -220,9 +188,8 @@ def _settled(trace: Trace) -> Iterator[TimelineStep]:
     for unit in trace.units:
         if unit.decision is not None and unit.number != MAIN_UNIT:
             told, kind = UNITS[unit.decision]
-            lane = _lane(unit.resource, aux=True)
-            what = f"unit {unit.number} of the lane {told}"
-            yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=unit.at)
+            what, lane = f"unit {unit.number} of the lane {told}", _lane(unit.resource, aux=True)
+            yield TimelineStep(what, kind, Phase.STORED, lane=lane, at=unit.at)
 
 
 def _lane(resource: str | None, *, aux: bool) -> str:
@@ -238,7 +205,7 @@ def _closed(trace: Trace) -> Iterator[TimelineStep]:
     if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
         return  # it is not known whether it was closed before the rollback
     at = life.touched if life.state in CLOSED else None
-    yield TimelineStep(what="closed by its owner", kind=TimelineKind.HELD, phase=TimelinePhase.CLOSED, at=at)
+    yield TimelineStep("closed by its owner", HELD, Phase.CLOSED, at=at)
 
 
 def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
@@ -250,12 +217,10 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
         committed, why = looked.committed, looked.why
     elif looked is not None or trace.decision is None:
         why = looked.why if looked else "nobody looked whether it committed"
-        yield TimelineStep(what="local work", kind=TimelineKind.HELD, phase=TimelinePhase.WORKED, lane=lane, why=why)
+        yield TimelineStep("local work", HELD, Phase.WORKED, lane=lane, why=why)
         return
-    kind, what = (
-        (TimelineKind.FINAL, "local work committed") if committed else (TimelineKind.NONE, "local work did not commit")
-    )
-    yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.WORKED, lane=lane, why=why)
+    kind, what = (FINAL, "local work committed") if committed else (NONE, "local work did not commit")
+    yield TimelineStep(what, kind, Phase.WORKED, lane=lane, why=why)
 
 
 def _found_out(trace: Trace) -> str:
@@ -269,18 +234,15 @@ def _found_out(trace: Trace) -> str:
 def _asked(trace: Trace) -> Iterator[TimelineStep]:
     listed = trace.listed
     if trace.due is not None:
-        yield TimelineStep(what="due", kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=trace.due)
+        yield TimelineStep("due", HELD, Phase.ASKED, at=trace.due)
     if listed is None:
         return
     for at, who, answer, why in listed.remarks:
-        yield TimelineStep(
-            what=f"check: {answer}", kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=at, who=who, why=why
-        )
+        yield TimelineStep(f"check: {answer}", HELD, Phase.ASKED, at=at, who=who, why=why)
     if not listed.remarks:
-        what = f"found undecided, {_count(listed.asked, 'check')} since"
-        yield TimelineStep(what=what, kind=TimelineKind.HELD, phase=TimelinePhase.ASKED)
+        yield TimelineStep(f"found undecided, {_count(listed.asked, 'check')} since", HELD, Phase.ASKED)
     if listed.parked is None:
-        yield TimelineStep(what="next check", kind=TimelineKind.HELD, phase=TimelinePhase.PARKED, at=listed.due)
+        yield TimelineStep("next check", HELD, Phase.PARKED, at=listed.due)
 
 
 def _parked(trace: Trace) -> Iterator[TimelineStep]:
@@ -288,7 +250,7 @@ def _parked(trace: Trace) -> Iterator[TimelineStep]:
     why = _why_parked(trace)
     if why is not None and not any(each.what == "PARKED" for each in trace.audits):
         at = trace.life.touched if trace.life and trace.life.state is TxState.PARKED else None
-        yield TimelineStep(what="parked", kind=TimelineKind.HELD, phase=TimelinePhase.PARKED, at=at, why=why)
+        yield TimelineStep("parked", HELD, Phase.PARKED, at=at, why=why)
 
 
 def _why_parked(trace: Trace) -> str | None:
@@ -303,38 +265,26 @@ def _recorded(trace: Trace) -> Iterator[TimelineStep]:
     for each in trace.audits:
         if each.what.startswith(CHECK):
             what = f"check: {each.what.removeprefix(CHECK)}"
-            yield TimelineStep(
-                what=what, kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=each.at, who=each.who, why=each.why
-            )
+            yield TimelineStep(what, HELD, Phase.ASKED, at=each.at, who=each.who, why=each.why)
         elif each is not decided:
             after = over is not None and each.at > over
-            kind, phase = (
-                (TimelineKind.NONE, TimelinePhase.AFTER)
-                if after or each.what == REPLAYED
-                else (TimelineKind.HELD, TimelinePhase.PARKED)
-            )
+            kind, phase = (NONE, Phase.AFTER) if after or each.what == REPLAYED else (HELD, Phase.PARKED)
             what = RECORDED[each.what].format(other) if each.what in RECORDED else each.what
-            yield TimelineStep(what=what, kind=kind, phase=phase, at=each.at, who=each.who, why=each.why)
+            yield TimelineStep(what, kind, phase, at=each.at, who=each.who, why=each.why)
 
 
 def _decided(trace: Trace) -> Iterator[TimelineStep]:
     op = trace.op
     if op is None:
         return
-    record, at = _decided_by(trace), None
+    what, record = _outcome(trace, op.decision, from_check=op.from_check), _decided_by(trace)
     if record is not None:
-        at = record.at
+        yield TimelineStep(what, NONE, Phase.DECIDED, at=record.at, who=record.who, why=record.why)
     elif trace.life is not None:
-        at = trace.life.touched
-    yield TimelineStep(
-        what=_outcome(trace, op.decision, from_check=op.from_check),
-        kind=TimelineKind.NONE,
-        phase=TimelinePhase.DECIDED,
-        at=at,
-        before=None if at else min([given.at for given in trace.given], default=op.before),
-        who=record.who if record else "",
-        why=record.why if record else "",
-    )
+        yield TimelineStep(what, NONE, Phase.DECIDED, at=trace.life.touched)
+    else:
+        before = min([given.at for given in trace.given], default=op.before)
+        yield TimelineStep(what, NONE, Phase.DECIDED, before=before)
 
 
 def _decided_by(trace: Trace) -> Audited | None:
@@ -346,8 +296,7 @@ def _decided_by(trace: Trace) -> Audited | None:
 
 def _given(trace: Trace) -> Iterator[TimelineStep]:
     for place, first, last, at in trace.given:
-        what = f"{_offsets(first, last)} of {place} given out"
-        yield TimelineStep(what=what, kind=TimelineKind.NONE, phase=TimelinePhase.GIVEN, at=at)
+        yield TimelineStep(f"{_offsets(first, last)} of {place} given out", NONE, Phase.GIVEN, at=at)
 
 
 def _superseded(trace: Trace, sent: SentMessages) -> bool:

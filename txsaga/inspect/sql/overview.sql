@@ -77,3 +77,21 @@ SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.
 
 -- name: decisions
 SELECT txid, decision FROM txsaga.op WHERE txid = ANY (:txids);
+
+-- name: history
+SELECT at, what, who, why, login FROM txsaga.event WHERE txid = :txid ORDER BY id;
+
+-- name: checks
+SELECT checks, check_at, parked, remarks FROM txsaga.doubt d
+ WHERE txid = :txid AND NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = d.txid);
+
+-- name: last_round
+SELECT holder, clock_timestamp() - until FROM txsaga.lease WHERE kind = 'round' AND name = :role;
+
+-- name: resource
+SELECT id, name, database FROM txsaga.resource WHERE id = :id;
+
+-- name: given
+SELECT base, n, at FROM txsaga.log
+ WHERE qid = :qid AND base >= :low AND base < :high AND txid = :txid AND part = :part AND attempt = :attempt
+ ORDER BY base LIMIT :chunks;

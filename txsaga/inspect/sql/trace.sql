@@ -1,11 +1,3 @@
--- name: resource
-SELECT id, name, database FROM txsaga.resource WHERE id = :id;
-
--- name: given
-SELECT base, n, at FROM txsaga.log
- WHERE qid = :qid AND base >= :low AND base < :high AND txid = :txid AND part = :part AND attempt = :attempt
- ORDER BY base LIMIT :chunks;
-
 -- name: life
 SELECT key, epoch, owner, state, opened, touched, pgroup, evidence, lease FROM txsaga.tx WHERE txid = :txid;
 
