@@ -12,8 +12,8 @@ import typer
 
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import MOST, options_of, span_of, whole
-from txsaga.cli.printing import document, say, table
+from txsaga.cli.options import MOST, Options, options_of, span_of, whole
+from txsaga.cli.printing import document, listing, say, table
 from txsaga.core.arguments import read_number
 from txsaga.errors import UnknownProducerGroup
 from txsaga.flows.branch import HEURISTIC, OPEN, Branch, BranchId, BranchState
@@ -38,28 +38,13 @@ def look(said: Mapping[str, object]) -> str:
     return FOUND[BranchState(str(said["state"]))].format(gid=said["gid"], resource=said["resource"])
 
 
-def say_looks(rows: Sequence[Mapping[str, object]]) -> None:
-    """Print a line for each heuristic branch, then what to do about them."""
-    for row in rows:
-        say(f"{row['branch']}: {row['look']}")
-    if rows:
-        say("then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided")
-
-
 PATIENCE = 60.0
 """Seconds to wait for a slow resource."""
 PAUSE = 1.0
 """Seconds between two rounds of a command that waits."""
 LONGEST = 40
 """Letters of a branch's number and attempt."""
-COLUMNS = {
-    "branch": "branch",
-    "resource": "resource",
-    "state": "state",
-    "since": "since",
-    "why": "why",
-    "gid": "name in its resource",
-}
+COLUMNS = ("branch", "resource", "state", "since", "why")
 Resource = Annotated[str | None, typer.Option(help="Of this resource only.")]
 Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many.")]
 After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind this one, as it was printed.")]
@@ -81,7 +66,7 @@ def recover(
         while any((waiting := _waiting(broker, recovery)).values()) and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE))
             recovery.run_once()
-    _show_told(recovery, waiting, as_json=options.json)
+    _show_told(options, recovery, waiting)
     if recovery.orphans or any(found.why for name, found in recovery.seen.items() if name in waiting):
         raise typer.Exit(exits.UNAVAILABLE)
 
@@ -103,7 +88,7 @@ def branches(
         raise typer.BadParameter("it goes with --held", param_hint="--group")
     if held:
         with opened(options) as broker:
-            _show_held(broker, group, resource, as_json=options.json)
+            _show_held(options, broker, group, resource)
         return
     states = set(state or (BranchState if transaction else OPEN | HEURISTIC))
     with reading(options) as store:
@@ -113,7 +98,7 @@ def branches(
             named = store.work.branches(tx.number_of(transaction, store.registry.identity))
             wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
             found = [each for each in wanted if each[:3] > place][:limit]
-    _show([branch_document(store.registry.identity, each) for each in found], as_json=options.json)
+    _show(options, [branch_document(store.registry.identity, each) for each in found])
 
 
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
@@ -124,9 +109,11 @@ def heuristics(context: typer.Context, resource: Resource = None, limit: Limit =
         found = store.work.branches_in(HEURISTIC, resource=resource, after=place, limit=limit)
     documents = [branch_document(store.registry.identity, each) for each in found]
     rows = [said | {"look": look(said)} for said in documents]
-    _show(rows, as_json=options.json)
-    if not options.json:
-        say_looks(rows)
+    _show(options, rows)
+    if rows and not options.json:
+        for row in rows:
+            say(f"{row['branch']}: {row['look']}")
+        say("then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided")
 
 
 def forget(
@@ -174,11 +161,10 @@ def branch_document(store: StoreId, branch: Branch) -> dict[str, object]:
     }
 
 
-def _show(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
-    if as_json:
-        document(rows)
-    else:
-        table(list(COLUMNS.values()), [tuple(row[name] for name in COLUMNS) for row in rows])
+def _show(options: Options, rows: Sequence[Mapping[str, object]]) -> None:
+    listing(
+        options, rows, (*COLUMNS, "name in its resource"), [[row[name] for name in (*COLUMNS, "gid")] for row in rows]
+    )
 
 
 def _waiting(broker: Broker, recovery: Recovery) -> Counter[str]:
@@ -187,16 +173,14 @@ def _waiting(broker: Broker, recovery: Recovery) -> Counter[str]:
     return waiting
 
 
-def _show_told(recovery: Recovery, waiting: Counter[str], *, as_json: bool) -> None:
-    seen = sorted(((n, found) for n, found in recovery.seen.items() if n in waiting), key=lambda each: each[0])
-    if as_json:
-        document([{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen])
-        return
-    columns = ("resource", "told", "waiting", "of an earlier life", "why")
-    table(columns, [(name, s.told, waiting[name], len(s.earlier), s.why or None) for name, s in seen])
+def _show_told(options: Options, recovery: Recovery, waiting: Counter[str]) -> None:
+    seen = [(name, recovery.seen[name]) for name in sorted(recovery.seen.keys() & waiting.keys())]
+    documents = [{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen]
+    rows = [(name, s.told, waiting[name], len(s.earlier), s.why or None) for name, s in seen]
+    listing(options, documents, ("resource", "told", "waiting", "of an earlier life", "why"), rows)
 
 
-def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_json: bool) -> None:
+def _show_held(options: Options, broker: Broker, group: str | None, resource: str | None) -> None:
     from txsaga.flows.search import Search
 
     known = None if group is None else broker.kernel.store.registry.find_group(group)
@@ -204,10 +188,8 @@ def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_js
         raise UnknownProducerGroup(group)
     pages = Search(broker.kernel, known).pages()
     found = [each for page in pages for each in page if resource in (None, each.resource)]
-    if as_json:
-        document([each._asdict() for each in found])
-    else:
-        table(("resource", "name in its resource", "transaction", "state"), found)
+    columns = ("resource", "name in its resource", "transaction", "state")
+    listing(options, [each._asdict() for each in found], columns, found)
 
 
 def _forgotten(broker: Broker, done: Forgotten) -> dict[str, object]:

@@ -12,7 +12,7 @@ import typer
 
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
-from txsaga.cli.printing import document, fields, progress, result, table
+from txsaga.cli.printing import document, fields, listing, progress, result
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, IdentityChanged, RightsMissing
 from txsaga.store.right import Right
@@ -134,11 +134,9 @@ def rights(context: typer.Context) -> None:
     options = options_of(context)
     with _opened(options) as (connection, namespace):
         found = holders(connection, namespace)
-    if options.json:
-        document([holder._asdict() for holder in found])
-        return
     rows = [(holder.role, holder.right, holder.through, ", ".join(holder.groups)) for holder in found]
-    table(("role", "right", "through", "producer groups"), rows)
+    columns = ("role", "right", "through", "producer groups")
+    listing(options, [holder._asdict() for holder in found], columns, rows)
 
 
 @app.command()

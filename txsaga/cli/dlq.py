@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import MOST, Options, options_of, whole
-from txsaga.cli.printing import document, fields, line_of, message_document, progress, say, table
+from txsaga.cli.options import MOST, options_of, whole
+from txsaga.cli.printing import document, fields, line_of, listing, message_document, progress, result, say, table
 from txsaga.consume.groups import DeadLetters
 from txsaga.core.identity import LAST
 from txsaga.errors import ChunkDamaged, UnknownGroup, UnknownLetter
@@ -40,11 +40,9 @@ def list_letters(
     options = options_of(context)
     with opened(options) as broker:
         letters = broker.dead_letters.list(group, limit)
-    if options.json:
-        document([letter_document(letter) for letter in letters])
-        return
     columns = ("id", "group", "topic", "queue", "offset", "at", "attempts", "cause")
-    table(columns, [[getattr(letter, column) for column in columns] for letter in letters])
+    rows = [[getattr(letter, column) for column in columns] for letter in letters]
+    listing(options, map(letter_document, letters), columns, rows)
 
 
 @app.command()
@@ -71,13 +69,13 @@ def show(
 @app.command()
 def replay(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Let letters come to their group again, as messages that were never delivered."""
-    _each(options_of(context), REPLAYED, DeadLetters.replay, _Chosen(ids, group, all))
+    _each(context, REPLAYED, DeadLetters.replay, ids, group, all=all)
 
 
 @app.command()
 def purge(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Delete letters for good."""
-    _each(options_of(context), "purged", DeadLetters.purge, _Chosen(ids, group, all))
+    _each(context, "purged", DeadLetters.purge, ids, group, all=all)
 
 
 REPLAYED = "replayed"
@@ -106,47 +104,49 @@ def _message_of(letter: DeadLetter) -> dict[str, object]:
         return {**names, "id": letter.copy.message, "stored": base64.b64encode(letter.copy.body).decode()}
 
 
-class _Chosen(NamedTuple):
-    """The letters that a command is about, from its arguments."""
-
-    ids: Sequence[int] | None
-    group: str | None
-    all: bool
-
-    def pages(self, broker: Broker) -> tuple[int, Iterable[Sequence[int]]]:
-        """Return how many there are, and their numbers, page by page."""
-        if self.all:
-            if self.ids or self.group is None:
-                raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
-            count = broker.kernel.store.overview.dead_letters().get(self.group, 0)
-            if not count and broker.kernel.store.groups.find(self.group) is None:
-                raise UnknownGroup(self.group)
-            return count, broker.dead_letters.pages(self.group)
-        if not self.ids:
-            raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
-        for id in self.ids:
-            letter = broker.dead_letters.get(id)
-            if letter is None:
-                raise UnknownLetter(id)
-            if self.group not in (None, letter.group):
-                raise typer.BadParameter(f"letter {id} is one of group {letter.group!r}", param_hint="--group")
-        ids = list(dict.fromkeys(self.ids))
-        return len(ids), [ids]
+def _pages(
+    broker: Broker, ids: Sequence[int] | None, group: str | None, *, all: bool
+) -> tuple[int, Iterable[Sequence[int]]]:
+    """Return how many letters a command is about, and their numbers, page by page."""
+    if all:
+        if ids or group is None:
+            raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
+        count = broker.kernel.store.overview.dead_letters().get(group, 0)
+        if not count and broker.kernel.store.groups.find(group) is None:
+            raise UnknownGroup(group)
+        return count, broker.dead_letters.pages(group)
+    if not ids:
+        raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
+    for id in ids:
+        letter = broker.dead_letters.get(id)
+        if letter is None:
+            raise UnknownLetter(id)
+        if group not in (None, letter.group):
+            raise typer.BadParameter(f"letter {id} is one of group {letter.group!r}", param_hint="--group")
+    named = list(dict.fromkeys(ids))
+    return len(named), [named]
 
 
-def _each(options: Options, what: str, work: Callable[[DeadLetters, Sequence[int]], int], chosen: _Chosen) -> None:
+def _each(
+    context: typer.Context,
+    what: str,
+    work: Callable[[DeadLetters, Sequence[int]], int],
+    ids: Sequence[int] | None,
+    group: str | None,
+    *,
+    all: bool,
+) -> None:
     """Apply a function to letters page by page, and print how many there were."""
+    options, count, asked = options_of(context), 0, 0
     with opened(options) as broker:
-        total, pages = chosen.pages(broker)
-        count = asked = 0
+        total, pages = _pages(broker, ids, group, all=all)
         with progress(what, total, quiet=options.json) as advance:
             for page in pages:
                 count += work(broker.dead_letters, page)
                 asked += len(page)
                 advance(len(page))
-    if options.json:
-        document({what: count, "stayed": asked - count} if what == REPLAYED else {what: count})
-        return
-    say(f"{count} {what}")
-    if what == REPLAYED and count < asked:
-        say(f"{asked - count} stayed: the copy of an earlier replay still waits, or their group is gone")
+    stayed = {"stayed": asked - count} if what == REPLAYED else {}
+    told = f"{count} {what}"
+    if stayed and count < asked:
+        told += f"\n{asked - count} stayed: the copy of an earlier replay still waits, or their group is gone"
+    result(options, {what: count, **stayed}, told)

@@ -9,7 +9,7 @@ import typer
 from txsaga.cli import tx
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import MOST, options_of, whole
-from txsaga.cli.printing import document, fields, result, table, tables
+from txsaga.cli.printing import document, fields, listing, result, tables
 from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ app = typer.Typer(help="List what is in doubt, have it asked about again, settle
 app.command()(tx.commit)
 app.command()(tx.rollback)
 Group = Annotated[str | None, typer.Option(help="Doubts of this producer group only.")]
-COLUMNS = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
 
 
 @app.command("list")
@@ -36,10 +35,8 @@ def list_doubts(
     with reading(options) as store:
         _require(store, group)
         found = store.overview.doubts(limit=limit, parked=parked, group=group)
-    if options.json:
-        document([doubt_document(doubt) for doubt in found])
-    else:
-        table(COLUMNS, map(doubt_row, found))
+    columns = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
+    listing(options, map(doubt_document, found), columns, map(doubt_row, found))
 
 
 @app.command()

@@ -41,6 +41,16 @@ def result(options: Options, value: object, text: str) -> None:
         say(text)
 
 
+def listing(
+    options: Options, documents: Iterable[object], columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print what a command found: a document of documents for programs, else a table for people."""
+    if options.json:
+        document([*documents])
+    else:
+        table(columns, rows)
+
+
 def fields(values: Mapping[str, object]) -> None:
     """Print names and values, one per line."""
     width = max(map(len, values), default=0)

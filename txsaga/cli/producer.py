@@ -10,7 +10,7 @@ import typer
 from txsaga.cli.check_options import CHECKS, Setting, of_profile
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, takes
-from txsaga.cli.printing import document, fields, table
+from txsaga.cli.printing import document, fields, listing
 from txsaga.errors import UnknownProducerGroup
 from txsaga.inspect.overview import ANSWERS, Backlog
 
@@ -29,14 +29,9 @@ def list_groups(context: typer.Context) -> None:
     options = options_of(context)
     with reading(options) as store:
         groups, backlogs = store.registry.producer_groups(), _backlogs(store)
-    if options.json:
-        document([group_document(group, backlogs.get(group.name)) for group in groups])
-        return
-    rows = [
-        (*(_row_or_nothing(group, backlogs)), "transactional" if group.transactional else "plain", _told(group))
-        for group in groups
-    ]
-    table((*COLUMNS, "kind", "checks"), rows)
+    documents = [group_document(group, backlogs.get(group.name)) for group in groups]
+    rows = [(*_row_or_nothing(group, backlogs), _kind(group), _told(group)) for group in groups]
+    listing(options, documents, (*COLUMNS, "kind", "checks"), rows)
 
 
 @app.command()
@@ -89,8 +84,11 @@ def backlog_document(backlog: Backlog) -> dict[str, object]:
 def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
     """Write a group for programs: a plain one has no backlog."""
     known = {"group": group.name} if backlog is None else backlog_document(backlog)
-    kind = "transactional" if group.transactional else "plain"
-    return {**known, "kind": kind, "checks": dict(group.checks)}
+    return {**known, "kind": _kind(group), "checks": dict(group.checks)}
+
+
+def _kind(group: Group) -> str:
+    return "transactional" if group.transactional else "plain"
 
 
 def _show(store: Store, group: Group, *, as_json: bool) -> None:

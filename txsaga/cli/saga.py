@@ -10,7 +10,7 @@ import typer
 
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import MOST, Options, options_of, whole
-from txsaga.cli.printing import document, fields, result, say, table
+from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
@@ -36,11 +36,8 @@ def list_sagas(
     with reading(options) as store:
         views = store.work.sagas(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
-    if options.json:
-        document([view_document(view) for view in found])
-        return
     columns = ("number", "group", "key", "decision", "left", "of", "stalled", "until", "why")
-    table(columns, [(*_row(v), v.waiting, v.steps, v.stalled, v.until, v.why or None) for v in found])
+    listing(options, map(view_document, found), columns, map(_row, found))
 
 
 @app.command()
@@ -128,7 +125,9 @@ def step_document(step: Step) -> dict[str, object]:
 
 
 def _row(view: SagaView) -> tuple[object, ...]:
-    return view.txid, view.group, view.key, None if view.decision is None else view.decision.name
+    decision = None if view.decision is None else view.decision.name
+    left = view.waiting, view.steps, view.stalled, view.until, view.why or None
+    return view.txid, view.group, view.key, decision, *left
 
 
 def _said(options: Options, txid: int, moved: Sequence[Step], what: str) -> None:

@@ -13,7 +13,7 @@ from txsaga.cli import exits
 from txsaga.cli.group import GROUP, group_document, group_row
 from txsaga.cli.home import home_url, opened, reading
 from txsaga.cli.options import options_of, span_of
-from txsaga.cli.printing import document, fields, result, say, table
+from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
@@ -41,10 +41,8 @@ def doctor(context: typer.Context) -> None:
 
     options = options_of(context)
     findings = examine(home_url(options))
-    if options.json:
-        document([asdict(finding) for finding in findings])
-    else:
-        table(("", "what", "found", "remedy"), [(f.severity, f.what, f.found, f.remedy) for f in findings])
+    rows = [(f.severity, f.what, f.found, f.remedy) for f in findings]
+    listing(options, map(asdict, findings), ("", "what", "found", "remedy"), rows)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(exits.REFUSED)
 

@@ -11,7 +11,7 @@ import typer
 
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, span_of, whole
-from txsaga.cli.printing import document, fields, result, say, table
+from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.core.topic import MAX_RETENTION_BYTES, Topic, TopicType
 
 if TYPE_CHECKING:
@@ -80,11 +80,8 @@ def list_topics(context: typer.Context) -> None:
     options = options_of(context)
     with reading(options) as store:
         topics = topic_states(store)
-    if options.json:
-        document([topic_document(state) for state in topics])
-    else:
-        rows = [(state.topic.name, state.topic.type, len(state.bounds), state.messages) for state in topics]
-        table(("name", "type", "queues", "messages"), rows)
+    rows = [(state.topic.name, state.topic.type, len(state.bounds), state.messages) for state in topics]
+    listing(options, map(topic_document, topics), ("name", "type", "queues", "messages"), rows)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from enum import StrEnum
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ import typer
 
 from txsaga.cli.home import dispatch, opened, reading
 from txsaga.cli.options import MOST, options_of, span_of, whole
-from txsaga.cli.printing import document, fields, result, say, say_timeline, table, tables
+from txsaga.cli.printing import document, fields, listing, result, say, say_timeline, table, tables
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.identity import LAST, HalfId, StoreId
@@ -48,11 +49,9 @@ def list_transactions(
     options = options_of(context)
     with reading(options) as store:
         views = store.registry.transactions(undecided=undecided, limit=limit)
-    if options.json:
-        document([view_document(view) for view in views])
-    else:
-        columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
-        table(columns, [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views])
+    columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
+    rows = [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views]
+    listing(options, map(view_document, views), columns, rows)
 
 
 @app.command()
@@ -375,11 +374,8 @@ def ballots(
                 from txsaga.gate import report
 
                 html.write_text(report(broker, txid), "utf-8")
-    if options.json:
-        document([ballot_document(txid, poll) for txid, poll in polls])
-    else:
-        columns = ("transaction", "ballot", "rule", "result", "yes", "no", "waits for")
-        table(columns, [_ballot_row(txid, poll) for txid, poll in polls])
+    columns = ("transaction", "ballot", "rule", "result", "yes", "no", "waits for")
+    listing(options, starmap(ballot_document, polls), columns, starmap(_ballot_row, polls))
 
 
 def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
