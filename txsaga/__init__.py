@@ -10,7 +10,6 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.message import Delivered, Message
 from txsaga.core.topic import TopicType
 from txsaga.errors import TxSagaError
-from txsaga.flows.actions import Http, Send, Undo
 
 if _typing.TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -23,7 +22,7 @@ if _typing.TYPE_CHECKING:
     from txsaga.core.facts import Fact
     from txsaga.embedded.server import EmbeddedServer
     from txsaga.evidence.inbox import inbox
-    from txsaga.flows.actions import compensation
+    from txsaga.flows.actions import Http, Send, Undo, compensation
     from txsaga.flows.ballot import Ballot
     from txsaga.flows.coordinated import Coordinated, again
     from txsaga.flows.flow import Flow
@@ -90,12 +89,15 @@ _MODULES = {
     "Fact": "txsaga.core.facts",
     "Flow": "txsaga.flows.flow",
     "Folder": "txsaga.resources.files.folder",
+    "Http": "txsaga.flows.actions",
     "HttpService": "txsaga.resources.http",
     "Producer": "txsaga.messages.producer",
     "Question": "txsaga.checkback.checkers",
     "Saga": "txsaga.flows.saga",
+    "Send": "txsaga.flows.actions",
     "Stream": "txsaga.consume.stream",
     "Transaction": "txsaga.messages.transaction",
+    "Undo": "txsaga.flows.actions",
     "again": "txsaga.flows.coordinated",
     "cluster": "txsaga.wiring.clusters",
     "compensation": "txsaga.flows.actions",

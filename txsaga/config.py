@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from txsaga.core import facts
 from txsaga.core.arguments import read_number
 from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError
@@ -24,7 +23,6 @@ T = TypeVar("T")
 STORAGES = ("s3", "s3a", "s3n", "oss", "gs", "file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "hf")
 """The URI schemes of storage that can hold tables."""
 RESOURCE = "TXSAGA_RESOURCE_"
-_NAMES_OF_FACTS = frozenset(fact.__name__ for fact in facts.ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,10 @@ def _airflow(name: str, text: str) -> str:
 
 
 def _kill_point(name: str, text: str) -> str:
+    from txsaga.core import facts
+
     fact, _, occurrence = text.partition(":")
-    if fact not in _NAMES_OF_FACTS or not read_number(occurrence):
+    if fact not in {each.__name__ for each in facts.ALL} or not read_number(occurrence):
         raise _refused(name, text, "a fact and its count, like Decided:1")
     return text
 

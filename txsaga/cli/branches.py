@@ -25,17 +25,12 @@ if TYPE_CHECKING:
     from txsaga.flows.recovery import Recovery
 
 
-FOUND = {
+FOUND = {  # what the operator has to look at
     BranchState.HEURISTIC_ROLLED_BACK: "what branch {gid} wrote is not in resource {resource!r}: do it by hand there",
     BranchState.HEURISTIC_COMMITTED: "what branch {gid} wrote stands in resource {resource!r}: undo it by hand there",
     BranchState.HEURISTIC_MIXED: "a part of what branch {gid} wrote stands in resource {resource!r}: look which there",
     BranchState.HEURISTIC_HAZARD: "look what became of branch {gid} in resource {resource!r}: nobody else can tell",
 }
-
-
-def look(said: Mapping[str, object]) -> str:
-    """Return what the operator has to look at, given the document of a heuristic branch."""
-    return FOUND[BranchState(str(said["state"]))].format(gid=said["gid"], resource=said["resource"])
 
 
 PATIENCE = 60.0
@@ -107,8 +102,8 @@ def heuristics(context: typer.Context, resource: Resource = None, limit: Limit =
     place = _place(after, "--after") if after else (0, 0, 0)
     with reading(options) as store:
         found = store.work.branches_in(HEURISTIC, resource=resource, after=place, limit=limit)
-    documents = [branch_document(store.registry.identity, each) for each in found]
-    rows = [said | {"look": look(said)} for said in documents]
+        documents = [branch_document(store.registry.identity, each) for each in found]
+    rows = [said | {"look": FOUND[each.state].format_map(said)} for each, said in zip(found, documents, strict=True)]
     _show(options, rows)
     if rows and not options.json:
         for row in rows:

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.requests import SagaFigures
 from txsaga.flows.step import HeldLocks
 from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
 
@@ -104,7 +104,7 @@ class Gauges(Collector):
                 *_of_groups(overview.readings()),
                 *_of_branches(backlogs := overview.branches()),
                 *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
-                *_of_sagas(self._store.work.saga_figures()),
+                *_gauges(SAGAS, [], [((), astuple(self._store.work.saga_figures()))]),
                 self._dead_letters(),
             ]
         except TxSagaError:
@@ -162,10 +162,6 @@ def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterable[Metric]:
     return _gauges(BRANCHES, ["resource"], rows)
 
 
-def _of_sagas(found: SagaFigures) -> Iterable[Metric]:
-    return _gauges(SAGAS, [], [((), (found.running, found.driving, found.waiting, found.stalled))])
-
-
 def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterable[Metric]:
     found = {each.resource: each for each in held}
     # Those without any are reported as 0: else an alert would not end.
@@ -199,8 +195,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
-        self._decisions = Counter("txsaga_decisions", "Transactions that this process decided.", registry=r)
-        self._parked = Counter("txsaga_parkings", "Transactions that this process parked.", registry=r)
         self._steps = Histogram(
             "txsaga_step_seconds", "Durable steps that were done, by fact.", ["step"], buckets=SECONDS, registry=r
         )
@@ -209,15 +203,12 @@ class Metrics:
         )
         self._done = Counter("txsaga_round_work", "What the rounds of a role did.", ["role"], registry=r)
         self._failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
-        self._asked = Counter("txsaga_questions", "Questions that this process put to members.", registry=r)
-        self._postponed = Counter("txsaga_postponements", "Doubts that this process put off.", registry=r)
-        self._stalled = Counter("txsaga_stalls", "Sagas that this process left to a person.", registry=r)
         self._counted = {
-            facts.Stalled: self._stalled,
-            facts.Decided: self._decisions,
-            facts.Parked: self._parked,
-            facts.Asked: self._asked,
-            facts.Postponed: self._postponed,
+            facts.Decided: Counter("txsaga_decisions", "Transactions that this process decided.", registry=r),
+            facts.Parked: Counter("txsaga_parkings", "Transactions that this process parked.", registry=r),
+            facts.Asked: Counter("txsaga_questions", "Questions that this process put to members.", registry=r),
+            facts.Postponed: Counter("txsaga_postponements", "Doubts that this process put off.", registry=r),
+            facts.Stalled: Counter("txsaga_stalls", "Sagas that this process left to a person.", registry=r),
         }
         self._under_way = threading.local()
 

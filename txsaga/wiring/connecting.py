@@ -87,10 +87,6 @@ def new_member() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitter)
-"""Builds a kernel with the parts that every program shares."""
-
-
 def open_store(url: str) -> Store:
     """Migrate and open the store at a URL."""
     return Store.open(url, create=True)
@@ -134,7 +130,7 @@ def connect(
     store = others.store = patiently(partial(_store, address, settings, patience), standby)
     lake = LakeOpener(store, settings, warehouse, embedded=address is None, load=load)
     rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
-    kernel = kernel_of(
+    kernel = Kernel(
         store,
         evidence=found.find,
         participants=others.find,
@@ -144,6 +140,9 @@ def connect(
         effects={TABLE_EFFECT: lake, ROWS_EFFECT: rows},
         tables=lake,
         rows=rows,
+        services=call_service,
+        in_loop=in_loop,
+        jitter=jitter,
     )
     followers: Followers | None = None
     if settings.airflow:
