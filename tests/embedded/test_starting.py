@@ -13,7 +13,7 @@ from tests.embedded.callers import CALLERS, ME, NEEDS_ROOT, Caller, Outcome
 from tests.embedded.private_binaries import copy_of_the_binaries
 from tests.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import temporary_home
-from txsaga.embedded.launch import is_over
+from txsaga.embedded.home import ServerHome
 from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
@@ -55,7 +55,7 @@ def test_a_starter_killed_while_it_makes_the_data_folder_does_not_disturb_the_ne
         starter.kill()
         starter.wait()
 
-        assert not is_over(home / "life")  # its initdb works on
+        assert not ServerHome(home).is_over()  # its initdb works on
         assert EmbeddedServer(home=home).ensure().status().running
         assert not (home / "data.new").exists()
         starter.communicate()

@@ -12,10 +12,14 @@ If a process dies between two lines here, `data.new`, `data.gone` and `*.new` fi
 nothing that is needed, and the next start or reset removes them.
 """
 
+import fcntl
 import os
 import re
 import secrets
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -38,6 +42,42 @@ class ServerHome:
         self.lock = root / "lock"
         self.life = root / "life"
         self.copies = root / "pg"
+
+    @contextmanager
+    def locked(self, deadline: float) -> Iterator[bool]:
+        """Hold `lock`, to start, stop or reset; yield whether another process held it first."""
+        descriptor = _open(self.lock)
+        waited = False
+        try:
+            while not _flock(descriptor):
+                waited = True
+                if time.monotonic() > deadline:
+                    raise complaint(
+                        f"another process starts or stops the server for too long: see who holds {self.lock}"
+                    )
+                time.sleep(_PAUSE)
+            try:
+                yield waited
+            finally:
+                # Explicitly: a child forked meanwhile shares the open file and would keep the lock.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def take_life(self) -> int | None:
+        """Return `life`, open and locked, for server processes to inherit, or None while any of them runs."""
+        descriptor = _open(self.life)
+        if _flock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def is_over(self) -> bool:
+        """Return whether no server process holds `life`."""
+        descriptor = self.take_life()
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is not None
 
     def create(self, mode: int) -> None:
         """Create the home and the folders missing above it, with `mode` under any umask."""
@@ -62,6 +102,22 @@ class ServerHome:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+_PAUSE = 0.02
+
+
+def _open(path: Path) -> int:
+    # 0600: no other account may flock it and block every start.
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _make_folder(folder: Path, mode: int) -> None:

@@ -19,7 +19,6 @@ never an incomplete `data`.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
@@ -28,8 +27,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -40,57 +38,6 @@ from txsaga.embedded.error_messages import complaint, disk_full, disk_full_compl
 from txsaga.embedded.home import USER, Secret, ServerHome
 from txsaga.embedded.probe import OrphanWatch, ProbeAnswer, Processes, can_look, pid_file, read_pid_file, serving, tell
 from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError
-
-
-@contextmanager
-def locked(path: Path, *, deadline: float) -> Iterator[bool]:
-    """Hold `path` exclusively; yield whether another process held it first."""
-    descriptor = _open(path)
-    waited = False
-    try:
-        while not _flock(descriptor):
-            waited = True
-            if time.monotonic() > deadline:
-                raise complaint(f"another process starts or stops the server for too long: see who holds {path}")
-            time.sleep(_PAUSE)
-        try:
-            yield waited
-        finally:
-            # Explicitly: a child forked meanwhile shares the open file and would keep the lock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
-
-
-def take_life(path: Path) -> int | None:
-    """Return an open, locked descriptor for server processes to inherit, or None while any of them runs."""
-    descriptor = _open(path)
-    if _flock(descriptor):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def is_over(path: Path) -> bool:
-    """Return whether no server process holds the life lock at `path`."""
-    descriptor = take_life(path)
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is not None
-
-
-def _open(path: Path) -> int:
-    # 0600: no other account may flock it and block every start.
-    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-
-
-def _flock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
 
 PORTS = range(27000, 28000)
 
@@ -169,14 +116,14 @@ class Launch:
         watch = OrphanWatch(data=self.home.data, account=self.account)
         while True:
             processes = watch.look()
-            descriptor = None if processes.everyone else take_life(self.home.life)
+            descriptor = None if processes.everyone else self.home.take_life()
             if descriptor is not None:
                 return descriptor
             answer = serving(self.home, self.account)
             if answer is not None:
                 return answer
             # Checked twice: a server of ours that just ended also leaves the lock free.
-            if processes.postmaster and is_over(self.home.life) and watch.look().postmaster:
+            if processes.postmaster and self.home.is_over() and watch.look().postmaster:
                 raise complaint(
                     f"a server that txsaga did not start works in {self.home.data} "
                     f"(pid {processes.postmaster}): `txsaga db stop`, then start again"
@@ -301,7 +248,7 @@ class Launch:
                 answer = serving(self.home, self.account)
                 if answer is not None:
                     return answer
-            if is_over(self.home.life):
+            if self.home.is_over():
                 return None
             time.sleep(_PAUSE / 2)
         raise self._stuck(seen=True)
@@ -384,7 +331,7 @@ def halt(home: ServerHome, account: Account, mode: StopMode, *, deadline: float)
     told: int | None = None
     while True:
         processes = watch.look()
-        descriptor = None if processes.everyone else take_life(home.life)
+        descriptor = None if processes.everyone else home.take_life()
         if descriptor is not None:
             return descriptor
         if processes.postmaster is not None and processes.postmaster != told:

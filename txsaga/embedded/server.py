@@ -18,10 +18,8 @@ from psycopg import errors, sql
 from txsaga.config import PG_BIN, PG_HOME, PG_USER
 from txsaga.embedded import probe
 from txsaga.embedded.account import Account, home_of_the_caller, server_account
-from txsaga.embedded.binaries import find_binaries, reachable
 from txsaga.embedded.error_messages import complaint, explained
 from txsaga.embedded.home import USER, Secret, ServerHome, database_url
-from txsaga.embedded.launch import Launch, StopMode, halt, locked, major_of
 from txsaga.embedded.probe import DATABASE, ProbeAnswer
 from txsaga.errors import EmbeddedDatabaseError
 
@@ -79,20 +77,21 @@ class EmbeddedServer:
         deadline = time.monotonic() + timeout
         with explained(self.home):
             if self._was_killed():
-                with locked(self._paths.lock, deadline=deadline):
+                with self._paths.locked(deadline):
                     if self._was_killed():
                         self._launch(deadline)
         return self
 
-    def stop(self, mode: str = StopMode.FAST, *, timeout: float = 60) -> None:
+    def stop(self, mode: str = "fast", *, timeout: float = 60) -> None:
         """Stop the server and return when its last process is gone; one killed before counts as stopped."""
-        known = {str(name): name for name in StopMode}
-        if mode not in known:
-            raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(known)}")
+        from txsaga.embedded.launch import StopMode  # not above: whoever finds a server running needs none of it
+
+        if mode not in [*StopMode]:
+            raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(StopMode)}")
         with explained(self.home):
             if self.home.exists():
-                with locked(self._paths.lock, deadline=time.monotonic() + timeout):
-                    life = self._halt(known[mode], timeout)
+                with self._paths.locked(time.monotonic() + timeout):
+                    life = self._halt(mode, timeout)
                     if probe.can_look():
                         probe.pid_file(self._paths.data).unlink(missing_ok=True)
                     os.close(life)
@@ -101,8 +100,8 @@ class EmbeddedServer:
         """Stop the server and DELETE ITS DATA; port and password stay. The caller has asked the user."""
         with explained(self.home):
             if self.home.exists():
-                with locked(self._paths.lock, deadline=time.monotonic() + timeout):
-                    life = self._halt(StopMode.IMMEDIATE, timeout)
+                with self._paths.locked(time.monotonic() + timeout):
+                    life = self._halt("immediate", timeout)
                     try:
                         self._discard()
                     finally:
@@ -149,12 +148,15 @@ class EmbeddedServer:
 
     def _start(self, deadline: float) -> ProbeAnswer:
         self._paths.create(self._account.home_mode)
-        with locked(self._paths.lock, deadline=deadline) as waited:
+        with self._paths.locked(deadline) as waited:
             if waited and (answer := self._ask()).is_ours:
                 return answer
             return self._launch(deadline)
 
     def _launch(self, deadline: float) -> ProbeAnswer:
+        from txsaga.embedded.binaries import find_binaries, reachable
+        from txsaga.embedded.launch import Launch, major_of
+
         account = self._account
         self._check_reach(account)
         found = find_binaries(wanted=self.binaries, major=major_of(self._paths.data))
@@ -179,8 +181,10 @@ class EmbeddedServer:
                 "TXSAGA_PG_HOME whose parent folders are open to others, such as /var/lib/txsaga/pg"
             )
 
-    def _halt(self, mode: StopMode, timeout: float) -> int:
-        return halt(self._paths, self._account, mode, deadline=time.monotonic() + timeout)
+    def _halt(self, mode: str, timeout: float) -> int:
+        from txsaga.embedded.launch import StopMode, halt
+
+        return halt(self._paths, self._account, StopMode(mode), deadline=time.monotonic() + timeout)
 
     def _discard(self) -> None:
         data, discarded = self._paths.data, self._paths.discarded
