@@ -1,6 +1,4 @@
-"""
-The broker: one store, and everything a program does with it.
-"""
+"""The broker: one store, and everything a program does with it."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from tests.contracts.samples import start
 from tests.scene.patience import eventually
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
-from txsaga.checkback.profile import CheckProfile
-from txsaga.cli.engine import Profile, profile_of, run, stopping
+from txsaga.checkback.profile import PROFILES, CheckProfile
+from txsaga.cli.engine import run, stopping
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.records import Receipt
 from txsaga.core.role_loop import Pace
@@ -104,11 +104,11 @@ def test_the_first_signal_asks_and_the_next_one_works_as_usual() -> None:
 
 @pytest.mark.req("RMQ-28", "RMQ-26", "RMQ-96")
 def test_check_back_has_the_defaults_of_its_profile_and_what_is_said_beside_it() -> None:
-    classic = profile_of(Profile.CLASSIC, {})
+    classic = PROFILES["classic"].of_group({})
     assert classic == CheckProfile(interval=timedelta(seconds=60), min_age=timedelta(seconds=6), max_checks=15)
-    assert profile_of(Profile.NEWER, {}) == replace(classic, interval=timedelta(seconds=30))
+    assert PROFILES["5x"].of_group({}) == replace(classic, interval=timedelta(seconds=30))
     changes = {"interval": timedelta(seconds=1.5), "min_age": timedelta(0), "max_checks": 3}
-    assert profile_of(Profile.NEWER, changes) == replace(classic, **changes)  # type: ignore[arg-type]
+    assert PROFILES["5x"].of_group(changes) == replace(classic, **changes)  # type: ignore[arg-type]
 
 
 def given_up(url: str) -> Receipt:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import TIMEOUT, environment, started
-from txsaga.cli.log_format import LogFormat, to_stderr
+from txsaga.cli.log_format import to_stderr
 
 logger = logging.getLogger("txsaga")
 
@@ -34,7 +34,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_a_document_carries_what_a_record_is_about(capsys: pytest.CaptureFixture[str]) -> None:
-    to_stderr(debug=False, form=LogFormat.JSON)
+    to_stderr(debug=False, as_json=True)
     logger.error("transaction %d is\nlost", 7, extra={"txid": 7, "group": "billing"})
     found = written(capsys)
     assert found.pop("time").endswith("+00:00")
@@ -42,7 +42,7 @@ def test_a_document_carries_what_a_record_is_about(capsys: pytest.CaptureFixture
 
 
 def test_a_document_names_the_role_whose_thread_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    to_stderr(debug=False, form=LogFormat.JSON)
+    to_stderr(debug=False, as_json=True)
     thread = threading.Thread(target=lambda: logger.warning("slow"), name="txsaga-check-back")
     thread.start()
     thread.join()
@@ -51,7 +51,7 @@ def test_a_document_names_the_role_whose_thread_it_is(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_failure_is_named_and_its_traceback_only_with_debug(capsys: pytest.CaptureFixture[str], debug: bool) -> None:
-    to_stderr(debug=debug, form=LogFormat.JSON)
+    to_stderr(debug=debug, as_json=True)
     try:
         raise ValueError("no chair is left")
     except ValueError:

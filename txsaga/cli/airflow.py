@@ -78,12 +78,14 @@ def status(context: typer.Context) -> None:
     options, host = options_of(context), _host()
     keys, parts = host.home.keys(), host.status()
     healthy = all(part.healthy for part in parts)
+    columns = ("part", "pid", "state", "restarts")
+    rows = [(part.part.value, part.pid, _word(part), part.restarts) for part in parts]
     if options.json:
-        document(_shown(host, keys, parts) | {"healthy": healthy})
+        shown = {"parts": [dict(zip(columns, row, strict=True)) for row in rows], "healthy": healthy}
+        document(_shown(host, keys) | shown)
     else:
-        fields(_shown(host, keys, parts, brief=True))
-        rows = [(part.part.value, part.pid or "–", _word(part), part.restarts) for part in parts]
-        table(("part", "pid", "state", "restarts"), rows)
+        fields(_shown(host, keys))
+        table(columns, [(part, pid or "–", *rest) for part, pid, *rest in rows])
     if not healthy:
         raise typer.Exit(exits.UNAVAILABLE)
 
@@ -104,22 +106,16 @@ def keys(context: typer.Context) -> None:
     result(options_of(context), secrets, "\n".join(f"{name}={value}" for name, value in secrets.items()))
 
 
-def _shown(host: Host, keys: Keys | None, parts: list[PartStatus], *, brief: bool = False) -> dict[str, object]:
+def _shown(host: Host, keys: Keys | None) -> dict[str, object]:
     from txsaga.embedded.server import EmbeddedServer
 
     database = EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).status()
-    shown: dict[str, object] = {
+    return {
         "home": str(host.home.root),
         "url": keys.url() if keys else None,
         "login": f"admin, password in {host.home.passwords}" if keys else None,
         "database": "running" if database.running else "stopped",
     }
-    if not brief:
-        shown["parts"] = [
-            {"part": part.part.value, "pid": part.pid, "state": _word(part), "restarts": part.restarts}
-            for part in parts
-        ]
-    return shown
 
 
 def _word(part: PartStatus) -> str:

@@ -11,18 +11,17 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from txsaga.checkback.profile import PROFILES, CheckProfile
 from txsaga.cli.check_options import CHECKS, of_profile
 from txsaga.cli.home import Rest, may_dispatch, opened
-from txsaga.cli.log_format import LogFormat, to_stderr
+from txsaga.cli.log_format import to_stderr
 from txsaga.cli.options import Options, options_of, takes, whole
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing
@@ -37,18 +36,13 @@ NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-class Profile(StrEnum):
-    """Whose defaults check-back has."""
-
-    CLASSIC = "classic"
-    NEWER = "5x"
-
-
 @takes(CHECKS)
 def engine(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Run each role once and leave.")] = False,
-    profile: Annotated[Profile, typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")] = Profile.CLASSIC,
+    profile: Annotated[
+        Literal["classic", "5x"], typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")
+    ] = "classic",
     handler: Annotated[
         list[str] | None,
         typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
@@ -66,14 +60,16 @@ def engine(
         typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port for Prometheus; 0 for a free one."),
     ] = None,
     metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
-    log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="One line per record: for people, or JSON.")
+    ] = "text",
     **checks: object,
 ) -> None:
     """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until SIGTERM or SIGINT."""
     options = options_of(context)
     handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
-    asked = profile_of(profile, of_profile(checks))
-    to_stderr(debug=options.debug, level=logging.INFO, form=log_format)
+    asked = PROFILES[profile].of_group(of_profile(checks))
+    to_stderr(debug=options.debug, level=logging.INFO, as_json=log_format == "json")
     watch = None if metrics is None or once else watching()
     with (
         stopping() as stop,
@@ -132,11 +128,6 @@ def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, ad
     with served(watch, Gauges(broker.kernel.store, profile.min_age), port, address) as found:
         logger.info("metrics are at http://%s:%d/metrics", address, found)
         yield
-
-
-def profile_of(profile: Profile, changes: Mapping[str, object]) -> CheckProfile:
-    """Return the profile with the given options."""
-    return PROFILES[profile].of_group(changes)
 
 
 def described(profile: CheckProfile) -> str:

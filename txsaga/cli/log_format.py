@@ -9,19 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from enum import StrEnum
 
 ABOUT = ("txid", "group", "message_id", "role")
 """What a record may be about."""
 THREAD = "txsaga-"
 """A role runs in a thread of this name and its own."""
-
-
-class LogFormat(StrEnum):
-    """How a record is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class OneLine(logging.Formatter):
@@ -60,10 +52,10 @@ class Document(logging.Formatter):
         return json.dumps(told, default=str)
 
 
-def to_stderr(*, debug: bool, level: int = logging.WARNING, form: LogFormat = LogFormat.TEXT) -> None:
+def to_stderr(*, debug: bool, level: int = logging.WARNING, as_json: bool = False) -> None:
     """Send what txsaga logs to standard error."""
     handler = logging.StreamHandler()
-    if form is LogFormat.JSON:
+    if as_json:
         handler.setFormatter(Document(traceback=debug))
     elif debug:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

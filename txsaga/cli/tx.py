@@ -8,10 +8,9 @@ import socket
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
-from enum import StrEnum
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -262,18 +261,13 @@ def _branch_document(branch: Branch) -> dict[str, object]:
     }
 
 
-class Switch(StrEnum):
-    """What a switch can be set to."""
-
-    ON = "on"
-    OFF = "off"
-
-
 @app.command()
-def reject(context: typer.Context, switch: Annotated[Switch, typer.Argument(help="on: none are begun.")]) -> None:
+def reject(
+    context: typer.Context, switch: Annotated[Literal["on", "off"], typer.Argument(help="on: none are begun.")]
+) -> None:
     """Let this store refuse new half messages and keyed transactions, or take them again."""
     options = options_of(context)
-    rejects = switch is Switch.ON
+    rejects = switch == "on"
     with opened(options) as broker:
         broker.reject_transactions(rejects)
     told = f"new transactions are {'rejected' if rejects else 'taken'}"
@@ -317,19 +311,12 @@ def _show_replay(done: ReplayResult) -> None:
         say(f"transaction {done.txid} {words} as transaction {done.replayed_as}")
 
 
-class Word(StrEnum):
-    """A vote."""
-
-    YES = "yes"
-    NO = "no"
-
-
 @app.command()
 def vote(
     context: typer.Context,
     id: Id,
     ballot: Annotated[str, typer.Argument(metavar="BALLOT", help="Name of a ballot of the transaction.")],
-    word: Annotated[Word, typer.Argument(metavar="yes|no", help="The vote.")],
+    word: Annotated[Literal["yes", "no"], typer.Argument(metavar="yes|no", help="The vote.")],
     reason: Reason,
     voter: Annotated[str | None, typer.Option("--voter", help="Who votes; else the account that you use.")] = None,
 ) -> None:
@@ -340,11 +327,11 @@ def vote(
     with opened(options) as broker:
         txid, who = number_of(id, broker.identity), voter or os_user().rpartition("@")[0]
         evidence = {"reason": reason, "by": os_user()}
-        counted = broker.vote(txid, ballot, who, yes=word is Word.YES, evidence=evidence)
+        counted = broker.vote(txid, ballot, who, yes=word == "yes", evidence=evidence)
         polls = broker.ballots(txid)
     (poll,) = [each for each in polls if each.ballot.name == ballot]
     (stands,) = [each.yes for each in poll.casts if each.voter == who]
-    if stands is not (word is Word.YES):
+    if stands is not (word == "yes"):
         raise TransactionError(
             f"{who!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands"
         )

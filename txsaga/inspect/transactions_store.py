@@ -1,6 +1,4 @@
-"""
-Transactions as shown to people: plain and keyed ones in one list.
-"""
+"""Transactions as shown to people: plain and keyed ones in one list."""
 
 from __future__ import annotations
 
@@ -15,8 +13,6 @@ from txsaga.core.records import SCHEDULED, TxView
 from txsaga.store import sql_files
 
 SQL = sql_files.read("inspect/sql/transactions.sql")
-
-
 UNDECIDED = "WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = {t}.txid)"
 
 
@@ -31,13 +27,9 @@ def transactions(
     """List transactions, newest first."""
     namespace = connection.get_execution_options()["schema_translate_map"][None]
     schema = f'"{namespace}"'
-    filters = {"half": "", "tx": ""}
-    for table in filters:
-        if txid is not None:
-            filters[table] = "WHERE txid = :txid"
-        elif undecided:
-            filters[table] = UNDECIDED.format(s=schema, t=table)
-    sql = SQL["list"].format(s=schema, halves=filters["half"], lives=filters["tx"])
+    only = "WHERE txid = :txid" if txid is not None else UNDECIDED if undecided else ""
+    halves, lives = (only.format(s=schema, t=table) for table in ("half", "tx"))
+    sql = SQL["list"].format(s=schema, halves=halves, lives=lives)
     parameters = {"limit": limit} if txid is None else {"limit": limit, "txid": txid}
     return [_view(identity, row) for row in connection.execute(text(sql), parameters)]
 

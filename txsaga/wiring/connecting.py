@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txsaga.aio.in_loop import in_loop
-from txsaga.airflow_host.followers import Followers
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
 from txsaga.config import Settings, load
@@ -87,6 +86,10 @@ def new_member() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitter)
+"""Builds a kernel with the parts that every program shares."""
+
+
 def open_store(url: str) -> Store:
     """Migrate and open the store at a URL."""
     return Store.open(url, create=True)
@@ -130,7 +133,7 @@ def connect(
     store = others.store = patiently(partial(_store, address, settings, patience), standby)
     lake = LakeOpener(store, settings, warehouse, embedded=address is None, load=load)
     rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
-    kernel = Kernel(
+    kernel = kernel_of(
         store,
         evidence=found.find,
         participants=others.find,
@@ -140,13 +143,9 @@ def connect(
         effects={TABLE_EFFECT: lake, ROWS_EFFECT: rows},
         tables=lake,
         rows=rows,
-        services=call_service,
-        in_loop=in_loop,
-        jitter=jitter,
     )
-    followers: Followers | None = None
-    if settings.airflow:
-        kernel.runs, followers = airflow_at(settings.airflow, settings.airflow_name)
+    airflow = settings.airflow
+    kernel.runs, followers = airflow_at(airflow, settings.airflow_name) if airflow else (None, None)
 
     def close() -> None:
         for opened in (others, found, store):
