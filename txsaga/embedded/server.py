@@ -158,7 +158,11 @@ class EmbeddedServer:
         from txsaga.embedded.launch import Launch, major_of
 
         account = self._account
-        self._check_reach(account)
+        if not account.reaches(self.home):
+            raise complaint(
+                f"account {account.name}, which runs PostgreSQL, can't enter {self.home}: choose a "
+                "TXSAGA_PG_HOME whose parent folders are open to others, such as /var/lib/txsaga/pg"
+            )
         found = find_binaries(wanted=self.binaries, major=major_of(self._paths.data))
         launch = Launch(
             home=self._paths,
@@ -173,13 +177,6 @@ class EmbeddedServer:
         """Return whether the server was killed: one that is stopped removes its pid file."""
         data = self._paths.data
         return probe.read_pid_file(data) is not None and probe.working_in(data, self._account).postmaster is None
-
-    def _check_reach(self, account: Account) -> None:
-        if not account.reaches(self.home):
-            raise complaint(
-                f"account {account.name}, which runs PostgreSQL, can't enter {self.home}: choose a "
-                "TXSAGA_PG_HOME whose parent folders are open to others, such as /var/lib/txsaga/pg"
-            )
 
     def _halt(self, mode: str, timeout: float) -> int:
         from txsaga.embedded.launch import StopMode, halt

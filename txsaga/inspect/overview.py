@@ -1,7 +1,8 @@
 """
 Figures for people: how much is undecided, how far groups have read, what was done to a transaction and by whom.
 
-Nothing is decided by these figures; they may be a moment old.
+Nothing is decided by these figures; they may be a moment old. A class without `kw_only` has its fields in the order of
+the columns of its query.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from enum import StrEnum
 from txsaga.checkback.questions import Remark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Undecided:
     """Transactions without a decision."""
 
@@ -25,7 +26,7 @@ class Undecided:
     """Delayed messages are counted separately: no process needs to decide them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Position:
     """How far a consumer group has read one queue."""
 
@@ -75,7 +76,7 @@ class Reading:
         return sum(position.resting for position in self.positions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """The last tick, its age, and how many committed transactions wait for the next one."""
 
@@ -147,7 +148,7 @@ ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
 """Results of checks; NOBODY: no member was there to answer, and the check does not count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """What is undecided in one producer group, how many members answer for it, and the answers so far."""
 
@@ -160,7 +161,7 @@ class Backlog:
     answers: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BranchBacklog:
     """What is unfinished in one resource, and how many branches contradict their decision there."""
 

@@ -64,8 +64,6 @@ ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
 """The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
 
-POSITION = ("queue", "tail", "head", "offset", "lowest", "held", "resting", "in_line", "oldest")
-
 
 class Overview:
     """Figures and records for people; reading changes nothing, and nothing is decided by them."""
@@ -75,8 +73,7 @@ class Overview:
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision, parked ones included."""
-        ((count, parked, oldest, scheduled),) = self._rows(SQL["undecided"])
-        return Undecided(count=count, parked=parked, oldest=oldest, scheduled=scheduled)
+        return Undecided(*self._rows(SQL["undecided"])[0])
 
     def readings(self) -> Sequence[Reading]:
         """Return how far each consumer group has read each of its topics, by name."""
@@ -87,7 +84,7 @@ class Overview:
                 group=group,
                 topic=topic,
                 members=members[group, topic],
-                positions=tuple(Position(**dict(zip(POSITION, row[2:], strict=True))) for row in rows),
+                positions=tuple(Position(*row[2:]) for row in rows),
             )
             for (group, topic), rows in groupby(self._rows(SQL["readings"]), lambda row: (row[0], row[1]))
         ]
@@ -99,7 +96,7 @@ class Overview:
     def dispatch(self) -> Dispatch:
         """Return the last tick and what waits for the next one."""
         ((tick, age, waiting, blocked),) = self._rows(SQL["dispatch"])
-        return Dispatch(tick=tick, age=age, waiting=waiting, blocked=tuple(blocked))
+        return Dispatch(tick, age, waiting, tuple(blocked))
 
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction, oldest first."""
@@ -120,15 +117,7 @@ class Overview:
         for group, answer, count in self._rows(SQL["answers"]):
             answers.setdefault(group, {})[answer] = count
         return [
-            Backlog(
-                group=name,
-                undecided=undecided,
-                parked=parked,
-                asked=asked,
-                oldest=oldest,
-                members=members,
-                answers=answers.get(id, {}),
-            )
+            Backlog(name, undecided, parked, asked, oldest, members, answers.get(id, {}))
             for id, name, undecided, parked, asked, oldest, members in self._rows(SQL["backlogs"])
         ]
 
@@ -194,10 +183,7 @@ class Overview:
 
     def branches(self) -> Sequence[BranchBacklog]:
         """Return what is unfinished in each resource that takes part in two-phase commit, by name."""
-        return [
-            BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
-            for name, undecided, waiting, oldest, heuristics in self._rows(BRANCHES["backlog"])
-        ]
+        return [BranchBacklog(*row) for row in self._rows(BRANCHES["backlog"])]
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
         """Return the decisions of transactions, without the undecided ones."""
@@ -242,7 +228,7 @@ def _trace(
             (_checks(r.checks, r.check_at, r.parked, r.remarks) for r in found["doubt"] if not found["op"]), None
         ),
         audits=tuple(Audited(**row._mapping) for row in found["audits"]),
-        op=next((RecordedDecision(Decision(row.decision), row.from_check, row.before) for row in found["op"]), None),
+        op=next((RecordedDecision(Decision(decision), *rest) for decision, *rest in found["op"]), None),
         given=given,
         branches=tuple(map(branch_of, found["branches"])),
         steps=tuple(map(step_of, found["steps"])),
@@ -250,7 +236,7 @@ def _trace(
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
         amends=others.get("amends"),
-        amended_as=next((Amended(row.txid, row.at) for row in found["amended"]), None),
+        amended_as=next((Amended(*row) for row in found["amended"]), None),
     )
 
 
