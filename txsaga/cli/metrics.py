@@ -198,11 +198,11 @@ class Metrics:
         self._steps = Histogram(
             "txsaga_step_seconds", "Durable steps that were done, by fact.", ["step"], buckets=SECONDS, registry=r
         )
-        self._rounds = Histogram(
+        self.rounds = Histogram(
             "txsaga_round_seconds", "Rounds of a role, failed ones too.", ["role"], buckets=SECONDS, registry=r
         )
-        self._done = Counter("txsaga_round_work", "What the rounds of a role did.", ["role"], registry=r)
-        self._failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
+        self.done = Counter("txsaga_round_work", "What the rounds of a role did.", ["role"], registry=r)
+        self.failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
         self._counted = {
             facts.Decided: Counter("txsaga_decisions", "Transactions that this process decided.", registry=r),
             facts.Parked: Counter("txsaga_parkings", "Transactions that this process parked.", registry=r),
@@ -210,11 +210,11 @@ class Metrics:
             facts.Postponed: Counter("txsaga_postponements", "Doubts that this process put off.", registry=r),
             facts.Stalled: Counter("txsaga_stalls", "Sagas that this process left to a person.", registry=r),
         }
-        self._under_way = threading.local()
+        self._under_way = StepsUnderWay()
 
     def __call__(self, fact: Fact) -> None:
         """Receive a fact: a step lasts from its first fact to its second, in one thread."""
-        begun = self._begun()
+        begun = self._under_way.begun
         if type(fact) in AFTER:
             begun[AFTER[type(fact)]].append(time.perf_counter())
             return
@@ -231,18 +231,12 @@ class Metrics:
                 self.registry.register(ResourceGauges(role))
         return [Watched(role, self) for role in roles]
 
-    @contextmanager
-    def round(self, role: str) -> Iterator[Counter]:
-        """Time a round of a role, and count it when it fails."""
-        failed = self._failed.labels(role)  # it is there from the first round on
-        with self._rounds.labels(role).time(), failed.count_exceptions():
-            yield self._done.labels(role)
 
-    def _begun(self) -> defaultdict[type[Fact], list[float]]:
-        if not hasattr(self._under_way, "begun"):
-            self._under_way.begun = defaultdict(list)
-        begun: defaultdict[type[Fact], list[float]] = self._under_way.begun
-        return begun
+class StepsUnderWay(threading.local):
+    """When steps began in this thread, by the fact that ends them."""
+
+    def __init__(self) -> None:
+        self.begun: defaultdict[type[Fact], list[float]] = defaultdict(list)
 
 
 class Watched:
@@ -254,10 +248,12 @@ class Watched:
 
     def run_once(self) -> int:
         """Do one round."""
-        with self._metrics.round(self.name) as work:
+        metrics, name = self._metrics, self.name
+        work, failed = metrics.done.labels(name), metrics.failed.labels(name)  # they are there from the first round on
+        with metrics.rounds.labels(name).time(), failed.count_exceptions():
             done = self._role.run_once()
-            work.inc(done)
-            return done
+        work.inc(done)
+        return done
 
 
 @contextmanager
