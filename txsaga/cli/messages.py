@@ -105,9 +105,9 @@ def tail(
         else:
             with (
                 closing(broker.stream(group, topics, start=begin)) as stream,
-                closing(taken(stream, wait=None if follow else QUIET, tag=tag, count=count)) as members,
+                closing(taken(stream, wait=None if follow else QUIET, tag=tag, count=count)) as delivered,
             ):
-                show(members, options, follow=follow, at_once=True)
+                show(delivered, options, follow=follow, at_once=True)
 
 
 def consume(

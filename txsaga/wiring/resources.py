@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
@@ -259,32 +258,22 @@ def resource_engine(url: str | URL, named: str) -> Engine:
 
 
 def participant_for(
-    engine: Engine,
-    name: str,
-    *,
-    create: bool = True,
-    database: UUID | None = None,
-    where: EvidenceLocation | None = None,
-    loops: AsyncEngine | None = None,
+    engine: Engine, name: str, *, where: EvidenceLocation | None = None, loops: AsyncEngine | None = None
 ) -> Participant:
-    """Return the participant for an engine's database; with `database`, only if the database carries this uuid.
-
-    `where` is shared with the evidence of the same database, so that the tables are located once.
-    """
-    where = where or EvidenceLocation(engine, name, create=create, database=database)
+    """Return the participant for a database; with the `where` of its evidence, the tables are located once."""
     match engine.dialect.name:
         case "postgresql":
             from txsaga.resources.postgres import PostgresParticipant
 
-            return PostgresParticipant(engine, name=name, create=create, where=where, loops=loops)
+            return PostgresParticipant(engine, name=name, where=where, loops=loops)
         case "mysql" | "mariadb":
             from txsaga.resources.mysql import MysqlParticipant
 
-            return MysqlParticipant(engine, name=name, create=create, where=where, loops=loops)
+            return MysqlParticipant(engine, name=name, where=where, loops=loops)
         case "sqlite":
             from txsaga.resources.sqlite import SqliteParticipant
 
-            return SqliteParticipant(engine, name=name, create=create, where=where, loops=loops)
+            return SqliteParticipant(engine, name=name, where=where, loops=loops)
         case other:
             raise ConfigError(
                 f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "
