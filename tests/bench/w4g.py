@@ -45,7 +45,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
             with broker.producer("bank", checker=lambda question: None).transaction() as tx:
                 written = tx.table("bank.ledger").create(COLUMNS).append(_rows())
             assert written is not None
-            return [_measured(broker.kernel.tables.subject(written), rounds)], []
+            return [_measured(broker.kernel.tables.lake.subject(written), rounds)], []
 
 
 def _measured(subject: Subject, rounds: int) -> Row:

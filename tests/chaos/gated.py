@@ -51,7 +51,7 @@ def write(broker: Broker, world: World) -> None:
     """Write two entries under keys, one of which no gate lets pass, as often as it takes."""
     producer = clerk(broker)
     open_tables(producer)
-    catalog = broker.kernel.tables.lake.catalog  # type: ignore[attr-defined]  # of the opened lake
+    catalog = broker.kernel.tables.lake.catalog
     for id in ENTRIES:
         with suppress(AlreadyCommitted, NotCarried):
             with producer.transaction(key=str(id)) as tx:

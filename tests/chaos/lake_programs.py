@@ -85,7 +85,7 @@ def change(broker: Broker, world: World) -> None:
     """Let another engine write two entries on branches, of which one is written anew each time."""
     producer = clerk(broker)
     open_tables(producer)
-    catalog = broker.kernel.tables.lake.catalog  # type: ignore[attr-defined]  # of the opened lake
+    catalog = broker.kernel.tables.lake.catalog
     for id in (1, 2):
         with suppress(AlreadyCommitted):
             with producer.transaction(key=str(id)) as tx:
@@ -146,7 +146,7 @@ def read(world: World) -> dict[str, list[int]]:
 
     place = world.folder / "warehouse"
     with txsaga.connect(world.home, warehouse=place, roles=False, answering=False, env={}) as broker:
-        catalog = broker.kernel.tables.lake.catalog  # type: ignore[attr-defined]  # of the opened lake
+        catalog = broker.kernel.tables.lake.catalog
         found = {}
         for name in (LEDGER, POSTING, BALANCE):
             table = catalog.load_table(name) if catalog.table_exists(name) else None
@@ -192,7 +192,7 @@ def branches_are_gone(world: World) -> None:
     with txsaga.connect(world.home, warehouse=place, roles=False, answering=False, env={}) as broker:
         tables = broker.kernel.tables
         tables.collect()
-        found = [tables.lake.catalog.load_table(name) for name in (LEDGER, POSTING)]  # type: ignore[attr-defined]
+        found = [tables.lake.catalog.load_table(name) for name in (LEDGER, POSTING)]
         assert all(set(table.metadata.refs) == {"main"} for table in found)
     assert read(world)[LEDGER] == [1, 2]
 

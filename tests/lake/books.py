@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -40,7 +40,7 @@ class Books:
     @property
     def lake(self) -> LakeOpener:
         """The opened lake."""
-        return cast(LakeOpener, self.broker.kernel.tables)
+        return self.broker.kernel.tables
 
     def create(self, *names: str, partitions: Sequence[str] = ("day",)) -> None:
         """Create tables with nothing in them."""

@@ -27,8 +27,6 @@ from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.evidence.ports import Evidence
 from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter
 from txsaga.flows.requests import Answer, Request
-from txsaga.lake.home_rows import HomeRows
-from txsaga.lake.ports import Tables
 from txsaga.messages.decide import Decider
 from txsaga.messages.effects import HomeEffect
 from txsaga.messages.end_request import EndHooks
@@ -38,6 +36,8 @@ from txsaga.resources.participant import Participant
 from txsaga.resources.services import Services
 
 if TYPE_CHECKING:
+    from txsaga.lake.home_rows_store import PostgresHomeRows
+    from txsaga.lake.opening import LakeOpener
     from txsaga.store.store import Store
 
 
@@ -60,8 +60,8 @@ class Kernel:
         member: str,
         auto_create: bool,
         effects: Mapping[str, HomeEffect],
-        tables: Tables,
-        rows: HomeRows,
+        tables: LakeOpener,
+        rows: PostgresHomeRows,
         services: Services,
         in_loop: Loops,
         jitter: Callable[[], float],

@@ -99,8 +99,8 @@ class FlowTables(TableWrites):
         with self._kernel.store.ledgers.open() as ledger:
             effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
         writes = [write for each in effects if (write := TableWrite.read(each.payload)).name == name]
-        gates.started(gate)
-        subjects = [self._kernel.tables.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
+        gates.start(gate)
+        subjects = [self._kernel.tables.lake.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
         subject = together(str(name), subjects)
         ballot = f"{name} {self._part}.{self._step.attempt}.{next(self._numbers)}"
         found = gates.judged(gate, ballot, subject)

@@ -18,7 +18,7 @@ from txsaga.core.clock import Clock
 from txsaga.errors import BranchMissed, ColumnsDiffer, PointerMoved, TableMoved, UnknownTable
 from txsaga.lake import differences, manifests
 from txsaga.lake.differences import TRANSACTION, Difference
-from txsaga.lake.metadata import Draft, Metadata
+from txsaga.lake.metadata import Draft, Metadata, require_version
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import (
     APPLICATION,
@@ -51,11 +51,12 @@ class TableBranches:
         self._pointer, self._storage, self._clock = pointer, storage, clock
 
     def begin(self, name: TableName, place: TablePlace, move: Move) -> BranchStart:
-        """Create a branch of a table that begins with the published snapshot."""
+        """Create a branch with the published snapshot; `move` moves a pointer or raises `PointerMoved`."""
         branch, started = branch_name(place), list[BranchStart]()
 
         def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
-            metadata.require_branches(name)
+            if metadata.version != 3:  # txsaga can't write its manifests, but it has branches
+                require_version(name, metadata.version)
             first = metadata.current_id
             if first is None:
                 first = self._first(metadata, draft, written)
@@ -82,7 +83,11 @@ class TableBranches:
     def recorded(
         self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
     ) -> TableWrite | None:
-        """Return the record of what a branch contains now; None if nothing was written to it."""
+        """Return the record of what a branch contains now; None if nothing was written to it.
+
+        If a statement looked for rows (`looked`), it is no append, even if it only added rows. Raise `TableMoved` if
+        the branch is not the one that was begun, and one clear error if its session wrote outside it.
+        """
         metadata = self._metadata(start.table)
         head = _head(metadata, start)
         if head == start.first:
@@ -119,7 +124,7 @@ class TableBranches:
         """Write the next metadata on top of a table's newest and move the pointer; retry if it moved."""
         for _ in range(TRIES):
             metadata, written = self._metadata(name), list[str]()
-            draft = metadata.draft()
+            draft = Draft(metadata)
             if not draw(metadata, draft, written):
                 return
             written.append(draft.next_location())

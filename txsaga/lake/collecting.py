@@ -15,7 +15,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,19 +53,13 @@ def _listed(storage: Storage, location: str, *, deep: bool) -> Iterator[tuple[st
         )
     scheme, netloc, path = io.parse_location(location, io.properties)
     root = location.removesuffix(path.removeprefix(netloc))
-    with _told(location):
+    try:
         selector = FileSelector(path.rstrip("/"), recursive=deep, allow_not_found=True)
         found = io.fs_by_scheme(scheme, netloc).get_file_info(selector)
-    for each in sorted(found, key=lambda info: str(info.path)):
-        yield f"{root}{each.path.removeprefix(netloc)}", each
-
-
-@contextmanager
-def _told(location: str) -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
         raise WarehouseAway(f"{location} can't be listed: {error}; retry when its storage is back") from error
+    for each in sorted(found, key=lambda info: str(info.path)):
+        yield f"{root}{each.path.removeprefix(netloc)}", each
 
 
 logger = logging.getLogger("txsaga")
@@ -82,9 +76,7 @@ class Leftover(NamedTuple):
 class Collector:
     """Deletes leftovers below the folders of tables."""
 
-    def __init__(
-        self, ledgers: Ledgers, identity: StoreId, storage: Storage, refused_before: datetime | None = None
-    ) -> None:
+    def __init__(self, ledgers: Ledgers, identity: StoreId, storage: Storage, refused_before: datetime) -> None:
         self._ledgers, self._identity, self._storage = ledgers, identity, storage
         self._refused_before = refused_before
 
@@ -93,7 +85,7 @@ class Collector:
         gone = []
         for place in dict.fromkeys(places):
             for left in staged(self._storage, place):
-                if self._is_nobodys(left):
+                if self._is_over(left.transaction, partial(_is_unpublished, left.place)):
                     gone.append(left.place)
                     if not dry_run:
                         _remove(self._storage, left.place)
@@ -121,9 +113,6 @@ class Collector:
         transaction = transaction_of(branch)
         return transaction is not None and self._is_over(transaction, lambda ledger, txid: True)
 
-    def _is_nobodys(self, left: Leftover) -> bool:
-        return self._is_over(left.transaction, partial(_is_unpublished, left.place))
-
     def _is_over(self, transaction: str, committed: Callable[[Ledger, int], bool]) -> bool:
         """Return whether nothing more comes of a transaction; for a committed one `committed` decides."""
         try:
@@ -138,9 +127,8 @@ class Collector:
 
     def _is_kept(self, polls: Sequence[Polled]) -> bool:
         """Return whether a recent vote against it keeps it for inspection."""
-        noes = [cast.at for poll in polls for cast in poll.casts if not cast.yes]
-        before = self._refused_before
-        return before is not None and any(at is not None and at >= before for at in noes)
+        noes = (cast.at for poll in polls for cast in poll.casts if not cast.yes)
+        return any(at is not None and at >= self._refused_before for at in noes)
 
 
 def staged(storage: Storage, place: str) -> Iterator[Leftover]:

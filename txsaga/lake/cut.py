@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from txsaga.core.arguments import list_of
 from txsaga.errors import ConfigError, UnknownTable, UnknownTopic
@@ -18,21 +18,7 @@ from txsaga.lake.table import TableName
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
-class TableReader(Protocol):
-    """Reads tables as a given metadata file describes them."""
-
-    def name(self, said: str) -> TableName:
-        """Parse a table name."""
-
-    def scan(self, location: str, options: Mapping[str, object]) -> Any:  # PyIceberg's
-        """Open a scan of a table as its metadata describes it."""
-
-    def snapshot(self, location: str) -> int | None:
-        """Return the newest snapshot in the metadata of a table."""
-
-    def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:  # Spark's
-        """Return an object that makes DataFrames of tables as their metadata describes them."""
+    from txsaga.lake.opening import LakeOpener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +32,7 @@ class Cut:
     heads: Mapping[str, tuple[int, ...]]
     home: Connection | None = None
     pointers: Mapping[TableName, str] = field(default_factory=dict)
-    reader: TableReader | None = None
+    reader: LakeOpener | None = None
 
     @property
     def tables(self) -> Mapping[str, str]:
@@ -71,19 +57,18 @@ class Cut:
             raise ConfigError(f"this cut was made without table {table!r}; name it: broker.cut(tables=[{table!r}])")
         return self.pointers[name]
 
-    def _reader(self) -> TableReader:
+    def _reader(self) -> LakeOpener:
         if self.reader is None:
             raise ConfigError("this cut was made without tables; name them: broker.cut(tables=[…])")
         return self.reader
 
 
-def names_of(reader: TableReader, tables: Iterable[str]) -> Sequence[TableName]:
+def names_of(reader: LakeOpener, tables: Iterable[str]) -> Sequence[TableName]:
     """Parse the names of tables."""
-    given = list_of(tables, "tables", "give a list of names")
-    return [reader.name(said) for said in given] if given else []
+    return [reader.name(said) for said in list_of(tables, "tables", "give a list of names")]
 
 
-def chosen(cut: Cut, tables: Sequence[TableName], topics: Iterable[str] | None, reader: TableReader) -> Cut:
+def chosen(cut: Cut, tables: Sequence[TableName], topics: Iterable[str] | None, reader: LakeOpener) -> Cut:
     """Reduce a cut to the requested tables and topics; a missing one is an error, not a gap."""
     for name in tables:
         if name not in cut.pointers:

@@ -7,7 +7,7 @@ statistics and sizes are those of the stored files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,6 +25,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
 
 from txsaga.errors import ColumnsDiffer, ConfigError, NullRefused, TypeDiffers
 from txsaga.lake.partition_values import split
@@ -137,8 +138,6 @@ def _named(columns: Sequence[str]) -> str:
 
 def mapping_of(columns: Mapping[str, str]) -> Schema:
     """Read columns given as name → type; `not null` after the type makes a column required."""
-    from pyiceberg.types import NestedField
-
     fields = []
     for number, (column, said) in enumerate(columns.items(), 1):
         kind, required = said.removesuffix(" not null"), said.endswith(" not null")
@@ -242,11 +241,12 @@ def described(
 
 def _require_written_as(name: TableName, written: pa.Schema, metadata: TableMetadata) -> None:
     """Make sure that a file has every column under its field id: without ids no reader finds them."""
-    found = dict(_ids(written))
+    found = {field.name: _id(field) for field in written}
     for field in schema_to_pyarrow(metadata.schema()):
-        number = int(field.metadata[b"PARQUET:field_id"])
-        if found.get(field.name) != number:
-            raise TypeDiffers(f"a staged file of {name} has {field.name!r} not as field {number}; stage the rows anew")
+        if found.get(field.name) != _id(field):
+            raise TypeDiffers(
+                f"a staged file of {name} has {field.name!r} not as field {_id(field)}; stage the rows anew"
+            )
 
 
 def _require_filled(name: TableName, footer: Any, schema: Schema) -> None:
@@ -262,8 +262,6 @@ def _require_filled(name: TableName, footer: Any, schema: Schema) -> None:
                 require_no_null(name, field.name, counted.null_count)
 
 
-def _ids(schema: pa.Schema) -> Iterable[tuple[str, int]]:
-    for field in schema:
-        said = (field.metadata or {}).get(b"PARQUET:field_id")
-        if said is not None:
-            yield field.name, int(said)
+def _id(field: pa.Field) -> int | None:
+    said = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if said is None else int(said)

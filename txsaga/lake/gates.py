@@ -90,20 +90,11 @@ class Gate(Protocol):
         """Check rows, and return a vote for each voter of the ballot."""
 
 
-GATE = "make one with txsaga.gate.expect(suite)"
-
-
-def warmed(gate: Gate | None) -> Gate | None:
-    """Start a gate, if there is one."""
-    return None if gate is None else started(gate)
-
-
-def started(gate: Gate) -> Gate:
-    """Start a gate."""
+def start(gate: Gate) -> None:
+    """Start the slow parts of a gate, or refuse what is none."""
     if not all(hasattr(gate, name) for name in ("warm", "ballot", "judge")):
-        raise ConfigError(f"{gate!r} is no gate; {GATE}")
+        raise ConfigError(f"{gate!r} is no gate; make one with txsaga.gate.expect(suite)")
     gate.warm()
-    return gate
 
 
 def judged(gate: Gate, name: str, subject: Subject) -> Judged:

@@ -7,10 +7,10 @@ incomplete, only that process could commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class RowsMode(StrEnum):
@@ -58,16 +58,3 @@ class RowsWrite:
         assert isinstance(mode, str) and isinstance(columns, list)
         values: dict[str, object] = {**payload, "mode": RowsMode(mode), "columns": tuple(columns)}
         return cls(**values)  # type: ignore[arg-type]  # written by this program
-
-
-class HomeRows(Protocol):
-    """The user's tables in the home database."""
-
-    def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
-        """Write rows into a new table next to the target, and seal it against further rows.
-
-        Rows that don't fit raise one clear error; the staging table is then dropped, or collected later.
-        """
-
-    def collect(self, *, dry_run: bool = False) -> Sequence[str]:
-        """Drop staged rows that will never be published; return the table names."""

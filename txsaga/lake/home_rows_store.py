@@ -138,13 +138,13 @@ def place(connection: Connection, write: RowsWrite) -> None:
         raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
     if read_mark(own.said) != write.mark():
         raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
-    with _placing(write.target):
+    with _refused_as(_not_placed(write.target)):
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
 
 
 def require_kept(connection: Connection, targets: Sequence[str]) -> None:
     """Check deferred constraints now: at COMMIT a refusal would look like a failed decision."""
-    with _placing(", ".join(targets)):
+    with _refused_as(_not_placed(", ".join(targets))):
         run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
 
 
@@ -163,7 +163,7 @@ def _try_attaching(connection: Connection, write: RowsWrite) -> None:
     """Attach the empty table and undo that; its bounds are checked as rows are staged, not by the decision."""
     if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
         raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
-    with _refusing(write), connection.begin_nested() as trial:
+    with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
         query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
         bounds = run(connection, query).scalar()
@@ -175,7 +175,7 @@ def _try_attaching(connection: Connection, write: RowsWrite) -> None:
 def _try_replacing(connection: Connection, write: RowsWrite) -> None:
     if lost := _lost(connection, write):
         raise ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
-    with _refusing(write), connection.begin_nested() as trial:
+    with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         _swap(connection, write)
         trial.rollback()
 
@@ -253,31 +253,23 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-@contextmanager
-def _placing(target: str) -> Iterator[None]:
-    try:
-        yield
-    except DBAPIError as error:
-        if (said := _refusal(error)) is None:
-            raise
-        raise EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew") from error
+def _not_placed(target: str) -> Callable[[str], TxSagaError]:
+    return lambda said: EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew")
+
+
+def _not_this_way(write: RowsWrite) -> Callable[[str], TxSagaError]:
+    return lambda said: ConfigError(f"{write.target} can't take rows this way: {said}")
 
 
 @contextmanager
-def _refusing(write: RowsWrite) -> Iterator[None]:
+def _refused_as(made: Callable[[str], TxSagaError]) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if (said := _refusal(error)) is None:
+        state = getattr(error.orig, "sqlstate", None) or ""
+        if not state or state.startswith(PASSING):
             raise
-        raise ConfigError(f"{write.target} can't take rows this way: {said}") from error
-
-
-def _refusal(error: DBAPIError) -> str | None:
-    state = getattr(error.orig, "sqlstate", None) or ""
-    if not state or state.startswith(PASSING):
-        return None
-    return _line(error)
+        raise made(_line(error)) from error
 
 
 def _line(error: DBAPIError) -> str:
@@ -332,13 +324,16 @@ class Placing:
 
 
 class PostgresHomeRows:
-    """Stages rows and makes them ready: the port `HomeRows`, and the home effect of rows."""
+    """Rows for the user's tables in the home database: staged, collected, and the home effect of them."""
 
     def __init__(self, store: Store, *, tcp: Callable[[], URL]) -> None:
         self._store, self._tcp = store, tcp
 
     def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
-        """Write rows into a new table next to the target, and seal it."""
+        """Write rows into a new table next to the target, and seal it against further rows.
+
+        Rows that don't fit raise one clear error; the staging table is then dropped, or collected later.
+        """
         writer = writer_of(rows)
         if writer is None:
             raise ConfigError(
@@ -358,7 +353,7 @@ class PostgresHomeRows:
         return Placing([RowsWrite.read(effect.payload) for effect in effects])
 
     def collect(self, *, dry_run: bool = False) -> Sequence[str]:
-        """Drop staged rows that will never be published."""
+        """Drop staged rows that will never be published; return the table names."""
         with begun(self._store.engine) as connection:
             left = connection.execute(text(SQL["left"])).all()
         gone = [row.staging for row in left if self._is_nobodys(read_mark(row.said))]

@@ -41,9 +41,9 @@ from txsaga.lake.collecting import Collector, folders
 from txsaga.lake.differences import TRANSACTION, ends, replaced
 from txsaga.lake.files import mapping_of
 from txsaga.lake.gates import Subject
-from txsaga.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
+from txsaga.lake.metadata import KEPT_SNAPSHOTS, Draft, Metadata, require_version
 from txsaga.lake.publishing import Publisher, Turn
-from txsaga.lake.storage import Storage, local
+from txsaga.lake.storage import Storage
 from txsaga.lake.table import TableName, TablePlace, TableStaging, TableWrite, WriteMode
 from txsaga.store.connection import translating
 
@@ -121,7 +121,7 @@ class Lake:
         )
         raw = metadata.model_dump_json().encode()
         first = Metadata("", metadata.model_dump(mode="json"))
-        place = first.draft().next_location()
+        place = Draft(first).next_location()
         self.storage.write(place, raw)
         self.storage.keep([place])
         return TableWrite(
@@ -136,7 +136,7 @@ class Lake:
         )
 
     def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
-        """Return the parts of a table that an overwrite reserves."""
+        """Return the parts of a table that an overwrite reserves, by names that any two writers agree on."""
         metadata = self._metadata(name, created)
         return partition_values.parts(None if where is None else partition_values.named(name, metadata.parsed, where))
 
@@ -145,9 +145,12 @@ class Lake:
         return self._metadata(name, created).current_id
 
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
-        """Write rows as files of a table and list them in one manifest."""
+        """Write rows as files of a table and list them in one manifest; return None if there are none.
+
+        Rows that don't fit the table raise one clear error of `txsaga.errors`; nothing is left to publish.
+        """
         metadata = self._metadata(name, staging.created)
-        metadata.require_writable(name)
+        require_version(name, metadata.version)
         parsed = metadata.parsed
         where = None if staging.where is None else partition_values.named(name, parsed, staging.where)
         stem = f"{place.part}-{place.attempt}-{place.number}"
@@ -188,46 +191,42 @@ class Lake:
         )
 
     def subject(self, write: TableWrite) -> Subject:
-        """Return the staged rows of a write for a gate."""
+        """Return the staged rows of a write for a gate, and how many published rows they replace."""
         metadata = self._metadata(write.name, write.created)
         if write.branch is not None and write.mode is WriteMode.OVERWRITE:
             return self._table_of(metadata, write)
+        staged, published = self._staged(metadata, write), self._published(metadata, write)
+        return self._subject(metadata, write, staged, write.rows, published)
+
+    def _subject(
+        self, metadata: Metadata, write: TableWrite, files: Iterable[str], count: int, published: int | None
+    ) -> Subject:
         return Subject(
             about=str(write.name),
-            files=self._staged(metadata, write),
-            columns=tuple(metadata.parsed.schema().column_names),
-            access=self.storage.properties,
-            count=write.rows,
-            published=self._published(metadata, write),
-        )
-
-    def _staged(self, metadata: Metadata, write: TableWrite) -> tuple[str, ...]:
-        """Return the locations of the rows that a write adds; for a branch they may be in no manifest of ours."""
-        if write.branch is None or write.manifest is not None:
-            return tuple(manifests.files_of(self.storage, write.manifest))
-        return tuple(differences.between(self.storage, *ends(metadata, write)).added)
-
-    def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
-        """Return all rows of a table as they are on a branch that changed some of them."""
-        before, head = ends(metadata, write)
-        found = differences.between(self.storage, None, head)
-        count = sum(file.record_count for file in found.added.values())
-        published = None if before is None else int(before["summary"].get("total-records", 0)) or None
-        if found.deletes:
-            require_readable(
-                write, found.deletes.values(), sum(each.file_size_in_bytes for each in found.added.values())
-            )
-            rows = self.static(metadata.location).scan(snapshot_id=write.head)
-            table = rows.to_arrow()
-            return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
-        return Subject(
-            about=str(write.name),
-            files=tuple(found.added),
+            files=tuple(files),
             columns=tuple(metadata.parsed.schema().column_names),
             access=self.storage.properties,
             count=count,
             published=published,
         )
+
+    def _staged(self, metadata: Metadata, write: TableWrite) -> Iterable[str]:
+        """Return the locations of the rows that a write adds; for a branch they may be in no manifest of ours."""
+        if write.branch is None or write.manifest is not None:
+            return manifests.files_of(self.storage, write.manifest)
+        return differences.between(self.storage, *ends(metadata, write)).added
+
+    def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
+        """Return all rows of a table as they are on a branch that changed some of them."""
+        before, head = ends(metadata, write)
+        found = differences.between(self.storage, None, head)
+        added = found.added.values()
+        published = None if before is None else int(before["summary"].get("total-records", 0)) or None
+        if not found.deletes:
+            return self._subject(metadata, write, found.added, sum(each.record_count for each in added), published)
+        require_readable(write, found.deletes.values(), sum(each.file_size_in_bytes for each in added))
+        table = self.static(metadata.location).scan(snapshot_id=write.head).to_arrow()
+        return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
 
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
         """Count the rows that an overwrite replaces, or that the previous append added."""
@@ -238,10 +237,6 @@ class Lake:
             if snapshot is not None and (added := snapshot["summary"].get("added-records")):
                 return int(added)
         return None
-
-    def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` if an overwrite can no longer be published."""
-        self.publisher.require_unmoved(write)
 
     def static(self, location: str) -> Any:  # a StaticTable, whose options have no types
         """Return a table as its metadata describes it."""
@@ -264,12 +259,8 @@ class Lake:
         for name in self._names():
             yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
         with suppress(LakeMissing):
-            root = local(self._warehouse())
-            if root is not None:
-                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
-            else:
-                for namespace in folders(self.storage, self._warehouse()):
-                    yield from folders(self.storage, namespace)
+            for namespace in folders(self.storage, self._warehouse()):
+                yield from folders(self.storage, namespace)
 
     def _metadata(self, name: TableName, created: str | None) -> Metadata:
         location = created or self.catalog.pointer(name)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -35,21 +36,18 @@ class Metadata:
 
     def __init__(self, location: str, raw: Json) -> None:
         self.location, self.raw = location, raw
-        self._parsed: TableMetadata | None = None
 
     @classmethod
     def load(cls, storage: Storage, location: str) -> Metadata:
         """Read the metadata file of a pointer."""
         return cls(location, json.loads(storage.read(location)))
 
-    @property
+    @cached_property
     def parsed(self) -> TableMetadata:
         """The metadata parsed by PyIceberg, without history: schema, partition specs, sort orders."""
-        if self._parsed is None:
-            empty: Json = {"snapshots": [], "refs": {}, "snapshot-log": [], "metadata-log": [], "statistics": []}
-            bare = {key: value for key, value in self.raw.items() if key != "current-snapshot-id"}
-            self._parsed = TableMetadataUtil.parse_obj(deepcopy({**bare, **empty}))
-        return self._parsed
+        empty: Json = {"snapshots": [], "refs": {}, "snapshot-log": [], "metadata-log": [], "statistics": []}
+        bare = {key: value for key, value in self.raw.items() if key != "current-snapshot-id"}
+        return TableMetadataUtil.parse_obj(deepcopy({**bare, **empty}))
 
     @property
     def uuid(self) -> str:
@@ -76,15 +74,6 @@ class Metadata:
         """Return a snapshot by its id."""
         return next((each for each in self.raw.get("snapshots") or () if each["snapshot-id"] == number), None)
 
-    def require_writable(self, name: object) -> None:
-        """Refuse a format whose manifests txsaga can't write."""
-        require_version(name, self.raw["format-version"])
-
-    def require_branches(self, name: object) -> None:
-        """Refuse a format without branches."""
-        if self.version not in (2, 3):
-            require_version(name, self.version)
-
     @property
     def version(self) -> int:
         """The version of the format."""
@@ -101,10 +90,6 @@ class Metadata:
         """Return the folder of the table's data, or of its metadata."""
         said = self.properties.get(f"write.{kind}.path")
         return (said or f"{self.raw['location'].rstrip('/')}/{kind}").rstrip("/")
-
-    def draft(self) -> Draft:
-        """Begin the next version."""
-        return Draft(self)
 
 
 class Draft:
@@ -126,11 +111,6 @@ class Draft:
     def sequence(self) -> int:
         """The sequence number of the next snapshot."""
         return int(self.raw.get("last-sequence-number") or 0) + 1
-
-    def add(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime) -> None:
-        """Add a snapshot and make it the newest."""
-        self.name_snapshot(snapshot, manifest_list, summary, schema=schema, now=now)
-        self.lead(snapshot, now)
 
     def name_snapshot(
         self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime
@@ -168,8 +148,8 @@ class Draft:
         """Return a time in ms that is later than any before."""
         return max(int(now.timestamp() * 1000), int(self.raw["last-updated-ms"]) + 1)
 
-    def finish(self) -> Json:
-        """Log the previous metadata, drop old snapshots and logs, and return the whole."""
+    def encoded(self) -> bytes:
+        """Log the previous metadata, drop old snapshots and logs, and return the whole as stored."""
         old, log = self.old, self.raw["metadata-log"]
         if old.location:
             log.append({"timestamp-ms": old.raw["last-updated-ms"], "metadata-file": old.location})
@@ -177,11 +157,7 @@ class Draft:
         self.raw["metadata-log"] = log[-kept:] if kept > 0 else []
         if KEPT_SNAPSHOTS in old.properties:
             self._name_fewer(max(1, int(old.properties[KEPT_SNAPSHOTS])))
-        return self.raw
-
-    def encoded(self) -> bytes:
-        """Return the whole as stored."""
-        return json.dumps(self.finish(), separators=(",", ":")).encode()
+        return json.dumps(self.raw, separators=(",", ":")).encode()
 
     def next_location(self) -> str:
         """Return the location of the next version."""

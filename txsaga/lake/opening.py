@@ -21,10 +21,8 @@ from sqlalchemy import URL, make_url, text
 from txsaga.config import WAREHOUSE, Settings
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, InDoubt, LakeMissing
-from txsaga.lake.gates import Subject
 from txsaga.lake.home_rows_store import jdbc_address
-from txsaga.lake.ports import BranchWriter
-from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TablePlace, TableStaging, TableWrite, read_name
+from txsaga.lake.table import BranchWriter, Effect, TableName, read_name
 from txsaga.messages.effects import Ready
 from txsaga.store.connection import transaction
 from txsaga.store.store import Store
@@ -44,7 +42,7 @@ TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
 
 
 class LakeOpener:
-    """The tables of a home database, opened lazily: the port `Tables`, and the home effect of tables."""
+    """The tables of a home database, opened lazily, and the home effect of tables."""
 
     def __init__(
         self,
@@ -158,28 +156,6 @@ class LakeOpener:
         """Return an object that makes DataFrames of tables as their metadata describes them."""
         return self._load(FRAMES, "reader")(spark, {name: self.lake.static(at) for name, at in pointers.items()})
 
-    def create(
-        self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
-    ) -> TableWrite:
-        """Write the first metadata of a table."""
-        return self.lake.create(name, columns, partitions=partitions, properties=properties)
-
-    def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
-        """Return the parts that an overwrite reserves."""
-        return self.lake.parts(name, created, where)
-
-    def base(self, name: TableName, created: str | None) -> int | None:
-        """Return the snapshot that an overwrite is based on."""
-        return self.lake.base(name, created)
-
-    def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
-        """Stage rows."""
-        return self.lake.stage(name, rows, place, staging)
-
-    def begin_branch(self, name: TableName, place: TablePlace, move: Callable[[Swap], None]) -> BranchStart:
-        """Begin a branch."""
-        return self.lake.branches.begin(name, place, move)
-
     def branch_writer(self, session: object) -> BranchWriter:
         """Return the branch writer of a session."""
         said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
@@ -187,20 +163,6 @@ class LakeOpener:
             raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
         writer: BranchWriter = self._load(said, "writer")(session)
         return writer
-
-    def branched(
-        self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
-    ) -> TableWrite | None:
-        """Record a branch."""
-        return self.lake.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
-
-    def subject(self, write: TableWrite) -> Subject:
-        """Return staged rows for a gate."""
-        return self.lake.subject(write)
-
-    def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` if an overwrite can't be published."""
-        self.lake.require_unmoved(write)
 
     def _turn(self, names: Sequence[TableName]) -> ExitStack:
         """Wait until no other process of this store is retrying to make these tables ready."""

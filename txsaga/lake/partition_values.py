@@ -142,14 +142,10 @@ def _hex(kind: Any, value: object) -> str | None:
     if value is None:
         return None
     try:
-        read = value if isinstance(kind, UUIDType) else _read(value, kind)
+        read: Any = value if isinstance(kind, UUIDType) else literal(value).to(kind).value  # type: ignore[type-var]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{value!r} is no value of a partition by {kind}: {error}") from error
     return _bytes_of(kind, read)
-
-
-def _read(value: Any, kind: Any) -> Any:
-    return literal(value).to(kind).value
 
 
 def _bytes_of(kind: PrimitiveType, value: Any) -> str | None:

@@ -21,7 +21,7 @@ from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
 from txsaga.lake import manifests
 from txsaga.lake.differences import REMEDY, Replaced, rebased, replaced, summary_of
-from txsaga.lake.metadata import Draft, Metadata
+from txsaga.lake.metadata import Draft, Metadata, require_version
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import Effect, Swap, TableName, TableWrite, WriteMode
 
@@ -79,7 +79,7 @@ class Publisher:
     def require_unmoved(self, write: TableWrite) -> None:
         """Raise `TableMoved` if an overwrite can no longer be published."""
         metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
-        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, metadata.draft()):
+        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, Draft(metadata)):
             self._gone(write, metadata, metadata.current)
 
     def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
@@ -93,7 +93,7 @@ class Publisher:
         if any(write.uuid != metadata.uuid for write in writes):
             raise TableMoved(f"table {name} was dropped and created anew meanwhile; begin anew")
         if any(write.branch is None for write in writes):
-            metadata.require_writable(name)
+            require_version(name, metadata.version)
         return metadata
 
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
@@ -105,7 +105,7 @@ class Publisher:
         if not writes:
             swaps.swaps.append(Swap(name, old, metadata.location))
             return
-        draft = metadata.draft()
+        draft = Draft(metadata)
         for write in writes:
             self._put(write, metadata, draft, swaps)
         location = draft.next_location()
@@ -132,7 +132,9 @@ class Publisher:
             sequence=draft.sequence,
         )
         summary = summary_of(write, gone, None if before is None else before["summary"])
-        draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
+        now = self._clock()
+        draft.name_snapshot(write.snapshot, stem, summary, schema=write.schema, now=now)
+        draft.lead(write.snapshot, now)
 
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
         """Drop a branch; if main has not moved since it was begun, point main at its head and return True."""
@@ -198,12 +200,8 @@ def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
 
 def _require_schema(write: TableWrite, metadata: Metadata) -> None:
     """Refuse rows that lack columns which the table has required since they were staged."""
-    raw: dict[str, Any] = metadata.raw
-    schemas = {each["schema-id"]: each for each in raw["schemas"]}
-    if write.schema == raw["current-schema-id"]:
-        return
-    staged = {field["id"] for field in schemas.get(write.schema, {"fields": []})["fields"]}
-    new = [each["name"] for each in schemas[raw["current-schema-id"]]["fields"] if each["required"]]
-    fields = {each["name"]: each["id"] for each in schemas[raw["current-schema-id"]]["fields"]}
-    if missing := [each for each in new if fields[each] not in staged]:
-        raise TableMoved(f"table {write.name} requires {missing[0]!r} since the rows were staged; begin anew")
+    schemas = {each["schema-id"]: each["fields"] for each in metadata.raw["schemas"]}
+    staged = {field["id"] for field in schemas.get(write.schema, ())}
+    for field in schemas[metadata.raw["current-schema-id"]]:
+        if field["required"] and field["id"] not in staged:
+            raise TableMoved(f"table {write.name} requires {field['name']!r} since the rows were staged; begin anew")

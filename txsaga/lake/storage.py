@@ -34,13 +34,14 @@ class Storage:
     def read(self, location: str) -> bytes:
         """Read a whole file."""
         try:
-            path = local(location)
-            if path is not None:
-                return _plain(location, path.read_bytes())
-            with self.io(location).new_input(location).open() as stream:
-                return _plain(location, stream.read())
+            if (path := local(location)) is not None:
+                data = path.read_bytes()
+            else:
+                with self.io(location).new_input(location).open() as stream:
+                    data = stream.read()
         except OSError as error:
             raise WarehouseAway(f"{location} can't be read: {error}; retry when its storage is back") from error
+        return gzip.decompress(data) if location.endswith(COMPRESSED) else data
 
     def write(self, location: str, data: bytes) -> None:
         """Write a new file; `keep` makes it durable."""
@@ -91,7 +92,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _plain(location: str, data: bytes) -> bytes:
-    return gzip.decompress(data) if location.endswith(COMPRESSED) else data

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from txsaga.errors import ConfigError, OtherCatalog
 
@@ -155,6 +155,29 @@ def read_name(catalog: str, said: str) -> TableName:
             "publish to it behind the commit, or keep the table here"
         )
     return TableName(catalog, parts[-2], parts[-1])
+
+
+class BranchWriter(Protocol):
+    """A session of another engine that writes to branches of tables."""
+
+    @property
+    def application(self) -> str:
+        """The application id with which the engine marks everything it writes."""
+
+    def require_able(self, name: TableName) -> None:
+        """Refuse, before a branch is begun, a session that would write elsewhere than to the branch."""
+
+    def open(self, start: BranchStart) -> None:
+        """Make sure that the session sees a branch of ours, and mark its writes until `close`."""
+
+    def close(self) -> None:
+        """Restore the session."""
+
+    def identifier(self, start: BranchStart) -> str:
+        """Return the session's name for a branch."""
+
+    def sql(self, statement: str, args: object) -> object:
+        """Run a statement."""
 
 
 BRANCH = re.compile(r"txsaga_([0-9a-f]{32}_[0-9a-f]+_[0-9a-f]+)_\d+_\d+_\d+")

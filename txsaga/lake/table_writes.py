@@ -30,11 +30,11 @@ from txsaga.flows.ballot import Result
 from txsaga.lake import gates
 from txsaga.lake.gates import Gate, Judged, Subject
 from txsaga.lake.home_rows import RowsMode, RowsWay
-from txsaga.lake.ports import BranchWriter
 from txsaga.lake.table import (
     ROWS_EFFECT,
     TABLE_EFFECT,
     BranchStart,
+    BranchWriter,
     Effect,
     Swap,
     TableName,
@@ -109,7 +109,8 @@ class TableBranch:
         """Begin the branch at the snapshot that is published now."""
         if self._begun is not None or self.write is not None:
             raise TransactionError(f"this branch of {self.name} was begun already; ask for another: branch(spark)")
-        gates.warmed(self._gate)
+        if self._gate is not None:
+            gates.start(self._gate)
         if self._writer is not None:
             self._writer.require_able(self.name)
         self._begun = self._writes.begin_branch(self.name)
@@ -190,18 +191,18 @@ class TableWrites:
         if name in self._created:
             raise TransactionError(f"table {name} is created in this transaction already; {CREATED}")
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(name)):
-            write = self._kernel.tables.create(name, columns, partitions=partitions, properties=properties)
+            write = self._kernel.tables.lake.create(name, columns, partitions=partitions, properties=properties)
         self._record(life, name, write)
         self._created[name], self._seen[name] = str(write.created), None
         self.may_conflict = True
 
     def take(self, name: TableName, where: Mapping[str, object] | None) -> None:
         """Reserve what an overwrite replaces, and remember the snapshot that it is based on."""
-        life, tables = self.life("overwrite a table"), self._kernel.tables
+        life, lake = self.life("overwrite a table"), self._kernel.tables.lake
         created = self._created.get(name)
         if name not in self._seen:
-            self._seen[name] = tables.base(name, created)
-        parts = tables.parts(name, created, where)
+            self._seen[name] = lake.base(name, created)
+        parts = lake.parts(name, created, where)
         with self._recording(life, name) as ledger:
             holder = ledger.reserve_table(life.txid, name, parts)
         if holder is not None:
@@ -218,15 +219,16 @@ class TableWrites:
         gate: Gate | None = None,
     ) -> TableWrite | None:
         """Stage rows, let a gate judge them, and store the record of both."""
-        life, tables, created = self.life("write to a table"), self._kernel.tables, self._created.get(name)
-        gate = gates.warmed(gate)
+        life, created = self.life("write to a table"), self._created.get(name)
+        if gate is not None:
+            gates.start(gate)
         if name in self._branched:
             raise TransactionError(f"table {name} is written on a branch; write to that, or when its block is left")
         base = self._seen.get(name) if mode is WriteMode.OVERWRITE else None
         place = self._place(life)
         staging = TableStaging(mode=mode, created=created, where=where, base=base, properties=properties)
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(name)):
-            write = tables.stage(name, rows, place, staging)
+            write = self._kernel.tables.lake.stage(name, rows, place, staging)
         self._judge(life, name, place, write, gate)
         return write
 
@@ -250,7 +252,7 @@ class TableWrites:
                 ledger.swap([swap])
 
         with self._kernel.announce.around(facts.Branching, life.txid, about=str(name)):
-            start = self._kernel.tables.begin_branch(name, place, move)
+            start = self._kernel.tables.lake.branches.begin(name, place, move)
         self._branched.add(name)
         self.may_conflict = True
         return start, place
@@ -273,7 +275,8 @@ class TableWrites:
         life = self.life("write to a table")
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(start.table)):
             application = None if writer is None else writer.application
-            write = self._kernel.tables.branched(start, place, rebase=rebase, looked=looked, application=application)
+            branches = self._kernel.tables.lake.branches
+            write = branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
         if write is not None:
             self.admit(write)
         self._judge(life, start.table, place, write, gate)
@@ -290,11 +293,11 @@ class TableWrites:
         self, life: TxRecord, name: TableName, place: TablePlace, write: TableWrite | None, gate: Gate | None
     ) -> None:
         """Let a gate judge what was staged, and store the record of both."""
-        tables, found = self._kernel.tables, None
+        lake, found = self._kernel.tables.lake, None
         if write is not None and write.mode is WriteMode.OVERWRITE:
-            tables.require_unmoved(write)
+            lake.publisher.require_unmoved(write)
         if gate is not None:
-            subject = Subject(about=str(name), count=0) if write is None else tables.subject(write)
+            subject = Subject(about=str(name), count=0) if write is None else lake.subject(write)
             found = gates.judged(gate, f"{name} {place.part}.{place.attempt}.{place.number}", subject)
         if write is not None or found is not None:
             self._record(life, name, write, found)
@@ -319,7 +322,7 @@ class TableWrites:
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate judge rows that are written elsewhere, and store its vote."""
-        gates.started(gate)
+        gates.start(gate)
         life = self.life("check rows")
         ballot = f"{about} {self._part}.{self.attempt(life)}.{next(self._numbers)}"
         found = gates.judged(gate, ballot, Subject(about=about, rows=rows))
@@ -346,11 +349,7 @@ class TableWrites:
                 gates.vote(ledger, life.txid, found)
         if effect is not None:
             self.recorded.append(effect)
-        self._require_passed(found)
-
-    def _require_passed(self, found: Judged | None) -> None:
-        """Raise a gate's no; if the caller ignores it, local work that can't be undone is no longer possible."""
-        if found is not None:
+        if found is not None:  # a caller that ignores a no can't do local work that can't be undone any more
             self.may_conflict = self.may_conflict or found.poll.result is not Result.CARRIED
             gates.require_passed(found)
 
