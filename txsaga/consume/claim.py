@@ -65,7 +65,6 @@ class Policy:
     expires: timedelta | None = timedelta(days=30)
 
     def __post_init__(self) -> None:
-        """Refuse a policy that can't be followed."""
         for name in ("ordered", "dead_letters"):
             check_kind(getattr(self, name), bool, name, "give True or False")
         if self.max_attempts is not None and (
@@ -78,14 +77,9 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, timedelta) or not timedelta() <= value <= LONGEST:
                 raise ConfigError(f"{name} is {_told(value)}; give a timedelta of at most {LONGEST.days} day")
-        if self.expires is not None and not (isinstance(self.expires, timedelta) and self._may_expire(self.expires)):
-            raise ConfigError(
-                f"expires is {_told(self.expires)}; give a timedelta from 10 minutes on, or None for never"
-            )
-
-    @staticmethod
-    def _may_expire(behind: timedelta) -> bool:
-        return SOONEST <= behind <= MAX_RETENTION
+        expires = self.expires
+        if expires is not None and not (isinstance(expires, timedelta) and SOONEST <= expires <= MAX_RETENTION):
+            raise ConfigError(f"expires is {_told(expires)}; give a timedelta from 10 minutes on, or None for never")
 
     @property
     def loses(self) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from txsaga.consume.claim import MOST, Burial, Claim, ClaimHold, Unread
-from txsaga.consume.claim_end_statements import bury, extend, give_back, put_back, single_out
+from txsaga.consume.claim_end_statements import SQL as END
+from txsaga.consume.claim_end_statements import mine, single_out, statement
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.retry import patiently
 from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaError
@@ -112,26 +113,36 @@ class Claims:
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Extend a claim to this long from now; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
-            if not extend(connection, self._schema, claim, by):
+            if not connection.execute(statement(END["extend"], self._schema), {**mine(claim), "by": by}).rowcount:
                 raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Put the one open message of a claim back, with the cause; `ClaimLost` when it is lost."""
         with transaction(self._engine) as connection:
-            put_back(connection, self._schema, claim, delay, cause)
+            single_out(connection, self._schema, claim, END["put_back"], delay=delay, cause=cause)
 
     def give_back(self, claim: Claim) -> None:
         """Put messages back at once, as if they had not been claimed; a lost claim is ignored."""
         with transaction(self._engine) as connection:
-            give_back(connection, self._schema, claim)
+            if claim.size == 1 or claim.copy is not None:
+                connection.execute(statement(END["give_back"], self._schema), mine(claim))
+            elif connection.execute(statement(END["lock_some"], self._schema), mine(claim)).one_or_none() is not None:
+                for step in (END["apart"], END["leave_run"], END["end_run"]):
+                    connection.execute(statement(step, self._schema), mine(claim))
 
     def bury(self, claim: Claim, burial: Burial) -> None:
         """Remove the one open message of a claim from the group, to a backout queue or the dead letters.
 
         Both happen in one commit, with the history; `ClaimLost` when the claim is lost.
         """
+        copy = burial.copy
+        if burial.backout is None:
+            values = {**copy._asdict(), "topic": burial.topic, "cause": burial.cause, "uncounted": burial.uncounted}
+            then = END["dead"]
+        else:
+            values, then = {"to": burial.backout, "body": copy.body}, END["backed_out" if self._owner else "back_out"]
         with transaction(self._engine) as connection:
-            bury(connection, self._schema, claim, burial, owner=self._owner)
+            single_out(connection, self._schema, claim, then, **values)
 
     def drop(self, claim: Claim) -> None:
         """Remove the one open message of a claim from the group for good; `ClaimLost` when it is lost."""

@@ -179,7 +179,6 @@ class Consumer:
             yield from self._handing.out(messages, lambda: self._closed)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield messages for ever."""
         return self.messages()
 
     def ack(self, messages: Sequence[Delivery]) -> None:
@@ -194,13 +193,11 @@ class Consumer:
             self._handing.give_back()
 
     def __enter__(self) -> Self:
-        """Use the consumer as a context manager."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     def _take(self, most: int) -> list[Delivery]:

@@ -169,7 +169,6 @@ class Delivery:
         self._fate = self._hands.bind(self, transaction)
 
     def __enter__(self) -> Self:
-        """Start work on it."""
         self._require_held()
         return self
 
@@ -224,20 +223,9 @@ class Delivery:
             raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
 
 
-def now_is(message: Delivery, fate: Fate) -> None:
-    """Record a message's fate from outside."""
-    message._fate = fate
-
-
 def named(message: Delivery) -> dict[str, str]:
     """Return the log fields that name a message."""
     return {"group": message.group, "message_id": message.id}
-
-
-def handed_out(message: Delivery, sent: ReplySend) -> Delivery:
-    """Let a loop wait for the acknowledgement that leaving the message's block sends."""
-    message._sent = sent
-    return message
 
 
 def acknowledge(hands: Settlement, messages: Sequence[Delivery]) -> None:
@@ -278,23 +266,6 @@ class Consuming(Protocol):
         """Call a listener with the decision."""
 
 
-class PendingConsumption(Protocol):
-    """What a step has consumed: bound or given back together with it."""
-
-    @property
-    def store(self) -> StoreId:
-        """The store of it."""
-
-    def bind(self, ledger: Ledger, life: TxRecord) -> None:
-        """Bind it to the transaction, in the commit that marks the step as done."""
-
-    def settle(self) -> None:
-        """Mark it as bound to the transaction."""
-
-    def go_back(self, error: BaseException) -> None:
-        """Put it back: the step is not done, for this reason. It never raises."""
-
-
 @runtime_checkable
 class Stepwise(Protocol):
     """A transaction that consumes in its steps."""
@@ -325,26 +296,17 @@ class PendingMessage:
     """One message consumed by an open step."""
 
     def __init__(self, hands: Settlement, message: Delivery, store: StoreId, rest: timedelta) -> None:
-        self._hands, self._message, self._rest = hands, message, rest
-        self.store = store
-
-    @property
-    def taken(self) -> tuple[Delivery, timedelta]:
-        """The message, and its delay before a redelivery."""
-        return self._message, self._rest
-
-    def bind(self, ledger: Ledger, life: TxRecord) -> None:
-        """Bind it to the transaction, in the commit that marks the step as done."""
-        ledger.bind(life.txid, self._message.claim, self._rest)
+        self._hands, self.message, self.store = hands, message, store
+        self.rest = rest  # the delay before a redelivery
 
     def settle(self) -> None:
         """Mark it as bound to the transaction."""
-        now_is(self._message, Fate.BOUND)
+        self.message._fate = Fate.BOUND
 
     def go_back(self, error: BaseException) -> None:
-        """Put it back, counted and with the reason; uncounted when its process is being terminated."""
-        message = self._message
-        now_is(message, Fate.PUT_BACK)
+        """Put it back, counted and with the reason; uncounted when its process is being terminated. It never raises."""
+        message = self.message
+        message._fate = Fate.PUT_BACK
         try:
             if isinstance(error, Exception):
                 self._hands.fail(message, f"its step failed: {type(error).__name__}: {error}", None)
@@ -354,21 +316,6 @@ class PendingMessage:
             logger.warning(
                 "message %s could not be put back, it comes again when its time is over: %s", message.id, reason
             )
-
-
-def bind_all(portions: Iterable[PendingConsumption], ledger: Ledger, life: TxRecord) -> None:
-    """Bind all of it to the transaction: messages claimed together are bound together, with the same delay."""
-    rests: dict[str, timedelta] = {}
-    messages: list[Delivery] = []
-    for portion in portions:
-        if isinstance(portion, PendingMessage):
-            message, rest = portion.taken
-            rests.setdefault(message.id, rest)
-            messages.append(message)
-        else:
-            portion.bind(ledger, life)
-    for claim, together in by_claim(messages):
-        ledger.bind(life.txid, claim, rests[together[0].id])
 
 
 class PendingChunk:
@@ -386,6 +333,27 @@ class PendingChunk:
     def go_back(self, error: BaseException) -> None:
         """Read it again, under any error."""
         self._go_back()
+
+
+PendingConsumption = PendingMessage | PendingChunk
+"""What a step has consumed: bound or put back together with it."""
+
+
+def bind_all(portions: Iterable[PendingConsumption], ledger: Ledger, life: TxRecord) -> None:
+    """Bind all of it to the transaction, in the commit that marks the step as done.
+
+    Messages claimed together are bound together, with the same delay.
+    """
+    rests: dict[str, timedelta] = {}
+    messages: list[Delivery] = []
+    for portion in portions:
+        if isinstance(portion, PendingMessage):
+            rests.setdefault(portion.message.id, portion.rest)
+            messages.append(portion.message)
+        else:
+            portion.bind(ledger, life)
+    for claim, together in by_claim(messages):
+        ledger.bind(life.txid, claim, rests[together[0].id])
 
 
 class Settlement:
@@ -489,7 +457,9 @@ class DeliveryLoop:
                     self._hold_longer()
                     renew_at = time.monotonic() + self._pause
                 if self._waiting:
-                    yield handed_out(self._waiting.popleft(), sent)
+                    message = self._waiting.popleft()
+                    message._sent = sent  # leaving its block sends the acknowledgement, and this loop waits for it
+                    yield message
         finally:
             sent.over = True
             if self._hands.ours and not sys.is_finalizing():  # at interpreter shutdown no thread is left to answer

@@ -9,6 +9,7 @@ with a clear error.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
@@ -67,7 +68,8 @@ class PartitionRole:
         """Add partitions, let groups expire and drop partitions; a step that fails does not prevent the others."""
         done, failures = 0, list[TxSagaError]()
         with self._announce.around(facts.Partitioning):
-            for step in (self._extend, self._expire, self._log.drop_partitions):
+            extend = partial(self._log.extend_partitions, self.AHEAD)
+            for step in (extend, self._expire, self._log.drop_partitions):
                 try:
                     done += step()
                 except TxSagaError as failure:
@@ -75,9 +77,6 @@ class PartitionRole:
             if failures:
                 raise failures[0]
         return done
-
-    def _extend(self) -> int:
-        return self._log.extend_partitions(self.AHEAD)
 
     def _expire(self) -> int:
         expired = self._groups.expire()

@@ -65,9 +65,7 @@ class ConsumerGroups:
             new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
             with transaction(self._engine) as connection:
                 connection.execute(new)
-            known = self._seen(name)
-        if known is None:
-            raise UnknownGroup(name)  # it expired at this moment
+            known = self.touch(name)  # `UnknownGroup` if it expired at this moment
         if known.style is not style:
             raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
         return known
@@ -355,10 +353,10 @@ class Queues:
 
 def bind(connection: Connection, wanted: Intent, member: str) -> None:
     """Bind offsets of a claimed queue to a transaction, after those that it has already bound."""
-    mine = (cursor.c.grp == wanted.group, cursor.c.qid == wanted.qid)
     where = f"queue {wanted.qid} of group {wanted.group!r}"
     with translating():
-        row = connection.execute(select(cursor).where(*mine).with_for_update()).one_or_none()
+        mine = select(cursor).where(_cursor(wanted.group, wanted.qid))
+        row = connection.execute(mine.with_for_update()).one_or_none()
     if row is None or row.owner != member or row.epoch != wanted.epoch:
         raise LeaseLost(f"{where} is not {member}'s any more")
     start = _extended(connection, wanted, member)
@@ -379,14 +377,8 @@ def apply(connection: Connection, txid: int, decision: Decision) -> None:
 
 
 def _extended(connection: Connection, wanted: Intent, member: str) -> int | None:
-    values = {
-        "start": wanted.start,
-        "end": wanted.end,
-        "epoch": wanted.epoch,
-        "txid": wanted.txid,
-        "member": member,
-    }
-    statement = insert(intent).values(grp=wanted.group, qid=wanted.qid, **values)
+    values = {name: getattr(wanted, name) for name in ("qid", "start", "end", "epoch", "txid")}
+    statement = insert(intent).values(grp=wanted.group, member=member, **values)
     again = (intent.c.end == wanted.end) & (intent.c.start <= wanted.start)
     extend = statement.on_conflict_do_update(
         index_elements=["grp", "qid"],
@@ -404,5 +396,4 @@ def _move(connection: Connection, rows: Sequence[Row[Any]]) -> None:
             raise EffectConflict(
                 f"the cursor of group {row.grp!r} on queue {row.qid} stands at {row.off}, not {row.start}"
             )
-        mine = (cursor.c.grp == row.grp, cursor.c.qid == row.qid)
-        connection.execute(update(cursor).where(*mine).values(off=row.end))
+        connection.execute(update(cursor).where(_cursor(row.grp, row.qid)).values(off=row.end))

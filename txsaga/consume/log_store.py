@@ -110,10 +110,9 @@ class Log:
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
         self._engine, self._hot = engine, hot
-        channel = channel_of(namespace)
         self._ticks = PipelineConnection(engine, timeout=NO_HURRY)  # a decision, however large, is one tick
         self._readers = ConnectionPool(engine)
-        self._wakeup = Wakeup(engine, channel)
+        self._wakeup = Wakeup(engine, channel_of(namespace))
         self._partitions = Partitions(engine, namespace)
 
     def tick(self, limit: int) -> TickResult | None:
@@ -141,7 +140,7 @@ class Log:
         try:
             (rows,) = self._readers.exchange([self._hot.fetch.call(qid, offset, limit, end)])
         except ConnectionLost as error:
-            raise _away(error) from error
+            raise StoreUnavailable(f"the home database went away during a read: {error}; retry") from error
         return [LogEntry(*row) for row in rows]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
@@ -193,10 +192,11 @@ class Log:
             connection = self._ticks.connection()
             try:
                 with _repeatable(connection):
-                    ticked = self._tick(connection, limit)
-                    if ticked is None:
+                    row = connection.execute(self._hot.tick, {"limit": limit}, prepare=True).fetchone()
+                    if row is None:
                         raise psycopg.Rollback
-                    return then(connection, ticked)
+                    tick, chunks, more, blocked = row
+                    return then(connection, TickResult(tick, chunks, more, tuple(blocked)))
             except psycopg.Error as error:
                 if is_lost(error) or connection.broken:
                     self._ticks.close()
@@ -204,17 +204,6 @@ class Log:
                     return None
                 raise translated(error) from error
         return None
-
-    def _tick(self, connection: psycopg.Connection[Any], limit: int) -> TickResult | None:
-        row = connection.execute(self._hot.tick, {"limit": limit}, prepare=True).fetchone()
-        if row is None:
-            return None
-        tick, chunks, more, blocked = row
-        return TickResult(tick, chunks, more, tuple(blocked))
-
-
-def _away(error: ConnectionLost) -> StoreUnavailable:
-    return StoreUnavailable(f"the home database went away during a read: {error}; retry")
 
 
 @contextmanager

@@ -175,7 +175,7 @@ class Membership:
         if self._kernel.store.doubts.rests(txid, UNHEARD):
             return False  # its own lease runs, or its live process works on it for longer than a queue's lease
         doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
-        return self._kernel.settler.settle(doubt) is not None
+        return self._kernel.settler.check(doubt).standing is not None
 
 
 def joined(

@@ -26,7 +26,7 @@ from txsaga.consume.queue_reader import QueueReader, Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure, report_failure
+from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.identity import StoreId
 from txsaga.core.kernel import Kernel
@@ -157,10 +157,6 @@ class HeldQueues:
             back = self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
             self.reader(claim.qid).seek(back.offset)
 
-    def or_back(self, claim: ClaimedQueue) -> report_failure:
-        """Read again from a claim on when its chunk could not be consumed."""
-        return on_failure(self.go_back, claim)
-
     @contextmanager
     def fenced(self, batch: Batch) -> Iterator[None]:
         """Forget the queue of a chunk when another member owns it."""
@@ -286,7 +282,7 @@ class Stream:
         self._require_here()
         with self._lock:
             claim = self._held.due(batch)
-            with self._held.or_back(claim), self._held.fenced(batch):
+            with on_failure(self._held.go_back, claim), self._held.fenced(batch):
                 if isinstance(transaction, Stepwise):
                     transaction.take(self._portion(transaction, claim, batch))
                     life = None
@@ -359,10 +355,10 @@ class Stream:
             with self._lock:
                 self._held.go_back(claim)
 
-        identity = self._kernel.store.registry.identity
-        return PendingChunk(
-            identity, bind, lambda: self._follow(transaction, transaction.join_life().txid, claim), go_back
-        )
+        def settle() -> None:
+            self._follow(transaction, transaction.join_life().txid, claim)
+
+        return PendingChunk(self._kernel.store.registry.identity, bind, settle, go_back)
 
     def _follow(self, transaction: Consuming, txid: int, claim: ClaimedQueue) -> None:
         """Follow a transaction that consumes a chunk: after a ROLLBACK it is read again."""

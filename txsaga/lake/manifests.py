@@ -82,13 +82,15 @@ class KnownLists:
     A list never changes, so no entry can be stale; reading one takes longer than writing the next.
     """
 
-    def __init__(self, most: int = 256) -> None:
-        self._most, self._lists = most, OrderedDict[str, tuple[ManifestFile, ...]]()
+    MOST = 256
+
+    def __init__(self) -> None:
+        self._lists = OrderedDict[str, tuple[ManifestFile, ...]]()
 
     def keep(self, location: str, manifests: Sequence[ManifestFile]) -> None:
         """Remember a list."""
         self._lists[location] = tuple(manifests)
-        while len(self._lists) > self._most:
+        while len(self._lists) > self.MOST:
             self._lists.popitem(last=False)
 
     def find(self, storage: Storage, location: str) -> tuple[ManifestFile, ...]:

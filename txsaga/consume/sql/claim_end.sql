@@ -10,11 +10,6 @@ UPDATE txsaga.claim SET open = open & ~:open WHERE grp = :grp AND qid = :qid AND
 DELETE FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt
    AND open = 0;
 
--- name: alone
-INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
-SELECT grp, qid, CAST(:alone AS bigint), 1, 1, attempts, until, receipt, member, history FROM txsaga.claim
- WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt;
-
 -- name: put_back
 -- Keep the first cause and the last ones: the history of endless redelivery must not grow for ever.
 UPDATE txsaga.claim SET until = clock_timestamp() + :delay, receipt = NULL,
