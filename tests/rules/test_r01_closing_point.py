@@ -39,7 +39,7 @@ def open_transaction(broker: Broker, seller: Producer, books: Engine, monkeypatc
 def test_evidence_never_commits_what_its_owner_left_open(broker: Broker, open_transaction: Transaction) -> None:
     life = open_transaction.join_life()
     resource, _ = broker.kernel.resource("books")
-    standing = broker.kernel.settler.settle(Doubt.of(life, resource.id))
+    standing = broker.kernel.settler.check(Doubt.of(life, resource.id)).standing
     assert standing is not None
     assert standing.decision is Decision.ROLLBACK
     assert read(broker) == []
@@ -74,7 +74,7 @@ def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
     overtaken = judge.check(doubt)
     assert overtaken.standing is None
     assert "judge it anew" in overtaken.why
-    standing = judge.settle(doubt)
+    standing = judge.check(doubt).standing
     assert standing is not None
     assert standing.decision is Decision.COMMIT
     tx.__exit__(None, None, None)

@@ -303,8 +303,11 @@ class AnswerRole:
             taken.end()
             return self._say(doubt.txid, None, HANG)
         group = checkers.by_id.get(doubt.group)
-        case = DoubtContext(self._kernel.store, doubt, group, asked.halves or None)
-        state, why = checkers.say(case, asked.key)
+        case = DoubtContext(self._kernel.store, doubt, group)
+        case.key = asked.key
+        if asked.halves:
+            case.halves = asked.halves
+        state, why = checkers.say(case)
         taken.end()
         self._kernel.settler.report(case, state, why)
         decision = state.decision

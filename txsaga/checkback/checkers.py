@@ -41,10 +41,10 @@ class Question:
         return self.case.messages
 
 
-def question_about(case: DoubtContext, key: str | None) -> Question:
+def question_about(case: DoubtContext) -> Question:
     """Return the question about a case."""
     doubt = case.doubt
-    return Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
+    return Question(txid=doubt.txid, id=case.id, group=case.group, key=case.key, case=case, checks=doubt.checks)
 
 
 def ask(checker: Checker, question: Question) -> tuple[LocalState, str]:
@@ -96,13 +96,13 @@ class Checkers:
         """Return whether a group has a checker here."""
         return group in self._by_name
 
-    def say(self, case: DoubtContext, key: str | None) -> tuple[LocalState, str]:
+    def say(self, case: DoubtContext) -> tuple[LocalState, str]:
         """Ask the checker of a group; return its answer, and why."""
         checker = self._by_name.get(case.group)
         if checker is None:
             return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
         try:
-            return ask(checker, question_about(case, key))
+            return ask(checker, question_about(case))
         except KeyboardInterrupt:
             raise
         except BaseException as failure:  # noqa: BLE001  # the user's code: also what would end a thread is UNKNOWN

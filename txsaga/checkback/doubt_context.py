@@ -39,12 +39,8 @@ class DoubtContext:
 
     seen: Seen | None = None
 
-    def __init__(
-        self, store: Store, doubt: Doubt, group: str | None = None, halves: tuple[HalfView, ...] | None = None
-    ) -> None:
+    def __init__(self, store: Store, doubt: Doubt, group: str | None = None) -> None:
         self._store, self.doubt = store, doubt
-        if halves is not None:
-            self.halves = halves
         if group is not None:
             self.group = group
 
@@ -52,6 +48,12 @@ class DoubtContext:
     def group(self) -> str:
         """The name of its producer group."""
         return self._store.registry.group_by_id(self.doubt.group).name
+
+    @cached_property
+    def key(self) -> str | None:
+        """Its key, if it has one."""
+        view = self._store.registry.transaction(self.doubt.txid)
+        return view.key if view else None
 
     @cached_property
     def halves(self) -> tuple[HalfView, ...]:

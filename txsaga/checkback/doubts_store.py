@@ -36,13 +36,13 @@ REMARKS = 20
 """Remarks per doubt; older ones are dropped."""
 
 
-def with_remark(doubt: str, remark: str) -> str:
-    """Return the SQL of a doubt's remarks with one more; an uncounted one replaces its equal, and pushes none out."""
+def with_remark(remark: str) -> str:
+    """Return the SQL of the remarks of doubt `d` with one more; an uncounted one replaces its equal."""
     who, answer, why = remark.split(", ")
     new = f"jsonb_build_object('who', {who}, 'answer', {answer}, 'why', left({why}, 500))"
     return (
-        f"CASE WHEN {answer} = 'NOBODY' AND {doubt}.remarks -> -1 @> {new} THEN {doubt}.remarks - -1 "
-        f"WHEN jsonb_array_length({doubt}.remarks) >= {REMARKS} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END "
+        f"CASE WHEN {answer} = 'NOBODY' AND d.remarks -> -1 @> {new} THEN d.remarks - -1 "
+        f"WHEN jsonb_array_length(d.remarks) >= {REMARKS} THEN d.remarks - 0 ELSE d.remarks END "
         f"|| ({new} || jsonb_build_object('at', clock_timestamp()))"
     )
 
@@ -109,7 +109,7 @@ class Doubts:
         return [doubt for doubt in doubts if doubt.txid not in dispatched]
 
     def _park_dispatched(self, txids: Sequence[int]) -> set[int]:
-        remark = with_remark("d", "'check-back', 'NOBODY', %(why)s")
+        remark = with_remark("'check-back', 'NOBODY', %(why)s")
         sql = SQL["park_dispatched"].replace("{remark}", remark)
         parked = {txid for (txid,) in self._run(sql, {"txids": list(txids), "why": DISPATCHED, "recent": RECENT})}
         for txid in sorted(parked):
@@ -128,10 +128,9 @@ class Doubts:
             "groups": [doubt.group for doubt in held],
             "keyed": [doubt.keyed for doubt in held],
         }
-        self._do(self._hold, columns | {"lease": lease.total_seconds()})
-
-    def _is_held(self, txid: int) -> bool:
-        return bool(self._run(SQL["is_held"], {"txid": txid}))
+        with by_index(self._engine) as connection:
+            lasting = columns | {"lease": lease.total_seconds()}
+            connection.exec_driver_sql(self._hold.format(s=self._schema), lasting)
 
     def rests(self, txid: int, age: timedelta) -> bool:
         """Return whether a transaction must not be checked yet, listed or not.
@@ -139,7 +138,7 @@ class Doubts:
         It is younger than `age`, its group's minimum age or its own immunity, or it is held.
         """
         young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
-        return bool(self._run(SQL["rests"], young)) or self._is_held(txid)
+        return bool(self._run(SQL["rests"], young) or self._run(SQL["is_held"], {"txid": txid}))
 
     def settle(self, verdicts: Sequence[VerdictRecord], who: str) -> Sequence[DecisionOutcome]:
         """Decide plain half messages with their audit rows, and remove them from the list, all in one step."""
@@ -166,7 +165,7 @@ class Doubts:
             "counted": [each.counted for each in doubts],
             "anew": [each.anew for each in doubts],
         }
-        remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
+        remark = with_remark("'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
         with by_index(self._engine) as connection:
             if lead is not None:
                 held = connection.exec_driver_sql(SQL["leads"].format(s=self._schema), lead._asdict()).rowcount
@@ -182,10 +181,6 @@ class Doubts:
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
         with by_index(self._engine) as connection:
             return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()
-
-    def _do(self, sql: str, parameters: Mapping[str, object]) -> None:
-        with by_index(self._engine) as connection:
-            connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters))
 
 
 def remark_of(kept: Mapping[str, str]) -> Remark:

@@ -242,8 +242,7 @@ class Judge:
         if not self._checkers.knows(case.group):
             why = f"no live member of group {case.group!r} has a checker here"
             return replace(verdict, why=why, basis=Basis.NOBODY)
-        view = self._store.registry.transaction(case.doubt.txid)
-        answer, why = self._checkers.say(case, view.key if view else None)
+        answer, why = self._checkers.say(case)
         return replace(verdict, state=answer, why=why)
 
 
@@ -279,10 +278,6 @@ class Settler:
 
     def __init__(self, store: Store, judge: Judge, decider: Decider, writing: HalvesWriter, hooks: EndHooks) -> None:
         self._store, self.judge, self._decider, self._writing, self._hooks = store, judge, decider, writing, hooks
-
-    def settle(self, doubt: Doubt) -> DecisionOutcome | None:
-        """Decide a transaction as far as it can be known; None when it stays undecided."""
-        return self.check(doubt).standing
 
     def check(self, doubt: Doubt) -> CheckResult:
         """Decide a transaction as far as it can be known, and return why it stays undecided."""

@@ -8,9 +8,11 @@ last heartbeat. An existing decision is the answer. If this is never called, the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txsaga.checkback.checkers import Checker, ask, question_about
 from txsaga.checkback.doubt_context import DoubtContext
-from txsaga.checkback.judge import Basis, CheckResult, Verdict
+from txsaga.checkback.judge import Basis, CheckResult
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
@@ -45,8 +47,12 @@ class OneCheck:
             return CheckResult(why="it is still open")
         verdict = self._kernel.settler.judge.know(case)
         if verdict.basis is Basis.WORD and checker is not None:
-            verdict = self._said(case, checker, verdict)
-        return self._settled(case, verdict)
+            answer, why = ask(checker, question_about(case))
+            verdict = replace(verdict, state=answer, why=why)
+        if verdict.basis is Basis.OPEN:  # its owner took it over meanwhile
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            return CheckResult(why=verdict.why, counted=True)
+        return self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
 
     def _rest(self, doubt: Doubt) -> str | None:
         """Return why it must not be checked yet: live work is not fenced."""
@@ -56,17 +62,6 @@ class OneCheck:
         if self._store.doubts.rests(doubt.txid, CheckProfile().min_age):
             return YOUNG
         return None
-
-    def _said(self, case: DoubtContext, checker: Checker, verdict: Verdict) -> Verdict:
-        view = self._store.registry.transaction(case.doubt.txid)
-        answer, why = ask(checker, question_about(case, view.key if view else None))
-        return Verdict(answer, why, Basis.WORD, found=verdict.found)
-
-    def _settled(self, case: DoubtContext, verdict: Verdict) -> CheckResult:
-        if verdict.basis is Basis.OPEN:
-            self._kernel.settler.report(case, verdict.state, verdict.why)
-            return CheckResult(why=verdict.why, counted=True)
-        return self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
 
 
 def look(kernel: Kernel, trace: Trace) -> Looked | None:

@@ -39,7 +39,6 @@ class CheckProfile:
     on_exhausted: Exhausted = Exhausted.PARK
 
     def __post_init__(self) -> None:
-        """Refuse settings that would stop every check."""
         for name in ("interval", "min_age", "total_limit", "reply_timeout"):
             check_duration(getattr(self, name), name, LONGEST)
         check_count(self.max_checks, "max_checks")
@@ -87,8 +86,6 @@ def kept(changes: Mapping[str, object]) -> dict[str, object]:
     if unknown:
         raise ConfigError(f"{', '.join(sorted(unknown))} can't be set for checks; {', '.join(NAMES)} can")
     said = {name: value for name, value in changes.items() if value is not None}
-    if "on_exhausted" in said and said["on_exhausted"] not in tuple(Exhausted):
-        raise ConfigError(f"on_exhausted is {said['on_exhausted']!r}; it is {' or '.join(Exhausted)}")
     told = asdict(replace(CheckProfile(), **said))  # type: ignore[arg-type]
     return {name: _plain(told[name]) for name in said} | {n: None for n, value in changes.items() if value is None}
 

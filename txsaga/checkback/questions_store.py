@@ -40,7 +40,7 @@ def answering(s: str, theirs: str) -> str:
 
 
 def _answered(mine: str, decided: str) -> str:
-    remark = with_remark("d", "%(member)s::text, q.answer, q.why")
+    remark = with_remark("%(member)s::text, q.answer, q.why")
     return SQL["answered"].replace("{mine}", mine).replace("{decided}", decided).replace("{remark}", remark)
 
 
@@ -109,7 +109,7 @@ class Questions:
         transaction goes at once if it was not taken up; otherwise its member removes it.
         """
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
-        remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
+        remark = with_remark(f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
         ((count,),) = self._run(SQL["collect"].replace("{remark}", remark).replace("{turns}", str(TURNS)), {})
         return int(count)
 

@@ -33,13 +33,12 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from txsaga.checkback import questions as asking
 from txsaga.checkback.checkers import Question, question_about
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.heartbeat import Lease, checkers_of
 from txsaga.checkback.judge import UNCOUNTED, Basis, Judge, Verdict
 from txsaga.checkback.profile import CheckProfile, Exhausted
-from txsaga.checkback.questions import Ask, PutOff, kept
+from txsaga.checkback.questions import Ask, PutOff, VerdictRecord, kept
 from txsaga.checkback.runs import RunState
 from txsaga.core import facts
 from txsaga.core.decision import Decision, LocalState
@@ -65,7 +64,7 @@ TOGETHER = 32
 """Cases that are fenced before the round checks its time again."""
 
 Item = TypeVar("Item")
-Settled = tuple[DoubtContext, asking.VerdictRecord]
+Settled = tuple[DoubtContext, VerdictRecord]
 Turns = defaultdict[int, Iterator[int]]
 """By group: with one counter for all, two members asked about two groups would each get all of one."""
 HANDS_FULL = timedelta(seconds=0.1)
@@ -91,8 +90,7 @@ class EvidenceBatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the fences in flight finish."""
-        self._opened.close()
+        self._opened.close()  # lets the fences in flight finish
 
     def verdicts(self, cases: Sequence[DoubtContext]) -> Iterator[tuple[DoubtContext, Callable[[], Verdict]]]:
         """Read the evidence of all, and yield each case with a function for its verdict."""
@@ -192,7 +190,7 @@ class Round:
         if decision is not None:
             self._kernel.settler.report(case, verdict.state, verdict.why)
             if not doubt.keyed:
-                self._settled.append((case, asking.VerdictRecord(doubt.txid, decision, verdict.why)))
+                self._settled.append((case, VerdictRecord(doubt.txid, decision, verdict.why)))
                 return
             unheard = verdict.basis is Basis.OPEN
             by = DecidedBy(who=CHECK_BACK, why=verdict.why, from_check=True, found=verdict.found, unheard=unheard)
@@ -263,24 +261,18 @@ class Round:
                 others = [member for member in free if member != case.doubt.asked_last] or free
                 member = others[next(self._turns[case.doubt.group]) % len(others)]
                 backlog[member] += 1
-                asks.append(self._question(case.doubt, member))
+                policy = self._policy(case.doubt)
+                asks.append(Ask(case.doubt.txid, case.doubt.group, member, policy.interval, policy.reply_timeout))
             elif members:  # others must not wait for those whose members are busy
                 self._put_off.append(PutOff(case.doubt.txid, HANDS_FULL, "", False))
             else:
                 alone[case.group].append(case)
-        self._put_questions(asks)
+        for at in range(0, len(asks), AT_ONCE):
+            _one_spoils_no_other(asks[at : at + AT_ONCE], self._put_questions, self._not_asked)
         for group, left in alone.items():
             self._leave_alone(group, left)
 
-    def _question(self, doubt: Doubt, member: str) -> Ask:
-        policy = self._policy(doubt)
-        return Ask(doubt.txid, doubt.group, member, policy.interval, policy.reply_timeout)
-
     def _put_questions(self, asks: Sequence[Ask]) -> None:
-        for at in range(0, len(asks), AT_ONCE):
-            _one_spoils_no_other(asks[at : at + AT_ONCE], self._put_question, self._not_asked)
-
-    def _put_question(self, asks: Sequence[Ask]) -> None:
         if self._lead is not None and self._leads():
             with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in asks)):
                 self.done["asked"] += len(self._store.questions.ask(asks, self._lead))
@@ -446,11 +438,8 @@ class Exhaustion:
         handler = self._kernel.handlers.get(case.group)
         if handler is None:
             return None
-        view = self._store.registry.transaction(case.doubt.txid)
-        question = question_about(case, view.key if view else None)
-        return self._kernel.beside.begin(
-            f"the handler of group {case.group!r}", partial(_said, case, handler, question)
-        )()
+        asked = partial(_said, case, handler, question_about(case))
+        return self._kernel.beside.begin(f"the handler of group {case.group!r}", asked)()
 
     def _roll_back(self, case: DoubtContext, why: str) -> Decision | None:
         """Write ROLLBACK, unless evidence is recorded: then only that decides. Return the decision."""
@@ -498,20 +487,17 @@ class Exhaustion:
 
 
 def _said(case: DoubtContext, handler: Handler, question: Question) -> Decision | None:
-    try:
-        return _understood(case, contained(partial(handler, question)))
-    except Exception:  # the user's code: no exception of it ends the round
-        logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
-        return None
-
-
-def _understood(case: DoubtContext, said: object) -> Decision | None:
     """Return a handler's answer; only ROLLBACK is accepted, as either enum or as text."""
-    if said is Decision.ROLLBACK or said == LocalState.ROLLBACK:
-        return Decision.ROLLBACK
-    if said is not None:
-        what = "the handler of group %r said %r about transaction %d; it can only say ROLLBACK, so it is not heard"
-        logger.warning(what, case.group, said, case.doubt.txid, extra={"txid": case.doubt.txid})
+    txid = case.doubt.txid
+    try:
+        said: object = contained(partial(handler, question))
+        if said is Decision.ROLLBACK or said == LocalState.ROLLBACK:
+            return Decision.ROLLBACK
+        if said is not None:
+            what = "the handler of group %r said %r about transaction %d; it can only say ROLLBACK, so it is not heard"
+            logger.warning(what, case.group, said, txid, extra={"txid": txid})
+    except Exception:  # the user's code: no exception of it ends the round
+        logger.exception("the handler of transaction %d failed", txid, extra={"txid": txid})
     return None
 
 
