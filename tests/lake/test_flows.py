@@ -184,7 +184,7 @@ def test_a_gate_looks_at_what_steps_before_it_have_staged(open_books: Open) -> N
             flow.table(LEDGER).append(rows(3))
     with other.broker.flow(txid) as flow:
         with flow.step("check"):
-            assert flow.check_staged(LEDGER, gate).poll.casts[0].yes
+            assert flow.check_staged(LEDGER, gate).casts[0].yes
         flow.end()
     (seen,) = gate.seen
     assert (seen.count, len(seen.files), seen.columns) == (3, 2, ("id", "day", "amount", "note"))

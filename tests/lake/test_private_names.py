@@ -47,6 +47,6 @@ def test_a_list_that_is_remembered_is_the_list_that_is_read(books: Books, wareho
         tx.table(LEDGER).overwrite(rows(99), where={"day": MONDAY})
     table = books.table()
     for snapshot in table.metadata.snapshots:
-        remembered = manifests.KNOWN._lists[snapshot.manifest_list]
+        remembered = manifests._known[snapshot.manifest_list]
         written = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
         assert [fields(each) for each in remembered] == [fields(each) for each in written]

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -103,9 +104,9 @@ class PendingQuestion:
         """Return whether it is given back: no checker began in time, or the checker of an earlier question hangs."""
         with self._lock:
             late = time.monotonic() >= self.until  # from then on none begins
-            return (
-                late if self._state is QuestionState.WAITS else self._state is QuestionState.HANGS and (late or at_once)
-            )
+            if self._state is QuestionState.WAITS:
+                return late
+            return self._state is QuestionState.HANGS and (late or at_once)
 
     def leave(self) -> bool:
         """Stop waiting for its checker; False while its time runs, and once it hangs or has returned."""
@@ -161,7 +162,7 @@ class AnswerRole:
         self._mine: dict[int, PendingQuestion] = {}  # one per transaction
         self._hanging: dict[int, PendingQuestion] = {}  # their checkers did not return in time, and have not since
         self._started = 0
-        self._room = AdmissionWindow(threads)
+        self._window = AdmissionWindow(threads)
         self._look_at, self._wait = 0.0, self.pace.pause
 
     def run_once(self) -> int:
@@ -172,7 +173,7 @@ class AnswerRole:
         return taken + self._take_away() + len(self._mine)
 
     def _take_up(self) -> int:
-        free = self._room.places - len(self._mine)
+        free = self._window.places - len(self._mine)
         at = time.monotonic()  # before the store starts their time
         if free <= 0 or (self._mine and at < self._look_at):
             return 0
@@ -215,7 +216,7 @@ class AnswerRole:
         back = self._given_back()
         answers += left + back
         if answers:
-            self._room.learn(len(answers), len(left) + sum(answer.why == NOT_SEEN for answer in back))
+            self._window.learn(len(answers), len(left) + sum(answer.why == NOT_SEEN for answer in back))
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
         return len(answers)
@@ -271,19 +272,18 @@ class AnswerRole:
 
     def _drained(self) -> list[QuestionAnswer]:
         answers = []
-        try:
+        with suppress(Empty):
             answers.append(self._answers.get(timeout=A_MOMENT))
             while True:
                 answers.append(self._answers.get_nowait())
-        except Empty:
-            return answers
+        return answers
 
     def _work(self) -> None:
         while True:
             taken = self._questions.get()
             if not taken.begin():
                 continue
-            self._room.waited = time.monotonic() - taken.at
+            self._window.waited = time.monotonic() - taken.at
             txid = taken.txid
             try:
                 self._answer(taken)
@@ -314,7 +314,7 @@ class AnswerRole:
         if decision is None:
             self._say(doubt.txid, state, why)
         elif doubt.keyed:
-            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.WORD, found=TxState.SEALED)))
+            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.ANSWER, found=TxState.SEALED)))
         else:
             end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
             done = self._kernel.decides.submit(end)
@@ -339,7 +339,6 @@ class AnswerRole:
 
 
 def _stands(done: Future[DecisionOutcome], why: str) -> tuple[LocalState, str]:
-    """Return the result of an end: with any decision, the transaction is decided."""
     error = done.exception()
     if error is None:
         return LocalState[done.result().decision.name], why

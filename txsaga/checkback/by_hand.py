@@ -96,7 +96,6 @@ class ByHand:
             return self._decide_plain(txid, decision, by)
 
     def _decide_plain(self, txid: int, decision: Decision, by: DecidedBy) -> DecisionOutcome:
-        """Write the decision of a plain half message and its author in one step."""
         with self._store.ledgers.open() as ledger:
             won = ledger.write_op(txid, decision, from_check=True, keyed=False)
             if won:

@@ -63,7 +63,7 @@ class Basis(Enum):
 
     OPEN = auto()  # its owner never closed it
     EVIDENCE = auto()  # the row or the barrier in the recorded database
-    WORD = auto()  # the answer of a checker or an operator
+    ANSWER = auto()  # the answer of a checker or an operator
     COORDINATOR = auto()  # it voted yes for another store, which decides it
     NOBODY = auto()  # nothing could answer: such a check does not count
     LATER = auto()  # its database is asked once it has answered about others
@@ -101,7 +101,7 @@ class Judge:
         announce: Announcer,
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
-        self._beside = TimeboxedCalls()
+        self._calls = TimeboxedCalls()
         self._at_once: dict[int, int] = {}  # transactions per query, once a database has failed to answer
         self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number never changes
 
@@ -175,7 +175,7 @@ class Judge:
             return 1
 
     def know(self, case: DoubtContext, *, fence: bool = True) -> Verdict:
-        """Return what row and evidence show; UNKNOWN by WORD if only a checker knows. `fence=False` only reads."""
+        """Return what row and evidence show; UNKNOWN by ANSWER if only a checker knows. `fence=False` only reads."""
         doubt = case.doubt
         life = self._life(doubt.txid) if doubt.keyed else None
         if life is None:
@@ -191,7 +191,7 @@ class Judge:
     def judge(self, case: DoubtContext) -> Verdict:
         """Return what row and evidence show, or else the checker's answer."""
         verdict = self.know(case)
-        return self._by_checker(case, verdict) if verdict.basis is Basis.WORD else verdict
+        return self._by_checker(case, verdict) if verdict.basis is Basis.ANSWER else verdict
 
     def _life(self, txid: int) -> TxRecord | None:
         with self._store.ledgers.open() as ledger:
@@ -199,7 +199,7 @@ class Judge:
 
     def _closed(self, case: DoubtContext, resource: int | None, fence: bool) -> Verdict:
         if resource is None:
-            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.WORD)
+            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.ANSWER)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None
         if seen is not None and seen.unread is not None:
             return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NOBODY)
@@ -232,7 +232,7 @@ class Judge:
                 raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
             return ask(evidence)
 
-        return self._beside.begin(f"resource {recorded.name!r}", asked)
+        return self._calls.begin(f"resource {recorded.name!r}", asked)
 
     def _fenced(self, resource: int, case: DoubtContext) -> EvidenceOutcome | None:
         with self._announce.around(facts.Fencing, case.doubt.txid):

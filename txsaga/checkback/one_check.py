@@ -46,7 +46,7 @@ class OneCheck:
         if verdict.basis is Basis.OPEN:
             return CheckResult(why="it is still open")
         verdict = self._kernel.settler.judge.know(case)
-        if verdict.basis is Basis.WORD and checker is not None:
+        if verdict.basis is Basis.ANSWER and checker is not None:
             answer, why = ask(checker, question_about(case))
             verdict = replace(verdict, state=answer, why=why)
         if verdict.basis is Basis.OPEN:  # its owner took it over meanwhile

@@ -127,7 +127,7 @@ class Round:
         self._kernel, self._store, self._profile = kernel, kernel.store, profile
         self._lease, self._lead, self._turns = lease, lease.lead, turns
         self._policies: dict[int, CheckProfile] = {}
-        self._surrender = Exhaustion(kernel)
+        self._exhaustion = Exhaustion(kernel)
         self._settled: list[Settled] = []
         self._asked: list[DoubtContext] = []
         self._put_off: list[PutOff] = []
@@ -141,9 +141,9 @@ class Round:
         with announce.around(facts.Sweeping):
             self._store.doubts.sweep(self._profile.min_age)
         cases = [DoubtContext(self._store, doubt) for doubt in self._store.doubts.due(limit)]
-        with EvidenceBatch(self._store, self._kernel.settler.judge) as inquiry:
+        with EvidenceBatch(self._store, self._kernel.settler.judge) as batch:
             end = None
-            for case, verdict in inquiry.verdicts(cases):
+            for case, verdict in batch.verdicts(cases):
                 end = end or time.monotonic() + BUDGET  # starts after the common reads
                 if time.monotonic() > end or not self._leads():
                     break
@@ -200,14 +200,13 @@ class Round:
             self._put_off.append(PutOff(doubt.txid, HANDS_FULL, "", False))
         elif (spent := self._spent(doubt, verdict)) is not None:
             self._give_up(case, spent)
-        elif verdict.basis is Basis.WORD:
+        elif verdict.basis is Basis.ANSWER:
             self._asked.append(case)
         else:
             self._kernel.settler.report(case, verdict.state, verdict.why)
             self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
-        """Return why a transaction is not to be checked any more."""
         policy = self._policy(doubt)
         if verdict.basis is Basis.COORDINATOR:
             return None  # a yes vote is never given up here
@@ -226,7 +225,6 @@ class Round:
         return held or bool(self._store.work.steps(doubt.txid))
 
     def _settle(self) -> None:
-        """Write the decisions of plain half messages: together, and if that fails one by one."""
         batch, self._settled = self._settled, []
         if batch:
             _one_spoils_no_other(batch, self._write, self._not_settled)
@@ -299,7 +297,7 @@ class Round:
         if not self._leads():
             return  # its checks may have been resumed meanwhile
         try:
-            self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
+            self.done[self._exhaustion(case, why, self._policy(case.doubt).on_exhausted)] += 1
         except InDoubt as moved:
             self._put(case.doubt, str(moved), counted=False)
         except StoreError as failure:

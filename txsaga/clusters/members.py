@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from threading import RLock
 from uuid import UUID
 
@@ -103,11 +102,8 @@ class Members:
 
     def _opened(self, name: str) -> Broker:
         broker = self._open[name]()
-        with ExitStack() as opened:
-            if name in self._ours:
-                opened.callback(broker.close)
+        with on_failure(broker.close if name in self._ours else lambda: None):
             self._on_open(name, broker)
-            opened.pop_all()
         return broker
 
     def _look(self, name: str, was_away: bool) -> bool:

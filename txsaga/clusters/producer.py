@@ -113,7 +113,6 @@ class ClusterTransaction(Coordinated):
         return [name for name in self._branches.work.used if name in self._reached]
 
     def __enter__(self) -> Self:
-        """Open a branch on every reachable broker, and choose those that take the messages."""
         super().__enter__()
         with ExitStack() as opened:
             opened.push(self)
@@ -425,5 +424,4 @@ class ClusterProducer:
 
 
 def _unknown(answers: Mapping[str, TxSagaError | None]) -> OutcomeUnknown | None:
-    """Return the error of a lost answer, if any."""
     return next((error for error in answers.values() if isinstance(error, OutcomeUnknown)), None)

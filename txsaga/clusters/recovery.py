@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -70,11 +71,9 @@ class Recovering:
         return heuristic
 
     def _note(self, branch: BranchId) -> None:
-        try:
-            txid = self._kernel.store.registry.identity.own(branch.transaction)
-        except UnknownTransaction:
-            return
-        self._kernel.requests.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
+        txid = self._own(branch)
+        if txid is not None:
+            self._kernel.requests.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
 
     def _found(self, mode: Scope) -> Iterator[FoundBranch]:
         for name in self._members.names:
@@ -113,12 +112,15 @@ class Recovering:
             after = page[-1][:3]
         return False
 
+    def _own(self, branch: BranchId) -> int | None:
+        """Return the transaction of a branch, if the coordinator knows it."""
+        with suppress(UnknownTransaction):
+            return self._kernel.store.registry.identity.own(branch.transaction)
+        return None
+
     def _is_ours(self, branch: BranchId) -> bool:
-        try:
-            txid = self._kernel.store.registry.identity.own(branch.transaction)
-        except UnknownTransaction:
-            return False
-        view = self._kernel.store.registry.transaction(txid)
+        txid = self._own(branch)
+        view = None if txid is None else self._kernel.store.registry.transaction(txid)
         return view is not None and view.group in self._groups()
 
 

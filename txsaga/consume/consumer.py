@@ -138,9 +138,9 @@ class Consumer:
         self._kernel, self._on_close = kernel, on_close
         self._group, queues = joined(kernel, group, Style.WORK, topics, start)
         self._policy_until = time.monotonic() + POLICY
-        self._hands = Settlement(kernel, invisible, lambda: self._group.policy, jitter)
-        self._handing = DeliveryLoop(self._hands, invisible.total_seconds())
-        self._taking = Claimer(kernel, queues, ClaimHold(member, invisible.total_seconds()))
+        self._settlement = Settlement(kernel, invisible, lambda: self._group.policy, jitter)
+        self._loop = DeliveryLoop(self._settlement, invisible.total_seconds())
+        self._claimer = Claimer(kernel, queues, ClaimHold(member, invisible.total_seconds()))
         self._closed = False
 
     def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Delivery]:
@@ -176,21 +176,21 @@ class Consumer:
                 continue
             if not messages and wait is not None:
                 return
-            yield from self._handing.out(messages, lambda: self._closed)
+            yield from self._loop.out(messages, lambda: self._closed)
 
     def __iter__(self) -> Iterator[Delivery]:
         return self.messages()
 
     def ack(self, messages: Sequence[Delivery]) -> None:
         """Acknowledge many messages at once; `ClaimLost` when any of them came too late."""
-        acknowledge(self._hands, messages)
+        acknowledge(self._settlement, messages)
 
     def close(self) -> None:
         """Give back the messages that were not worked on; running iterations end."""
         if not self._closed:
             self._closed = True
             self._on_close(self)
-            self._handing.give_back()
+            self._loop.give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -203,13 +203,13 @@ class Consumer:
     def _take(self, most: int) -> list[Delivery]:
         if self._closed:
             raise BrokerClosed("consumer", "broker.consumer()")
-        self._hands.require_ours()
+        self._settlement.require_ours()
         self._follow_policy()
         # When a member dies, all messages of its claims count as delivered: with a single attempt each gets its own
         # claim.
         count = 1 if self._group.policy.max_attempts == 1 else most
         found: list[Delivery] = []
-        while not found and not self._closed and (claims := self._taking.take(self._group, count)):
+        while not found and not self._closed and (claims := self._claimer.take(self._group, count)):
             for claim in claims:
                 try:
                     found += self._received(claim)
@@ -218,8 +218,7 @@ class Consumer:
         return found
 
     def _received(self, claim: Claim) -> list[Delivery]:
-        """Read a claim's messages; acknowledge or bury those that are not to be worked on."""
-        messages, damaged = self._taking.found(claim)
+        messages, damaged = self._claimer.found(claim)
         for damage in damaged:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)
         wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
@@ -227,13 +226,13 @@ class Consumer:
             logger.error("%d messages of group %s are gone by retention", gone, self.group, extra={"group": self.group})
         if len(wanted) + len(damaged) < claim.open.bit_count():
             told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
-            self._hands.acknowledge(claim.only(*({*claim.offsets()} - told)))
+            self._settlement.acknowledge(claim.only(*({*claim.offsets()} - told)))
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
             for message in wanted:
                 bury(self._kernel, policy, claim.only(message.offset), message, LOST, uncounted=1)
             return []
-        return [Delivery(self._hands, claim, message) for message in wanted]
+        return [Delivery(self._settlement, claim, message) for message in wanted]
 
     def _follow_policy(self) -> None:
         if time.monotonic() > self._policy_until:

@@ -79,10 +79,10 @@ class Fate(Enum):
 class Delivery:
     """One message of a claim."""
 
-    __slots__ = ("_fate", "_hands", "_run", "_sent", "delivered")
+    __slots__ = ("_fate", "_run", "_sent", "_settlement", "delivered")
 
-    def __init__(self, hands: Settlement, run: Claim, delivered: Delivered) -> None:
-        self._hands, self._run, self.delivered = hands, run, delivered
+    def __init__(self, settlement: Settlement, run: Claim, delivered: Delivered) -> None:
+        self._settlement, self._run, self.delivered = settlement, run, delivered
         self._fate = Fate.HELD
         self._sent: ReplySend | None = None
 
@@ -142,31 +142,31 @@ class Delivery:
     def ack(self) -> None:
         """Remove it from the group; `ClaimLost` when that comes too late."""
         self._require_held()
-        self._hands.acknowledge(self.claim)
+        self._settlement.acknowledge(self.claim)
         self._fate = Fate.DONE
 
     def nack(self, cause: str = "", *, delay: timedelta | None = None) -> None:
         """Put it back for redelivery, after `delay` or as its group's policy sets it."""
         self._require_held()
-        self._hands.fail(self, cause or "put back by its consumer", delay)
+        self._settlement.fail(self, cause or "put back by its consumer", delay)
         self._fate = Fate.PUT_BACK
 
     def give_back(self) -> None:
         """Put it back as if it had not been claimed: redelivered at once, and uncounted."""
         self._require_held()
-        self._hands.give_back(self.claim)
+        self._settlement.give_back(self.claim)
         self._fate = Fate.PUT_BACK
 
     def extend(self, by: timedelta | None = None) -> None:
         """Hold it for longer, from now on: for the consumer's invisible time, or for `by`."""
         if self._fate is not Fate.TAKEN:
             self._require_held()
-        self._hands.extend(self.claim, by)
+        self._settlement.extend(self.claim, by)
 
     def bind(self, transaction: Consuming) -> None:
         """Bind it to a transaction (`tx.consume`)."""
         self._require_held()
-        self._fate = self._hands.bind(self, transaction)
+        self._fate = self._settlement.bind(self, transaction)
 
     def __enter__(self) -> Self:
         self._require_held()
@@ -175,7 +175,6 @@ class Delivery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Acknowledge it, or put it back; an exception is logged, and the loop goes on."""
         if error is not None and not isinstance(error, Exception):
             self._let_go()
             return False
@@ -199,7 +198,7 @@ class Delivery:
         if self._sent is None or self._sent.over:
             self.ack()
         else:
-            self._sent.calls.append((self, self._hands.send_ack(self.claim)))
+            self._sent.calls.append((self, self._settlement.send_ack(self.claim)))
             self._fate = Fate.DONE
 
     def _failed(self, error: Exception) -> None:
@@ -214,11 +213,10 @@ class Delivery:
     def _let_go(self) -> None:
         if self._fate is Fate.HELD:
             with suppress(TxSagaError):  # redelivered when its claim expires; the first error must come out
-                self._hands.give_back(self.claim)
+                self._settlement.give_back(self.claim)
             self._fate = Fate.PUT_BACK
 
     def _require_held(self) -> None:
-        """Refuse a message that was settled already."""
         if self._fate is not Fate.HELD:
             raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
 
@@ -228,13 +226,13 @@ def named(message: Delivery) -> dict[str, str]:
     return {"group": message.group, "message_id": message.id}
 
 
-def acknowledge(hands: Settlement, messages: Sequence[Delivery]) -> None:
+def acknowledge(settlement: Settlement, messages: Sequence[Delivery]) -> None:
     """Acknowledge many messages at once; `ClaimLost` when any of them came too late, the others are done."""
     messages = list_of(messages, "the messages", MESSAGES)
     for message in messages:
         check_kind(message, Delivery, "a message to be acknowledged", MESSAGES)
         message._require_held()
-    calls = [(of_claim, hands.send_ack(claim)) for claim, of_claim in by_claim(messages)]
+    calls = [(of_claim, settlement.send_ack(claim)) for claim, of_claim in by_claim(messages)]
     lost: list[TxSagaError] = []
     for of_claim, call in calls:
         try:
@@ -295,8 +293,8 @@ def consume(transaction: Consuming, consumed: Consumed | Delivery, batch: Batch 
 class PendingMessage:
     """One message consumed by an open step."""
 
-    def __init__(self, hands: Settlement, message: Delivery, store: StoreId, rest: timedelta) -> None:
-        self._hands, self.message, self.store = hands, message, store
+    def __init__(self, settlement: Settlement, message: Delivery, store: StoreId, rest: timedelta) -> None:
+        self._settlement, self.message, self.store = settlement, message, store
         self.rest = rest  # the delay before a redelivery
 
     def settle(self) -> None:
@@ -309,9 +307,9 @@ class PendingMessage:
         message._fate = Fate.PUT_BACK
         try:
             if isinstance(error, Exception):
-                self._hands.fail(message, f"its step failed: {type(error).__name__}: {error}", None)
+                self._settlement.fail(message, f"its step failed: {type(error).__name__}: {error}", None)
             else:
-                self._hands.give_back(message.claim)
+                self._settlement.give_back(message.claim)
         except TxSagaError as reason:
             logger.warning(
                 "message %s could not be put back, it comes again when its time is over: %s", message.id, reason
@@ -443,8 +441,8 @@ LONGEST_ANSWER = 120.0
 class DeliveryLoop:
     """The messages that a loop has claimed and not yielded yet."""
 
-    def __init__(self, hands: Settlement, invisible: float) -> None:
-        self._hands, self._pause = hands, invisible / 2
+    def __init__(self, settlement: Settlement, invisible: float) -> None:
+        self._settlement, self._pause = settlement, invisible / 2
         self._waiting: deque[Delivery] = deque()
 
     def out(self, messages: Sequence[Delivery], closed: Callable[[], bool]) -> Iterator[Delivery]:
@@ -462,7 +460,7 @@ class DeliveryLoop:
                     yield message
         finally:
             sent.over = True
-            if self._hands.ours and not sys.is_finalizing():  # at interpreter shutdown no thread is left to answer
+            if self._settlement.ours and not sys.is_finalizing():  # at interpreter shutdown no thread is left to answer
                 _wait_for(sent)
                 self.give_back()
 
@@ -473,7 +471,7 @@ class DeliveryLoop:
             rest.append(self._waiting.popleft())
         for claim, _ in by_claim(rest):
             try:
-                self._hands.give_back(claim)
+                self._settlement.give_back(claim)
             except TxSagaError as reason:
                 said = "messages of group %s come again when their time is over: %s"
                 logger.warning(said, claim.group, reason, extra={"group": claim.group})

@@ -42,7 +42,6 @@ class Dispatcher:
         return ticked.chunks + int(ticked.more)
 
     def _report(self) -> None:
-        """Log once which queues are blocked, and once when none is any more."""
         if not self._blocked:
             logger.warning("no queue is blocked any more", extra={"role": self.name})
             return

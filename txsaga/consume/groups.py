@@ -46,10 +46,7 @@ def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
 
 def alter_group(kernel: Kernel, name: str, changes: PolicyChanges) -> ConsumerGroup:
     """Change parts of a group's policy."""
-    check_text(name, "the consumer group", NAME)
-    known = kernel.store.groups.find(name)
-    if known is None:
-        raise UnknownGroup(name)
+    known = _required(kernel, name)
     policy = replace(known.policy, **changes)
     _require_backout(kernel, policy)
     if not changes:
@@ -69,7 +66,7 @@ class Move(NamedTuple):
 
 def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, dry_run: bool) -> Sequence[Move]:
     """Move a group's positions in its topics; return the moves, which a dry run only plans."""
-    _require_group(kernel, name, topic)
+    _required(kernel, name, topic)
     readings = _readings(kernel, name, topic)
     moves, positions = [], {}
     for reading in readings:
@@ -87,7 +84,7 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
 def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
     """Remove a group from a topic; return its positions, which a dry run leaves as they are."""
     check_text(topic, "the topic", NAME)
-    _require_group(kernel, name, topic)
+    _required(kernel, name, topic)
     qids = kernel.store.registry.topic(topic).qids
     readings = _readings(kernel, name, topic)
     if not dry_run:
@@ -96,16 +93,17 @@ def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequ
     return [position for reading in readings for position in reading.positions]
 
 
-def _require_group(kernel: Kernel, name: str, topic: str | None) -> None:
+def _required(kernel: Kernel, name: str, topic: str | None = None) -> ConsumerGroup:
     check_text(name, "the consumer group", NAME)
     if topic is not None:
         check_text(topic, "the topic", NAME)
-    if kernel.store.groups.find(name) is None:
+    known = kernel.store.groups.find(name)
+    if known is None:
         raise UnknownGroup(name)
+    return known
 
 
 def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]:
-    """Return a group's positions in its topics, or in the named one."""
     readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
     if topic is not None and not readings:
         kernel.store.registry.topic(topic)
@@ -141,31 +139,31 @@ class DeadLetters:
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one letter."""
-        (id,) = _numbers([id])
-        return self._kernel.store.dead_letters.get(id) if 0 < id <= NEWEST_ID else None
+        possible = _numbers([id])
+        return self._kernel.store.dead_letters.get(id) if possible else None
 
     def replay(self, ids: Sequence[int]) -> int:
         """Redeliver letters to their groups, as messages that were never delivered; return how many.
 
         A letter whose earlier copy still waits stays, and one whose group is gone.
         """
-        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
+        ids = _numbers(ids)
         with self._kernel.announce.around(facts.Replaying):
             return self._kernel.store.dead_letters.replay(ids)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good; return how many there were."""
-        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
+        ids = _numbers(ids)
         with self._kernel.announce.around(facts.Purging):
             return self._kernel.store.dead_letters.purge(ids)
 
 
 def _numbers(ids: Sequence[int]) -> list[int]:
-    """Return the numbers of letters as a list, or raise `ConfigError`."""
+    """Return those that can be numbers of letters; raise `ConfigError` for what is no number."""
     numbers = list_of(ids, "ids", "give a list of the numbers of letters")
     for id in numbers:
         check_kind(id, int, "the number of a letter", "give a whole number, as dead_letters.list() shows it")
-    return numbers
+    return [id for id in numbers if 0 < id <= NEWEST_ID]
 
 
 def _require_backout(kernel: Kernel, policy: Policy) -> None:

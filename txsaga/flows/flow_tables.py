@@ -130,7 +130,7 @@ class FlowTables(TableWrites):
         current_attempt(ledger, life, self._step)
 
     def _record(self, life: TxRecord, about: object, write: TableWrite | None, found: Judged | None = None) -> None:
-        if found is not None and found.poll.result is not Result.CARRIED:
+        if found is not None and found.result is not Result.CARRIED:
             with self._recording(life, about) as ledger:
                 gates.vote(ledger, life.txid, found)
             gates.require_passed(found)

@@ -224,7 +224,6 @@ def _require_others(number: int, summary: Mapping[str, str], start: BranchStart,
 
 
 def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:
-    """Return whether everything on a branch was appended and depends on no existing row."""
     if found.gone or found.deletes or found.deletes_gone:
         return False
     snapshots = [metadata.snapshot(number) for number in chain]

@@ -60,16 +60,8 @@ def together(about: str, subjects: Sequence[Subject]) -> Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Polled):
     """A ballot of gates, with every vote in it."""
-
-    ballot: Ballot
-    casts: tuple[CastVote, ...]
-
-    @property
-    def poll(self) -> Polled:
-        """The result so far."""
-        return Polled(ballot=self.ballot, casts=self.casts)
 
     @property
     def reason(self) -> str:
@@ -111,5 +103,5 @@ def vote(ledger: Ledger, txid: int, found: Judged) -> None:
 
 def require_passed(found: Judged) -> None:
     """Raise `NotCarried` if the gate voted no."""
-    if found.poll.result is not Result.CARRIED:
+    if found.result is not Result.CARRIED:
         raise NotCarried(found.ballot.name, found.reason)

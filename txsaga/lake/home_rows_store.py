@@ -67,7 +67,6 @@ class Target(NamedTuple):
     oid: int
     schema: str
     name: str
-    short: str
 
 
 def run(connection: Connection, sql: str) -> Any:
@@ -82,22 +81,15 @@ def find(connection: Connection, said: str, ours: str) -> Target:
         raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
     if row.schema == ours:
         raise ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
-    return Target(row.oid, row.schema, row.name, row.short)
+    return Target(row.oid, row.schema, row.name)
 
 
 def make(connection: Connection, target: Target, columns: Sequence[str], transaction: str, way: RowsWay) -> RowsWrite:
     """Make an empty staging table for these columns."""
     _require_columns(connection, target, columns, whole=way.mode is not RowsMode.INSERT)
     staging = f"{quoted(target.schema)}.{PREFIX}{token_hex(8)}"
-    write = RowsWrite(
-        transaction=transaction,
-        target=target.name,
-        staging=staging,
-        mode=way.mode,
-        columns=tuple(columns),
-        partition=way.partition,
-        bounds=way.bounds,
-    )
+    where: dict[str, Any] = {"target": target.name, "staging": staging, **way._asdict()}
+    write = RowsWrite(transaction=transaction, columns=tuple(columns), **where)
     _create(connection, target, write)
     if way.mode is RowsMode.ATTACH:
         _try_attaching(connection, write)

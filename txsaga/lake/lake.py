@@ -249,7 +249,6 @@ class Lake:
         return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
 
     def _names(self) -> Iterator[TableName]:
-        """Yield the names of all tables."""
         for namespace in self.catalog.list_namespaces():
             for name in self.catalog.list_tables(namespace):
                 yield TableName(self.catalog.name, ".".join(name[:-1]), name[-1])

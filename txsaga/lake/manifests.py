@@ -76,42 +76,32 @@ def rewritten(
     return writer.to_manifest_file()
 
 
-class KnownLists:
-    """The manifest lists that this process wrote or read last: the next publication starts from one of them.
+KEPT_LISTS = 256
+_known = OrderedDict[str, tuple[ManifestFile, ...]]()
+"""The manifest lists that this process wrote or read last: the next publication starts from one of them.
 
-    A list never changes, so no entry can be stale; reading one takes longer than writing the next.
-    """
-
-    MOST = 256
-
-    def __init__(self) -> None:
-        self._lists = OrderedDict[str, tuple[ManifestFile, ...]]()
-
-    def keep(self, location: str, manifests: Sequence[ManifestFile]) -> None:
-        """Remember a list."""
-        self._lists[location] = tuple(manifests)
-        while len(self._lists) > self.MOST:
-            self._lists.popitem(last=False)
-
-    def find(self, storage: Storage, location: str) -> tuple[ManifestFile, ...]:
-        """Return a list, reading it if it is not cached."""
-        found = self._lists.get(location)
-        if found is None:
-            found = tuple(read_manifest_list(storage.io(location).new_input(location)))
-            self.keep(location, found)
-        return found
+A list never changes, so no entry can be stale; reading one takes longer than writing the next.
+"""
 
 
-KNOWN = KnownLists()
+def _remember(location: str, manifests: Sequence[ManifestFile]) -> None:
+    _known[location] = tuple(manifests)
+    while len(_known) > KEPT_LISTS:
+        _known.popitem(last=False)
 
 
 def listed(storage: Storage, snapshot: Mapping[str, Any] | None) -> list[ManifestFile]:
     """Return the manifests of a snapshot that list live files, or deletes."""
     if snapshot is None:
         return []
+    location = snapshot["manifest-list"]
+    found = _known.get(location)
+    if found is None:
+        found = tuple(read_manifest_list(storage.io(location).new_input(location)))
+        _remember(location, found)
     return [
         each
-        for each in KNOWN.find(storage, snapshot["manifest-list"])
+        for each in found
         if each.content != ManifestContent.DATA or _counts(each, "added") or _counts(each, "existing")
     ]
 
@@ -129,7 +119,7 @@ def list_written(
     output = storage.io(location).new_output(location)
     with write_manifest_list(2, output, snapshot, parent, sequence, CODEC) as writer:
         writer.add_manifests(list(manifests))
-    KNOWN.keep(location, [_numbered(each, sequence) for each in manifests])
+    _remember(location, [_numbered(each, sequence) for each in manifests])
 
 
 def _numbered(manifest: ManifestFile, sequence: int) -> ManifestFile:

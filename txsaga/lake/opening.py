@@ -96,26 +96,20 @@ class LakeOpener:
         try:
             publisher = self.lake.publisher
         except LakeMissing as missing:
-            self._report_missing(missing)
+            if not self._reported:  # log once that transactions wait for another process
+                logger.error(
+                    "transactions with tables stay undecided until another process publishes them: %s", missing
+                )
+            self._reported = True
             raise InDoubt(f"its tables can't be published from here: {missing}") from missing
         return publisher.make_ready(effects, again=again)
 
-    def _report_missing(self, missing: LakeMissing) -> None:
-        """Log once that transactions wait for another process."""
-        if not self._reported:
-            logger.error("transactions with tables stay undecided until another process publishes them: %s", missing)
-        self._reported = True
-
     def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = timedelta(0)) -> Sequence[str]:
         """Delete what was staged and will never be published, except what was voted down recently."""
-        before = self._now() - keep_rejected
-        return self.lake.collect(self._store.ledgers, self._store.registry.identity, before, dry_run=dry_run)
-
-    def _now(self) -> datetime:
-        """Return the time of the store, whose clock stamps the votes."""
-        with transaction(self._engine) as connection:
+        with transaction(self._engine) as connection:  # the store's clock, which stamps the votes
             now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        return now
+        store = self._store
+        return self.lake.collect(store.ledgers, store.registry.identity, now - keep_rejected, dry_run=dry_run)
 
     def home_url(self) -> str:
         """Return a URL of the store that programs in other processes can reach."""

@@ -177,14 +177,12 @@ class Publisher:
         return kept, gone
 
     def _gone(self, write: TableWrite, metadata: Metadata, before: Mapping[str, Any] | None) -> Replaced:
-        """Return what an overwrite, or a branch that changed rows, replaces in a snapshot."""
         if write.branch is not None:
             return rebased(self._storage, metadata, write, before)
         return replaced(self._storage, metadata, write, before)
 
 
 def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
-    """Return the snapshot of a write that is already published, if any."""
     published = set(metadata.lineage(metadata.current_id)) if any(write.branch for write in writes) else set[int]()
     for write in writes:
         if write.head in published or metadata.snapshot(write.snapshot) is not None:
@@ -193,7 +191,6 @@ def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
 
 
 def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
-    """Return whether the base of a branch is still the published snapshot."""
     now = draft.current
     return write.branch is not None and write.base == (None if now is None else now["snapshot-id"])
 

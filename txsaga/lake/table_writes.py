@@ -106,7 +106,6 @@ class TableBranch:
         return writer.sql(spoken, args)
 
     def __enter__(self) -> Self:
-        """Begin the branch at the snapshot that is published now."""
         if self._begun is not None or self.write is not None:
             raise TransactionError(f"this branch of {self.name} was begun already; ask for another: branch(spark)")
         if self._gate is not None:
@@ -292,7 +291,6 @@ class TableWrites:
     def _judge(
         self, life: TxRecord, name: TableName, place: TablePlace, write: TableWrite | None, gate: Gate | None
     ) -> None:
-        """Let a gate judge what was staged, and store the record of both."""
         lake, found = self._kernel.tables.lake, None
         if write is not None and write.mode is WriteMode.OVERWRITE:
             lake.publisher.require_unmoved(write)
@@ -350,7 +348,7 @@ class TableWrites:
         if effect is not None:
             self.recorded.append(effect)
         if found is not None:  # a caller that ignores a no can't do local work that can't be undone any more
-            self.may_conflict = self.may_conflict or found.poll.result is not Result.CARRIED
+            self.may_conflict = self.may_conflict or found.result is not Result.CARRIED
             gates.require_passed(found)
 
     @contextmanager

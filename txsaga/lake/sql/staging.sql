@@ -1,6 +1,6 @@
 -- name: find
 SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
-       quote_ident(c.relname) AS short, c.relkind IN ('r', 'p') AS is_table
+       c.relkind IN ('r', 'p') AS is_table
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:said);
 
 -- name: columns
