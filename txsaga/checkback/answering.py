@@ -3,16 +3,14 @@ Answering: check-back's questions to this member, and the answers of its checker
 
 Checkers run in their own threads, as many as the user sets. A checker that has not returned in time counts as UNKNOWN;
 its thread is left to it and replaced, and a later answer is still processed as an end. While it hangs, another question
-about its transaction is given back and does not count. When as many checkers of one group hang as there are threads,
-this member no longer answers for that group until fewer hang: it logs an error and leaves the group, so other members
-are asked. Checkers that began just before may hang too, so fewer than twice as many hang in one group. All threads
+about its transaction is given back and does not count. While as many checkers of one group hang as there are threads,
+this member leaves the group, so that others are asked. Checkers that began just before may hang too; all threads
 together are never more than `threads` × (1 + 2 × groups whose checkers hang).
 
-An answer is processed like any end: the decision is written first, in the batches of all ends, and then the question is
-removed. If this process dies in between, the decision is final, and a round removes the question when its time or this
-member's lease is over. The time for an answer runs from when a question is taken up, so no more are taken up than can
-begin soon. A question that waits here for a thread until half of its time is over is given back and does not count: no
-checker has seen it.
+An answer is processed like any end: the decision is written first, and then the question is removed. If this process
+dies in between, the decision is final, and a round removes the question. The time for an answer runs from when a
+question is taken up, so no more are taken up than can begin soon. One that waits here for a thread until half of its
+time is over is given back and does not count: no checker has seen it.
 """
 
 from __future__ import annotations

@@ -90,11 +90,7 @@ class Doubts:
         return bool(found)
 
     def sweep(self, age: timedelta) -> int:
-        """Put half messages and closed transactions older than `age`, or than their group's setting, on the list.
-
-        Each half message is examined once, and again later for numbers older than their commit. An open transaction is
-        listed when its owner sent no heartbeat for `LEASE`.
-        """
+        """Put half messages and closed transactions older than `age`, or than their group's setting, on the list."""
         with transaction(self._engine) as connection:
             connection.exec_driver_sql(UNCOMPILED).close()  # it is planned as if no number had a decision
             return sweep(connection, self._hot, self._schema, age)

@@ -103,11 +103,7 @@ class Questions:
             connection.exec_driver_sql(self._answered.format(s=self._schema), columns | {"member": member})
 
     def collect(self) -> int:
-        """Remove unanswered questions, with a remark; one that was not taken up does not count.
-
-        A question waits twenty times its patience to be taken up, and once to be answered. One about a decided
-        transaction goes at once if it was not taken up; otherwise its member removes it.
-        """
+        """Remove unanswered questions, with a remark; one that was not taken up, for `TURNS` times, does not count."""
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark(f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
         ((count,),) = self._run(SQL["collect"].replace("{remark}", remark).replace("{turns}", str(TURNS)), {})

@@ -376,15 +376,15 @@ class ClusterProducer:
             chosen = self._chooser.choose(self._members.available(), nodes)
             copy = as_copy(message, chosen[0]) if PolicyName.BEST_EFFORT in self._chooser.policies else message
             receipts, answers = self._sent(chosen, copy)
-            if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
-                continue  # nothing was written there: try the next one
             if len(chosen) == 1 and (error := answers[chosen[0]]) is not None:
-                if isinstance(error, AWAY):
-                    raise PinRefused(
-                        f"broker {chosen[0]!r} is not available, and the message is pinned to it; "
-                        "wait for it, or send without a node list"
-                    ) from error
-                raise error
+                if not isinstance(error, AWAY):
+                    raise error
+                if nodes is None:
+                    continue  # nothing was written there: try the next one
+                raise PinRefused(
+                    f"broker {chosen[0]!r} is not available, and the message is pinned to it; "
+                    "wait for it, or send without a node list"
+                ) from error
             if not receipts and (unknown := _unknown(answers)) is not None:
                 raise unknown  # it may be stored: a second send would be another message
             return PlacedSend(self._chooser.accepted(answers), receipts)

@@ -60,7 +60,7 @@ class ClaimStatements:
 
 
 class Claims:
-    """Claims, in addition to the cursors. The store's clock decides; an expired claim is lost to its member.
+    """Claims; the store's clock decides, and an expired claim is lost to its member.
 
     A cursor is after everything that was ever claimed; what of it is not done is in claims.
     """
@@ -131,10 +131,7 @@ class Claims:
                     connection.execute(statement(step, self._schema), mine(claim))
 
     def bury(self, claim: Claim, burial: Burial) -> None:
-        """Remove the one open message of a claim from the group, to a backout queue or the dead letters.
-
-        Both happen in one commit, with the history; `ClaimLost` when the claim is lost.
-        """
+        """Move the one open message of a claim to a backout queue or the dead letters; `ClaimLost` when it is lost."""
         copy = burial.copy
         if burial.backout is None:
             values = {**copy._asdict(), "topic": burial.topic, "cause": burial.cause, "uncounted": burial.uncounted}

@@ -14,8 +14,7 @@ from uuid import uuid4
 
 from pyiceberg.manifest import DataFile
 
-from txsaga.core.clock import Clock
-from txsaga.errors import BranchMissed, ColumnsDiffer, PointerMoved, TableMoved, UnknownTable
+from txsaga.errors import BranchMissed, ColumnsDiffer, PointerMoved, TableMoved
 from txsaga.lake import differences, manifests
 from txsaga.lake.differences import TRANSACTION, Difference
 from txsaga.lake.metadata import Draft, Metadata, require_version
@@ -47,8 +46,8 @@ Move = Callable[[Swap], None]
 class TableBranches:
     """The branches of the tables of one catalog."""
 
-    def __init__(self, pointer: Callable[[TableName], str | None], storage: Storage, clock: Clock) -> None:
-        self._pointer, self._storage, self._clock = pointer, storage, clock
+    def __init__(self, metadata: Callable[[TableName], Metadata], storage: Storage) -> None:
+        self._metadata, self._storage = metadata, storage
 
     def begin(self, name: TableName, place: TablePlace, move: Move) -> BranchStart:
         """Create a branch with the published snapshot; `move` moves a pointer or raises `PointerMoved`."""
@@ -60,7 +59,7 @@ class TableBranches:
             first = metadata.current_id
             if first is None:
                 first = self._first(metadata, draft, written)
-            draft.branch(branch, first, self._clock())
+            draft.branch(branch, first)
             schema = int(metadata.raw["current-schema-id"])
             started.append(BranchStart(name, branch, metadata.uuid, metadata.current_id, first, schema))
             return True
@@ -74,7 +73,7 @@ class TableBranches:
 
         def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
             found[:] = [each for each in metadata.raw.get("refs") or () if chosen(each)]
-            draft.drop_branches(found, self._clock())
+            draft.drop_branches(found)
             return bool(found) and move is not None
 
         self._change(name, draw, move or (lambda swap: None))
@@ -111,14 +110,9 @@ class TableBranches:
         self, metadata: Metadata, place: TablePlace, snapshot: int, added: Sequence[DataFile]
     ) -> dict[str, object] | None:
         """Write our own manifest of the added files: the table may be newer when they are published."""
-        specs = {file.spec_id for file in added}
-        if metadata.version != 2 or len(specs) != 1:
+        if metadata.version != 2 or len({file.spec_id for file in added}) != 1:
             return None  # txsaga writes no version 3 manifests, and one manifest holds files of one spec
-        stem = f"{place.transaction}-{place.part}-{place.attempt}-{place.number}"
-        location = f"{metadata.folder('metadata')}/_txsaga-{stem}.avro"
-        written = manifests.written(self._storage, metadata.parsed, specs.pop(), location, snapshot, added)
-        self._storage.keep([location])
-        return manifests.record(written)
+        return manifests.staged(self._storage, metadata, place, snapshot, added)
 
     def _change(self, name: TableName, draw: Callable[[Metadata, Draft, list[str]], bool], move: Move) -> None:
         """Write the next metadata on top of a table's newest and move the pointer; retry if it moved."""
@@ -144,14 +138,8 @@ class TableBranches:
         written.append(place)
         manifests.list_written(self._storage, place, [], snapshot=snapshot, parent=None, sequence=draft.sequence)
         schema = int(metadata.raw["current-schema-id"])
-        draft.name_snapshot(snapshot, place, NOTHING, schema=schema, now=self._clock())
+        draft.name_snapshot(snapshot, place, NOTHING, schema=schema)
         return snapshot
-
-    def _metadata(self, name: TableName) -> Metadata:
-        location = self._pointer(name)
-        if location is None:
-            raise UnknownTable(str(name))
-        return Metadata.load(self._storage, location)
 
 
 def _write(
@@ -174,9 +162,7 @@ def _write(
         schema=int(newest.get("schema-id", start.schema)),
         spec=added[0].spec_id if added else parsed.default_spec_id,
         base=start.base,
-        files=len(added),
-        rows=sum(file.record_count for file in added),
-        size=sum(file.file_size_in_bytes for file in added),
+        **manifests.totals(added),
         properties={TRANSACTION: place.transaction},
         branch=start.branch,
         head=head,

@@ -200,23 +200,20 @@ TRANSACTION = "txsaga-transaction"
 
 def summary_of(write: TableWrite, gone: Replaced, before: Mapping[str, str] | None) -> dict[str, str]:
     """Return the summary of a write."""
-    removed_rows, removed_size = (
-        sum(file.record_count for file in gone.files),
-        sum(file.file_size_in_bytes for file in gone.files),
-    )
+    removed = manifests.totals(gone.files)
     summary = {"operation": "append" if write.mode is WriteMode.APPEND else "overwrite", **write.properties}
     changes = {
         "added-data-files": write.files,
         "added-records": write.rows,
         "added-files-size": write.size,
-        "deleted-data-files": len(gone.files),
-        "deleted-records": removed_rows,
-        "removed-files-size": removed_size,
+        "deleted-data-files": removed["files"],
+        "deleted-records": removed["rows"],
+        "removed-files-size": removed["size"],
     }
     totals = {
-        "total-data-files": write.files - len(gone.files),
-        "total-records": write.rows - removed_rows,
-        "total-files-size": write.size - removed_size,
+        "total-data-files": write.files - removed["files"],
+        "total-records": write.rows - removed["rows"],
+        "total-files-size": write.size - removed["size"],
     }
     summary |= {key: str(value) for key, value in changes.items() if value}
     for key, change in totals.items():

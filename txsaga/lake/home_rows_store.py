@@ -134,12 +134,6 @@ def place(connection: Connection, write: RowsWrite) -> None:
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
 
 
-def require_kept(connection: Connection, targets: Sequence[str]) -> None:
-    """Check deferred constraints now: at COMMIT a refusal would look like a failed decision."""
-    with _refused_as(_not_placed(", ".join(targets))):
-        run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
-
-
 def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
     like = "INCLUDING CONSTRAINTS" if write.mode is RowsMode.INSERT else "INCLUDING ALL EXCLUDING IDENTITY"
     run(connection, f"CREATE TABLE {write.staging} (LIKE {target.name} {like})")
@@ -303,10 +297,11 @@ class Placing:
 
     def apply(self, ledger: Ledger) -> None:
         """Move the rows in the decision's transaction."""
-        assert isinstance(ledger, Ledger)
         for write in self._writes:
             place(ledger.connection, write)
-        require_kept(ledger.connection, [write.target for write in self._writes])
+        with _refused_as(_not_placed(", ".join(write.target for write in self._writes))):
+            # Deferred constraints are checked now: at COMMIT a refusal would look like a failed decision.
+            run(ledger.connection, "SET CONSTRAINTS ALL IMMEDIATE")
 
     def drop(self) -> None:
         """Do nothing: nothing was made ready."""

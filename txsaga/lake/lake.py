@@ -31,7 +31,6 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, select, tuple_
 
-from txsaga.core.clock import wall_clock
 from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, FormatRefused, LakeMissing, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
@@ -103,8 +102,8 @@ class Lake:
         said = Config().get_catalog_config(catalog) or {}
         self.storage = Storage({key: str(value) for key, value in said.items()})
         self.catalog = HomeCatalog(catalog, engine, **self.storage.properties)
-        self.publisher = Publisher(self.storage, self.catalog.pointers, turn, wall_clock)
-        self.branches = TableBranches(self.catalog.pointer, self.storage, wall_clock)
+        self.publisher = Publisher(self.storage, self.catalog.pointers, turn)
+        self.branches = TableBranches(self._metadata, self.storage)
         self._warehouse, self._writer_of = warehouse, writer_of
 
     def create(
@@ -153,8 +152,8 @@ class Lake:
         require_version(name, metadata.version)
         parsed = metadata.parsed
         where = None if staging.where is None else partition_values.named(name, parsed, staging.where)
-        stem = f"{place.part}-{place.attempt}-{place.number}"
-        folder = f"{metadata.folder('data')}/_txsaga/{place.transaction}/{stem}"
+        stem = f"{place.transaction}/{place.part}-{place.attempt}-{place.number}"
+        folder = f"{metadata.folder('data')}/_txsaga/{stem}"
         staged = self._written(name, metadata, rows, folder)
         found = files.described(name, parsed, staged, self.storage, self.storage.io(folder))
         for file in found:
@@ -166,25 +165,17 @@ class Lake:
         if not found and staging.mode is WriteMode.APPEND:
             return None
         snapshot = parsed.new_snapshot_id()
-        manifest = None
-        if found:
-            location = f"{metadata.folder('metadata')}/_txsaga-{place.transaction}-{stem}.avro"
-            written = manifests.written(self.storage, parsed, parsed.default_spec_id, location, snapshot, found)
-            manifest = manifests.record(written)
-            self.storage.keep([location])
         return TableWrite(
             name=name,
             uuid=metadata.uuid,
             mode=staging.mode,
             snapshot=snapshot,
-            manifest=manifest,
+            manifest=manifests.staged(self.storage, metadata, place, snapshot, found) if found else None,
             schema=parsed.current_schema_id,
             spec=parsed.default_spec_id,
             base=staging.base,
             where=where,
-            files=len(found),
-            rows=sum(file.record_count for file in found),
-            size=sum(file.file_size_in_bytes for file in found),
+            **manifests.totals(found),
             created=staging.created,
             folder=folder,
             properties={**staging.properties, TRANSACTION: place.transaction},
@@ -261,7 +252,7 @@ class Lake:
             for namespace in folders(self.storage, self._warehouse()):
                 yield from folders(self.storage, namespace)
 
-    def _metadata(self, name: TableName, created: str | None) -> Metadata:
+    def _metadata(self, name: TableName, created: str | None = None) -> Metadata:
         location = created or self.catalog.pointer(name)
         if location is None:
             raise UnknownTable(str(name))

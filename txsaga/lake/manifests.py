@@ -27,6 +27,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.storage import Storage
+from txsaga.lake.table import TablePlace
 
 UNASSIGNED = -1
 """The sequence number of an unpublished manifest."""
@@ -38,14 +39,13 @@ COUNTS = (
 )
 
 
-def written(
-    storage: Storage, metadata: TableMetadata, spec: int, location: str, snapshot: int, files: Sequence[DataFile]
-) -> ManifestFile:
-    """Write the manifest of the files that a snapshot adds."""
-    io = storage.io(location)
-    with write_manifest(
-        2, metadata.specs()[spec], metadata.schema(), io.new_output(location), snapshot, CODEC
-    ) as writer:
+def staged(
+    storage: Storage, metadata: Metadata, place: TablePlace, snapshot: int, files: Sequence[DataFile]
+) -> dict[str, object]:
+    """Write the manifest of files of one spec that a snapshot adds, and return its record."""
+    location = f"{metadata.folder('metadata')}/_txsaga-{'-'.join(map(str, place))}.avro"
+    spec, output = metadata.parsed.specs()[files[0].spec_id], storage.io(location).new_output(location)
+    with write_manifest(2, spec, metadata.parsed.schema(), output, snapshot, CODEC) as writer:
         for file in files:
             writer.add(
                 ManifestEntry.from_args(
@@ -56,7 +56,14 @@ def written(
                     data_file=file,
                 )
             )
-    return writer.to_manifest_file()
+    storage.keep([location])
+    return record(writer.to_manifest_file())
+
+
+def totals(files: Sequence[DataFile]) -> dict[str, Any]:
+    """Return how many files, rows and bytes a write adds."""
+    rows, size = (sum(getattr(file, name) for file in files) for name in ("record_count", "file_size_in_bytes"))
+    return {"files": len(files), "rows": rows, "size": size}
 
 
 def rewritten(

@@ -12,13 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from txsaga.core.clock import wall_clock
 from txsaga.errors import FormatRefused
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import transaction_of
@@ -96,7 +96,7 @@ class Draft:
     """The next version of a table's metadata, before it is written."""
 
     def __init__(self, old: Metadata) -> None:
-        self.old = old
+        self.old, self._now = old, int(wall_clock().timestamp() * 1000)
         self.raw: Json = {**old.raw}
         for key in ("snapshots", "snapshot-log", "metadata-log"):
             self.raw[key] = list(old.raw.get(key) or [])
@@ -112,41 +112,39 @@ class Draft:
         """The sequence number of the next snapshot."""
         return int(self.raw.get("last-sequence-number") or 0) + 1
 
-    def name_snapshot(
-        self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime
-    ) -> None:
+    def name_snapshot(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int) -> None:
         """Add a snapshot whose parent is the newest, without pointing a ref at it."""
         before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
         if before is not None:
             entry["parent-snapshot-id"] = before["snapshot-id"]
-        said: Json = {"timestamp-ms": self._moment(now), "manifest-list": manifest_list, "summary": dict(summary)}
+        said: Json = {"timestamp-ms": self._moment(), "manifest-list": manifest_list, "summary": dict(summary)}
         if self.old.version > 2:  # rows have ids: this snapshot adds none
             said |= {"first-row-id": self.raw.get("next-row-id", 0), "added-rows": 0}
         self.raw["last-sequence-number"] = self.sequence
         self.raw["snapshots"].append({**entry, **said, "schema-id": schema})
 
-    def lead(self, snapshot: int, now: datetime) -> None:
+    def lead(self, snapshot: int) -> None:
         """Point main at a snapshot."""
-        moment, main = self._moment(now), self.raw["refs"].get("main", {"type": "branch"})
+        moment, main = self._moment(), self.raw["refs"].get("main", {"type": "branch"})
         self.raw["refs"]["main"] = {**main, "snapshot-id": snapshot}
         self.raw["current-snapshot-id"] = snapshot
         self.raw["last-updated-ms"] = moment
         self.raw["snapshot-log"].append({"timestamp-ms": moment, "snapshot-id": snapshot})
 
-    def branch(self, name: str, snapshot: int, now: datetime) -> None:
+    def branch(self, name: str, snapshot: int) -> None:
         """Point a branch at a snapshot."""
         self.raw["refs"][name] = {"type": "branch", "snapshot-id": snapshot}
-        self.raw["last-updated-ms"] = self._moment(now)
+        self.raw["last-updated-ms"] = self._moment()
 
-    def drop_branches(self, names: Iterable[str], now: datetime) -> None:
+    def drop_branches(self, names: Iterable[str]) -> None:
         """Remove branches."""
         for name in names:
             if self.raw["refs"].pop(name, None) is not None:
-                self.raw["last-updated-ms"] = self._moment(now)
+                self.raw["last-updated-ms"] = self._moment()
 
-    def _moment(self, now: datetime) -> int:
-        """Return a time in ms that is later than any before."""
-        return max(int(now.timestamp() * 1000), int(self.raw["last-updated-ms"]) + 1)
+    def _moment(self) -> int:
+        """Return the time in ms, later than that of any earlier change."""
+        return max(self._now, int(self.raw["last-updated-ms"]) + 1)
 
     def encoded(self) -> bytes:
         """Log the previous metadata, drop old snapshots and logs, and return the whole as stored."""

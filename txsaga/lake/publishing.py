@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from txsaga.core.clock import Clock
 from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
 from txsaga.lake import manifests
@@ -61,8 +60,8 @@ class Swaps:
 class Publisher:
     """Makes the writes of a transaction ready."""
 
-    def __init__(self, storage: Storage, pointers: Pointers, turn: Turn, clock: Clock) -> None:
-        self._storage, self._pointers, self._turn, self._clock = storage, pointers, turn, clock
+    def __init__(self, storage: Storage, pointers: Pointers, turn: Turn) -> None:
+        self._storage, self._pointers, self._turn = storage, pointers, turn
 
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Swaps:
         """Write the next metadata of every table, one after the other."""
@@ -79,7 +78,7 @@ class Publisher:
     def require_unmoved(self, write: TableWrite) -> None:
         """Raise `TableMoved` if an overwrite can no longer be published."""
         metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
-        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, Draft(metadata)):
+        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, metadata.current):
             self._gone(write, metadata, metadata.current)
 
     def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
@@ -132,23 +131,22 @@ class Publisher:
             sequence=draft.sequence,
         )
         summary = summary_of(write, gone, None if before is None else before["summary"])
-        now = self._clock()
-        draft.name_snapshot(write.snapshot, stem, summary, schema=write.schema, now=now)
-        draft.lead(write.snapshot, now)
+        draft.name_snapshot(write.snapshot, stem, summary, schema=write.schema)
+        draft.lead(write.snapshot)
 
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
         """Drop a branch; if main has not moved since it was begun, point main at its head and return True."""
         if write.head is None or metadata.snapshot(write.head) is None:
             raise TableMoved(f"what branch {write.branch} of {write.name} holds is no longer known; {REMEDY}")
-        unmoved = _is_unmoved(write, draft)
+        unmoved = _is_unmoved(write, draft.current)
         if unmoved:
-            draft.lead(write.head, self._clock())
+            draft.lead(write.head)
         elif metadata.version != 2 or (write.mode is WriteMode.APPEND and write.files and write.manifest is None):
             raise TableMoved(
                 f"table {write.name} was changed while its branch was written, and what has version "
                 f"{metadata.version} of the format, or was partitioned anew, can't be put onto that; {REMEDY}"
             )
-        draft.drop_branches([str(write.branch)], self._clock())
+        draft.drop_branches([str(write.branch)])
         return unmoved
 
     def _kept(
@@ -190,8 +188,7 @@ def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
     return None
 
 
-def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
-    now = draft.current
+def _is_unmoved(write: TableWrite, now: Mapping[str, Any] | None) -> bool:
     return write.branch is not None and write.base == (None if now is None else now["snapshot-id"])
 
 
