@@ -244,7 +244,6 @@ class Broker(Administration):
             invisible=invisible,
             start=start,
             tag=tag,
-            jitter=self._home.jitter,
             on_close=self._consumers.discard,
         )
         self._consumers.add(consumer)

@@ -73,8 +73,7 @@ def test_the_rest_doubles_with_each_delivery_whoever_gets_it(moody_shop: Shop) -
 def test_the_rest_is_a_little_longer_or_shorter_each_time_so_that_not_all_come_at_once(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = moody_shop.broker._home
-    monkeypatch.setattr(home, "jitter", lambda: 0.5)
+    monkeypatch.setattr(moody_shop.broker.kernel, "jitter", lambda: 0.5)
     moody_shop.broker.create_group(GROUP, first_retry=timedelta(seconds=10))
     wrote(moody_shop, "a", "b")
     consumer, producer = worker(moody_shop), moody_shop.producer("taking")

@@ -122,15 +122,11 @@ class BrokerCluster:
 
     def scan(self, mode: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Scan:
         """Scan for the same branches page by page."""
-        return self._recovering().scan(mode, page=page)
+        return self._recovering().scan(mode, page)
 
     def forget(self, found: FoundBranch | None = None) -> list[FoundBranch]:
         """Forget branches that were decided outside their coordinator: one, or all of them on each broker."""
-        recovering = self._recovering()
-        if found is None:
-            return recovering.forget_all()
-        recovering.forget(found)
-        return [found]
+        return self._recovering().forget(found)
 
     def reconnect(self) -> None:
         """Probe unavailable brokers again, and reset policies that stick to one."""

@@ -47,12 +47,21 @@ class Recovering:
     def __init__(self, kernel: Kernel, members: Members, groups: Callable[[], set[str]]) -> None:
         self._kernel, self._members, self._groups = kernel, members, groups
 
-    def scan(self, mode: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Scan:
+    def scan(self, mode: Scope | str, page: int) -> Scan:
         """Start a scan."""
         return Scan(self._found(_mode(mode)), page)
 
-    def forget(self, found: FoundBranch) -> None:
-        """Forget one branch that was decided outside its coordinator; refuse any other."""
+    def forget(self, found: FoundBranch | None) -> list[FoundBranch]:
+        """Forget branches that were decided outside their coordinator: one, or all of this client on each broker."""
+        if found is None:
+            chosen = [each for each in self._found(Scope.RESTRICTED) if each.state in HEURISTIC]
+        else:
+            chosen = [found]
+        for each in chosen:
+            self._forget(each)
+        return chosen
+
+    def _forget(self, found: FoundBranch) -> None:
         if found.state not in HEURISTIC:
             raise ProtocolError(
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
@@ -61,17 +70,7 @@ class Recovering:
             raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
-        self._note(found.branch)
-
-    def forget_all(self) -> list[FoundBranch]:
-        """Forget every branch of this client that was decided outside its coordinator, on each broker."""
-        heuristic = [found for found in self._found(Scope.RESTRICTED) if found.state in HEURISTIC]
-        for found in heuristic:
-            self.forget(found)
-        return heuristic
-
-    def _note(self, branch: BranchId) -> None:
-        txid = self._own(branch)
+        branch, txid = found.branch, self._own(found.branch)
         if txid is not None:
             self._kernel.requests.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
 

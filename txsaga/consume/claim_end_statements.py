@@ -44,12 +44,12 @@ def forget(connection: Connection, schema: str, group: str, qids: Sequence[int] 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:
     """Bind the open messages of a claim to a transaction: only its decision ends their claim."""
     _require_held(connection, schema, claim)
-    then = SQL["bind"]
+    offsets = list(claim.offsets())
     if claim.size > 1 and claim.copy is None:
         _take_out(connection, schema, claim)
-        then = SQL["bind_each"]
-    named = {**mine(claim), "txid": txid, "retry": retry, "alone": list(claim.offsets())}
-    connection.execute(statement(then, schema), named)
+        claim = claim._replace(size=1)
+    named = {**mine(claim), "offsets": offsets, "txid": txid, "retry": retry}
+    connection.execute(statement(SQL["bind"], schema), named)
 
 
 def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
@@ -62,7 +62,7 @@ def decided(connection: Connection, schema: str, txid: int, *, why: str | None) 
 
 def _take_out(connection: Connection, schema: str, claim: Claim) -> None:
     """Move the open messages of a run to a row each."""
-    for step in (SQL["each_alone"], SQL["leave_run"], SQL["end_run"]):
+    for step in (SQL["take_out"], SQL["leave_run"], SQL["end_run"]):
         connection.execute(statement(step, schema), mine(claim))
 
 

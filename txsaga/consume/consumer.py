@@ -128,7 +128,6 @@ class Consumer:
         invisible: timedelta = timedelta(seconds=30),
         start: Start = "earliest",
         tag: str | None = None,
-        jitter: Callable[[], float] = lambda: 1.0,
         on_close: Callable[[Consumer], None] = lambda _: None,
     ) -> None:
         if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
@@ -138,7 +137,7 @@ class Consumer:
         self._kernel, self._on_close = kernel, on_close
         self._group, queues = joined(kernel, group, Style.WORK, topics, start)
         self._policy_until = time.monotonic() + POLICY
-        self._settlement = Settlement(kernel, invisible, lambda: self._group.policy, jitter)
+        self._settlement = Settlement(kernel, invisible, lambda: self._group.policy)
         self._loop = DeliveryLoop(self._settlement, invisible.total_seconds())
         self._claimer = Claimer(kernel, queues, ClaimHold(member, invisible.total_seconds()))
         self._closed = False

@@ -357,11 +357,9 @@ def bind_all(portions: Iterable[PendingConsumption], ledger: Ledger, life: TxRec
 class Settlement:
     """Settles messages for one member."""
 
-    def __init__(
-        self, kernel: Kernel, invisible: timedelta, policy: Callable[[], Policy], jitter: Callable[[], float]
-    ) -> None:
+    def __init__(self, kernel: Kernel, invisible: timedelta, policy: Callable[[], Policy]) -> None:
         self._kernel, self._claims = kernel, kernel.store.claims
-        self._invisible, self._policy, self._jitter = invisible, policy, jitter
+        self._invisible, self._policy = invisible, policy
         self._process = this_process()
 
     @property
@@ -399,7 +397,7 @@ class Settlement:
         if policy.exhausted(claim.attempts):
             bury(self._kernel, policy, claim, message.delivered, cause)
             return
-        rest = policy.retry_in(claim.attempts, self._jitter()) if delay is None else _span(delay)
+        rest = policy.retry_in(claim.attempts, self._kernel.jitter()) if delay is None else _span(delay)
         with self._kernel.announce.around(facts.Returning, about=claim.group):
             self._claims.put_back(claim, rest, cause)
 
@@ -414,7 +412,7 @@ class Settlement:
         """Bind a message to a transaction, or to its open step; return which."""
         self.require_ours()
         claim = message.claim
-        rest = self._policy().retry_in(claim.attempts, self._jitter())
+        rest = self._policy().retry_in(claim.attempts, self._kernel.jitter())
         if isinstance(transaction, Stepwise):
             transaction.take(PendingMessage(self, message, self._kernel.store.registry.identity, rest))
             return Fate.TAKEN

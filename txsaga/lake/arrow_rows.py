@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 
 from txsaga.errors import ConfigError
-from txsaga.lake.home_rows_store import Access
+from txsaga.lake.home_rows_store import Access, quoted
 from txsaga.store.connection import transaction
 
 PIECE = 10_000
@@ -29,7 +29,7 @@ def columns(rows: Any) -> list[str]:
 
 def write(rows: Any, staging: str, number: str, access: Access) -> None:
     """Write rows, each with a number, into an existing table."""
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in [*rows.schema.names, number])
+    names = ", ".join(map(quoted, [*rows.schema.names, number]))
     numbers = count()
     with transaction(access.engine) as connection:
         connection.begin()  # the driver's own COPY starts no transaction that SQLAlchemy would commit

@@ -159,7 +159,6 @@ class TableWrites:
     def __init__(self, kernel: Kernel, part: int, life: Callable[[str], TxRecord]) -> None:
         self._kernel, self._part = kernel, part
         self._life = WeakMethod(life)  # weak: its tables must not keep an unused transaction alive
-        self._lives = TxRecords(kernel)
         self._numbers, self._created = count(1), dict[TableName, str]()
         self._seen: dict[TableName, int | None] = {}
         self._branched = set[TableName]()
@@ -333,7 +332,7 @@ class TableWrites:
 
     def own(self, ledger: Ledger, life: TxRecord) -> None:
         """Lock the transaction's record, and make sure that it is still ours and open."""
-        self._lives.own(ledger, life)
+        TxRecords(self._kernel).own(ledger, life)
 
     def _identity(self, life: TxRecord) -> str:
         return self._kernel.store.registry.identity.transaction(life.txid)

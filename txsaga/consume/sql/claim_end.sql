@@ -74,20 +74,16 @@ SELECT grp, t.name, qid, base, attempts, CAST(:why AS text), coalesce(history, '
   FROM gone JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic WHERE message IS NOT NULL
 ON CONFLICT DO NOTHING;
 
--- name: each_alone
+-- name: take_out
 INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
 SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts, r.until, r.receipt, r.member, r.history
   FROM (SELECT * FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size
                       AND receipt = :receipt) r, generate_series(0, r.size - 1) i
  WHERE CAST(:open AS bigint) >> i & 1 = 1;
 
--- name: bind_each
-UPDATE txsaga.claim SET txid = :txid, retry = :retry, until = 'infinity'
- WHERE grp = :grp AND qid = :qid AND base = ANY (:alone) AND size = 1 AND receipt = :receipt;
-
 -- name: bind
 UPDATE txsaga.claim SET txid = :txid, retry = :retry, until = 'infinity'
- WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt;
+ WHERE grp = :grp AND qid = :qid AND base = ANY (:offsets) AND size = :size AND receipt = :receipt;
 
 -- name: committed
 DELETE FROM txsaga.claim WHERE txid = :txid;
