@@ -129,10 +129,7 @@ class Doubts:
             connection.exec_driver_sql(self._hold.format(s=self._schema), lasting)
 
     def rests(self, txid: int, age: timedelta) -> bool:
-        """Return whether a transaction must not be checked yet, listed or not.
-
-        It is younger than `age`, its group's minimum age or its own immunity, or it is held.
-        """
+        """Return whether a transaction is held, or younger than `age`, its group's minimum age or its own immunity."""
         young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
         return bool(self._run(SQL["rests"], young) or self._run(SQL["is_held"], {"txid": txid}))
 

@@ -271,9 +271,8 @@ class CheckResult:
 class Settler:
     """Settles single transactions: what can be known is written, through the only function that decides.
 
-    Check-back, the end of a block and the next owner of a key all use it; an operator uses `by_hand`. What can't be
-    known stays undecided. A COMMIT based on evidence is never turned into its opposite: when its home effects can't be
-    applied it stays undecided, with the reason. If this never runs, a half message of a dead producer stays invisible.
+    What can't be known stays undecided. So does a COMMIT based on evidence when its home effects can't be applied: it
+    is never turned into its opposite.
     """
 
     def __init__(self, store: Store, judge: Judge, decider: Decider, writing: HalvesWriter, hooks: EndHooks) -> None:

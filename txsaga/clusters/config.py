@@ -177,11 +177,7 @@ def _figures(cluster: ClusterConfig) -> Iterator[Complaint]:
 
 
 def check_one(cluster: ClusterConfig, said: Mapping[str, str]) -> None:
-    """Raise `ConfigError` unless all brokers that named their cluster belong to the same one.
-
-    A broker that named none is unavailable: it is checked when it is back. Each cluster of a composite is checked by
-    itself.
-    """
+    """Raise `ConfigError` unless all brokers of a cluster that named theirs named the same; the others are away."""
     for each in cluster.inner:
         check_one(each, said)
     belongs = {name: said[name] for name in cluster.leaves() if name in said}

@@ -60,10 +60,7 @@ class ClaimStatements:
 
 
 class Claims:
-    """Claims; the store's clock decides, and an expired claim is lost to its member.
-
-    A cursor is after everything that was ever claimed; what of it is not done is in claims.
-    """
+    """Claims: what is not done of everything before the cursors. The store's clock decides when one expires."""
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema, self._owner = engine, f'"{namespace}"', owner

@@ -316,10 +316,7 @@ class Queues:
                 connection.execute(moved.values(off=offset, owner=None, epoch=cursor.c.epoch + 1))
 
     def forget(self, group: str, qids: Collection[int]) -> None:
-        """Drop a group's cursors and claims on these queues, where it has any; all of them or none.
-
-        `GroupInUse` as for `reset`. Messages replayed there become dead letters again.
-        """
+        """Drop a group's cursors and claims on these queues, all or none; `GroupInUse` as for `reset`."""
         with transaction(self._engine) as connection:
             self._empty(connection, group, sorted(qids), "the group left its topic")
             connection.execute(delete(cursor).where(cursor.c.grp == group, cursor.c.qid.in_(qids)))

@@ -174,11 +174,7 @@ class Log:
         return self._partitions.extend(ahead)
 
     def drop_partitions(self) -> int:
-        """Drop partitions in which everything is settled, acknowledged and read, past its topic's retention.
-
-        Parked transactions and messages due far ahead don't keep one; they stay, and are found as before. Return how
-        many partitions went, including those that left something behind.
-        """
+        """Drop partitions in which everything is settled, acknowledged, read and expired; return how many."""
         return self._partitions.drop()
 
     def close(self) -> None:

@@ -317,10 +317,7 @@ class PostgresHomeRows:
         self._store, self._tcp = store, tcp
 
     def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
-        """Write rows into a new table next to the target, and seal it against further rows.
-
-        Rows that don't fit raise one clear error; the staging table is then dropped, or collected later.
-        """
+        """Write rows into a new table next to the target, and seal it against further rows."""
         writer = writer_of(rows)
         if writer is None:
             raise ConfigError(

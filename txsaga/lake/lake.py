@@ -144,10 +144,7 @@ class Lake:
         return self._metadata(name, created).current_id
 
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
-        """Write rows as files of a table and list them in one manifest; return None if there are none.
-
-        Rows that don't fit the table raise one clear error of `txsaga.errors`; nothing is left to publish.
-        """
+        """Write rows as files of a table and list them in one manifest; return None if there are none."""
         metadata = self._metadata(name, staging.created)
         require_version(name, metadata.version)
         parsed = metadata.parsed
