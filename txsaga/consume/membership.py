@@ -78,20 +78,12 @@ UNHEARD = timedelta(seconds=2.5 * TYPICAL)
 class Membership:
     """Keeps the queues of one member."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        group: str,
-        member: str,
-        topics: Mapping[int, str],
-        ttl: timedelta,
-        bound: BoundOffsets,
-    ) -> None:
+    def __init__(self, kernel: Kernel, group: str, member: str, topics: Mapping[int, str], ttl: timedelta) -> None:
         self._kernel, self._queues = kernel, kernel.store.queues
-        self._group, self._member, self._ttl = group, member, ttl
+        self._group, self.member, self._ttl = group, member, ttl
         self._topic_of = dict(sorted(topics.items()))  # by queue
         self._topics = sorted(set(topics.values()))
-        self._bound = bound
+        self.bound = BoundOffsets(kernel.store.ledgers)
         self._renew_at = 0.0
         self.claims: dict[int, ClaimedQueue] = {}
 
@@ -104,17 +96,17 @@ class Membership:
 
     def leave(self) -> None:
         """Give back what is not bound; call it again for the others, else their leases expire."""
-        bound = self._bound.queues
+        bound = self.bound.queues
         loose = sorted(set(self.claims) - bound)
         kept = {self._topic_of[qid] for qid in bound}
         left = [topic for topic in self._topics if topic not in kept]
         self.claims, self._topics = {}, sorted(kept)
         with self._kernel.announce.around(facts.Releasing, about=self._group):
             if left:
-                self._queues.leave(self._group, self._member, left)
+                self._queues.leave(self._group, self.member, left)
             for qid in loose:
                 if self._topic_of[qid] in kept:
-                    self._queues.release(self._group, self._member, qid)
+                    self._queues.release(self._group, self.member, qid)
 
     def lost(self, qid: int) -> None:
         """Forget a queue that another member owns now."""
@@ -125,7 +117,7 @@ class Membership:
         now = time.monotonic()
         with self._kernel.announce.around(facts.Renewing, about=self._group):
             self._kernel.store.groups.touch(self._group)
-            live = self._queues.renew(self._group, self._member, self._topics, self._ttl)
+            live = self._queues.renew(self._group, self.member, self._topics, self._ttl)
         mine = self._share(live)
         for qid in sorted(set(self.claims) - mine):
             self._give_up(qid)
@@ -144,26 +136,26 @@ class Membership:
         mine = set()
         for qid, topic in self._topic_of.items():
             members = tuple(live[topic])
-            if members and members[next(turns[members]) % len(members)] == self._member:
+            if members and members[next(turns[members]) % len(members)] == self.member:
                 mine.add(qid)
         return mine
 
     def _give_up(self, qid: int) -> None:
         intent = self._queues.intent_on(self._group, qid)
-        if intent is not None and intent.txid in self._bound:
+        if intent is not None and intent.txid in self.bound:
             return
         with self._kernel.announce.around(facts.Releasing, about=f"{self._group}/{qid}"):
-            self._queues.release(self._group, self._member, qid)
+            self._queues.release(self._group, self.member, qid)
         del self.claims[qid]
 
     def _take(self, qid: int, live: Sequence[str]) -> None:
         intent = self._queues.intent_on(self._group, qid)
         if intent is not None:
-            dead = intent.member not in live or intent.member == self._member
-            if intent.txid in self._bound or not dead or not self._settled(intent.txid):
+            dead = intent.member not in live or intent.member == self.member
+            if intent.txid in self.bound or not dead or not self._settled(intent.txid):
                 return
         with self._kernel.announce.around(facts.Acquiring, about=f"{self._group}/{qid}"):
-            claim = self._queues.acquire(self._group, self._member, qid)
+            claim = self._queues.acquire(self._group, self.member, qid)
         if claim is not None:
             self.claims[qid] = claim
 

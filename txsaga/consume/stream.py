@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 
 from txsaga.consume.claim import Style
 from txsaga.consume.delivery import Consuming, PendingChunk, Stepwise
-from txsaga.consume.membership import BoundOffsets, Membership, joined
+from txsaga.consume.membership import Membership, joined
 from txsaga.consume.queue_reader import QueueReader, Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
-from txsaga.core.identity import StoreId
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Delivered
@@ -40,7 +39,6 @@ from txsaga.errors import ChunkDamaged, ConfigError, LeaseLost, OffsetOutOfRange
 from txsaga.messages.tx_records import TxRecords
 
 if TYPE_CHECKING:
-    from txsaga.consume.log_store import Log
     from txsaga.messages.ledger_store import Ledger
 
 
@@ -51,17 +49,9 @@ class HeldQueues:
     forgotten here and taken again.
     """
 
-    def __init__(
-        self,
-        membership: Membership,
-        bound: BoundOffsets,
-        member: str,
-        queues: Mapping[int, tuple[Topic, int]],
-        log: Log,
-        store: StoreId,
-    ) -> None:
-        self._membership, self._bound, self._member, self._queues = membership, bound, member, queues
-        self._log, self._store = log, store
+    def __init__(self, kernel: Kernel, membership: Membership, queues: Mapping[int, tuple[Topic, int]]) -> None:
+        self._membership, self._queues = membership, queues
+        self._log, self._store = kernel.store.log, kernel.store.registry.identity
         self._readers: dict[int, tuple[int, QueueReader]] = {}
         self._turn = 0
 
@@ -91,7 +81,7 @@ class HeldQueues:
     def seek(self, qid: int, offset: int) -> None:
         """Read a queue from another offset on."""
         if qid not in self.claims:
-            raise LeaseLost(f"queue {qid} is not {self._member}'s; seek in one of {sorted(self.claims)}")
+            raise LeaseLost(f"queue {qid} is not {self._membership.member}'s; seek in one of {sorted(self.claims)}")
         bounds = self._log.bounds([qid])[qid]
         if not bounds.tail <= offset <= bounds.head:
             topic, index = self._queues[qid]
@@ -112,7 +102,7 @@ class HeldQueues:
         """Return the claim on the queue of a chunk."""
         claim = self.claims.get(batch.qid)
         if claim is None:
-            raise LeaseLost(f"{place(batch)} is not {self._member}'s any more; drop the work")
+            raise LeaseLost(f"{place(batch)} is not {self._membership.member}'s any more; drop the work")
         return claim
 
     def due(self, batch: Batch) -> ClaimedQueue:
@@ -140,12 +130,12 @@ class HeldQueues:
 
     def follow(self) -> None:
         """Process decisions that were not reported here."""
-        for txid, decision in self._bound.decided().items():
+        for txid, decision in self._membership.bound.decided().items():
             self.decided(txid, decision)
 
     def decided(self, txid: int, decision: Decision) -> None:
         """Continue after a transaction's decision; a second call changes nothing."""
-        for claim in self._bound.forget(txid):
+        for claim in self._membership.bound.forget(txid):
             if decision is Decision.ROLLBACK:
                 self.go_back(claim)
 
@@ -199,11 +189,9 @@ class Stream:
         self.group, self.member, self._tag = group, member, tag
         self._kernel, self._log, self._on_close = kernel, kernel.store.log, on_close
         _, queues = joined(kernel, group, Style.STREAM, topics, start)
-        self._bound = BoundOffsets(kernel.store.ledgers)
         named = {qid: topic.name for qid, (topic, _) in queues.items()}
-        self._membership = Membership(kernel, group, member, named, ttl, self._bound)
-        identity = kernel.store.registry.identity
-        self._held = HeldQueues(self._membership, self._bound, member, queues, self._log, identity)
+        self._membership = Membership(kernel, group, member, named, ttl)
+        self._held = HeldQueues(kernel, self._membership, queues)
         self._closed = False
         self._process = this_process()
         self._lock = threading.RLock()  # a closing broker takes its streams from their threads
@@ -363,7 +351,7 @@ class Stream:
     def _follow(self, transaction: Consuming, txid: int, claim: ClaimedQueue) -> None:
         """Follow a transaction that consumes a chunk: after a ROLLBACK it is read again."""
         with self._lock:
-            self._bound.add(txid, claim)
+            self._membership.bound.add(txid, claim)
         transaction.when_decided(lambda decision: self._decided(txid, decision))
 
     def _decided(self, txid: int, decision: Decision) -> None:
