@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from txsaga.consume.claim import MOST, Burial, Claim, ClaimHold, Unread
 from txsaga.consume.claim_end_statements import SQL as END
@@ -38,24 +38,16 @@ class ClaimStatements:
     take_new: PreparedStatement
     take_due: PreparedStatement
     ack: BatchStatement
-    unread: str
-    line_up: str
 
     @classmethod
     def of(cls, schema: str) -> ClaimStatements:
         """Return the statements for a (quoted) namespace."""
-
-        def write(sql: str, rows: str = "") -> str:
-            return sql.format(s=schema, rows=rows)
-
+        new, due = (SQL[name].format(s=schema) for name in ("take_new", "take_due"))
+        acked = ("text", "int4", "int8", "int4", "int8", "int8")
         return cls(
-            take_new=PreparedStatement.of(write(SQL["take_new"]), ("text", "int4[]", "int4", "int4", *HOLD)),
-            take_due=PreparedStatement.of(write(SQL["take_due"]), ("text", "int4[]", "int4", *HOLD)),
-            ack=BatchStatement.of(
-                lambda rows: write(SQL["ack"], rows), ("text", "int4", "int8", "int4", "int8", "int8")
-            ),
-            unread=write(SQL["unread"]),
-            line_up=write(SQL["line_up"]),
+            take_new=PreparedStatement.of(new, ("text", "int4[]", "int4", "int4", *HOLD)),
+            take_due=PreparedStatement.of(due, ("text", "int4[]", "int4", *HOLD)),
+            ack=BatchStatement.of(lambda rows: SQL["ack"].format(s=schema, rows=rows), acked),
         )
 
 
@@ -84,14 +76,14 @@ class Claims:
         """Return messages to be lined up, of the first queue after `after` that has less than `window` in claims."""
         values = {"grp": group, "qids": list(qids), "after": after, "limit": limit, "window": window}
         with transaction(self._engine) as connection:
-            row = connection.execute(text(self._sql.unread), values).one_or_none()
+            row = connection.execute(statement(SQL["unread"], self._schema), values).one_or_none()
         return None if row is None else Unread(*row)
 
     def line_up(self, group: str, found: Unread, keys: Sequence[int | None]) -> bool:
         """Put unread messages into claims without a holder, each with its key; False when a rival was first."""
         values = {"grp": group, **found._asdict(), "keys": list(keys)}
         with transaction(self._engine) as connection:
-            return connection.execute(text(self._sql.line_up), values).rowcount > 0
+            return connection.execute(statement(SQL["line_up"], self._schema), values).rowcount > 0
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
         """Remove the open messages of these claims from the group; `ClaimLost` in the place of each that is lost.
@@ -153,7 +145,7 @@ class Claims:
         except ConnectionLost as lost:
             # Messages that may have been claimed come again when the claim expires.
             raise StoreUnavailable(f"the home database went away while messages were taken: {lost}; retry") from lost
-        return [_claim(group, *row) for row in rows]
+        return [_claim(group, row) for row in rows]
 
     def _acked(self, call: StatementCall) -> tuple[dict[tuple[Any, ...], int], bool]:
         """Acknowledge; return what is done, and whether the others may have been done by an unanswered attempt."""
@@ -180,21 +172,10 @@ class Claims:
         )
 
 
-def _claim(
-    group: str,
-    qid: int,
-    base: int,
-    size: int,
-    open: int,
-    attempts: int,
-    receipt: int,
-    message: str | None,
-    born: float,
-    body: bytes,
-    _: object,
-) -> Claim:
+def _claim(group: str, row: Sequence[Any]) -> Claim:
+    *held, message, born, body, _ = row
     copy = None if message is None else Copy(message, datetime.fromtimestamp(born, UTC), body)
-    return Claim(group, qid, base, size, open, attempts, receipt, copy)
+    return Claim._make([group, *held, copy])
 
 
 def _held(hold: ClaimHold) -> tuple[float, int, str]:
