@@ -187,11 +187,11 @@ class Lake:
         return self._subject(metadata, write, staged, write.rows, published)
 
     def _subject(
-        self, metadata: Metadata, write: TableWrite, files: Iterable[str], count: int, published: int | None
+        self, metadata: Metadata, write: TableWrite, located: Iterable[str], count: int, published: int | None
     ) -> Subject:
         return Subject(
             about=str(write.name),
-            files=tuple(files),
+            files=tuple(located),
             columns=tuple(metadata.parsed.schema().column_names),
             access=self.storage.properties,
             count=count,
