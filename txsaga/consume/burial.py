@@ -25,19 +25,16 @@ BACKOUT = ("backout-group", "backout-topic", "backout-message", "backout-attempt
 
 def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, *, uncounted: int = 0) -> None:
     """Remove a message from its group for good, to where its policy sends it."""
-    attempts = claim.attempts - uncounted
     told = {"group": claim.group, "message_id": message.id}
     with kernel.announce.around(facts.Burying, about=claim.group):
-        to = _backout(kernel, policy, claim, message, cause, attempts)
-        if to is None and not policy.dead_letters and policy.backout is None:
+        if policy.backout is None and not policy.dead_letters:
             kernel.store.claims.drop(claim)
             logger.error("message %s of group %s is lost: %s", message.id, claim.group, cause, extra=told)
             return
-        copy = Copy.of(message) if to is None else to[1]
-        qid = None if to is None else to[0]
+        qid, copy = _destination(kernel, policy, claim, message, cause, claim.attempts - uncounted)
         kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
     logger.error("message %s of group %s is given up: %s", message.id, claim.group, cause, extra=told)
-    if to is not None:
+    if qid is not None:
         kernel.tell_decided()
 
 
@@ -49,22 +46,24 @@ def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:
     logger.error("message %s of group %s is given up: %s", damage.copy.message, claim.group, damage.cause, extra=told)
 
 
-def _backout(
+def _destination(
     kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, attempts: int
-) -> tuple[int, Copy] | None:
+) -> tuple[int | None, Copy]:
+    """Return the backout queue, if there is one, and the copy to be stored."""
+    dead = None, Copy.of(message)
     if policy.backout is None:
-        return None
+        return dead
     of = {"group": claim.group, "message_id": message.id}
     if policy.backout == message.topic:
         logger.error(
             "backout of group %s is the topic it reads; the message goes to the dead letters", claim.group, extra=of
         )
-        return None
+        return dead
     told = dict(zip(BACKOUT, (claim.group, message.topic, message.id, str(attempts), cause), strict=True))
     copied = Message(policy.backout, message.body, key=message.key, tag=message.tag, ordering_key=message.ordering_key)
     try:
         _, qid = kernel.topics.admit(copied, SendKind.PLAIN)
     except (UnknownTopic, TopicTypeMismatch, InvalidMessage) as reason:
         logger.error("backout of group %s: %s; the message goes to the dead letters", claim.group, reason, extra=of)
-        return None
+        return dead
     return qid, Copy.of(message, **told)
