@@ -37,6 +37,8 @@ from txsaga.core.role_loop import Pace
 from txsaga.errors import DecidedOtherwise, InDoubt, TxSagaError
 from txsaga.messages.decide import DecidedBy
 
+logger = logging.getLogger("txsaga")
+
 MOST = 2_000
 """Questions that are taken up and not answered yet."""
 SOON = 0.5
@@ -137,8 +139,6 @@ class AdmissionWindow:
             times = FASTEST if self.waited < SOON / FASTEST else 2
             self.places = min(self.places + (times - 1) * answered, max(MOST, self._threads))
 
-
-logger = logging.getLogger("txsaga")
 
 THREADS = 4
 A_MOMENT = 0.02

@@ -31,6 +31,8 @@ from txsaga.core.topic import Topic
 from txsaga.core.validation import validate_wanted_tag
 from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
 
+logger = logging.getLogger("txsaga")
+
 LINE, WINDOW = 64, 2_048
 """Messages that are lined up at once, and that a queue may have in line."""
 LOOK_AGAIN = 0.1
@@ -104,8 +106,6 @@ class Claimer:
 def _hashed(key: str | None) -> int | None:
     return None if key is None else int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
 
-
-logger = logging.getLogger("txsaga")
 
 IDLE = 0.5
 """Seconds between two polls when no tick announces news."""
