@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.docs.generated import POLICIES
 from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.clusters.policies import (
-    ABOUT,
     ClusterPolicy,
     Multisend,
     PolicyName,
@@ -125,7 +125,7 @@ def test_guaranteed_takes_all_and_needs_enough_of_them() -> None:
 @pytest.mark.parametrize("name", PolicyName)
 def test_every_policy_can_be_made_and_is_described(name: PolicyName) -> None:
     assert MADE[name](SHOP, Random(1)).choose(NAMES)
-    assert all(ABOUT[name])
+    assert all(POLICIES[name])
 
 
 @pytest.mark.req("WM-07", "WM-32")

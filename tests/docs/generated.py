@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from txsaga.clusters.policies import ABOUT
+from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
 from txsaga.core.lifecycle import MESSAGE, TRANSACTION
 from txsaga.core.topic import ALLOWED, SendKind, TopicType
@@ -20,6 +20,15 @@ from txsaga.provider.planning.refusals import Refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
+POLICIES: Mapping[PolicyName, tuple[str, str]] = {
+    PolicyName.ROUND_ROBIN: ("the next available broker in order", "the one that was chosen"),
+    PolicyName.STICKY: ("the first broker; when it fails the next, and that one as long as it lives", "that one"),
+    PolicyName.RANDOM: ("any available broker, each as likely", "the one that was chosen"),
+    PolicyName.WEIGHTED: ("available brokers in the proportion of their weights", "the one that was chosen"),
+    PolicyName.BEST_EFFORT: ("all available brokers, or the first `most` of them", "one of them"),
+    PolicyName.GUARANTEED: ("all available brokers, `needed` of them at least", "`needed` of them"),
+}
+"""What each policy sends to, and which brokers must accept."""
 CALLS: Mapping[SendKind, str] = {
     SendKind.PLAIN: "`send`, `submit`, `send_many`",
     SendKind.HALF: "`prepare`, `transaction`, `send_in_transaction`",
@@ -104,7 +113,7 @@ def refusals_table() -> str:
 
 def policies_table() -> str:
     """List the policies of clusters."""
-    rows = ((f"`{name}`", *about) for name, about in ABOUT.items())
+    rows = ((f"`{name}`", *about) for name, about in POLICIES.items())
     return table(("policy", "sends to", "must accept"), rows)
 
 

@@ -27,17 +27,6 @@ class PolicyName(StrEnum):
     GUARANTEED = "multisend-guaranteed"
 
 
-ABOUT: Mapping[PolicyName, tuple[str, str]] = {
-    PolicyName.ROUND_ROBIN: ("the next available broker in order", "the one that was chosen"),
-    PolicyName.STICKY: ("the first broker; when it fails the next, and that one as long as it lives", "that one"),
-    PolicyName.RANDOM: ("any available broker, each as likely", "the one that was chosen"),
-    PolicyName.WEIGHTED: ("available brokers in the proportion of their weights", "the one that was chosen"),
-    PolicyName.BEST_EFFORT: ("all available brokers, or the first `most` of them", "one of them"),
-    PolicyName.GUARANTEED: ("all available brokers, `needed` of them at least", "`needed` of them"),
-}
-"""What each policy sends to, and which brokers must accept."""
-
-
 class ClusterPolicy(ABC):
     """Chooses brokers."""
 
