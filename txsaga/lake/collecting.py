@@ -24,7 +24,6 @@ from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from txsaga.core.decision import Decision
-from txsaga.core.identity import StoreId
 from txsaga.errors import PointerMoved, UnknownTable, UnknownTransaction, WarehouseAway
 from txsaga.flows.ballot import Polled
 from txsaga.lake.branches import TableBranches
@@ -32,7 +31,8 @@ from txsaga.lake.storage import Storage, local
 from txsaga.lake.table import TABLE_EFFECT, Swap, TableName, TableWrite, transaction_of
 
 if TYPE_CHECKING:
-    from txsaga.messages.ledger_store import Ledger, Ledgers
+    from txsaga.messages.ledger_store import Ledger
+    from txsaga.store.store import Store
 
 
 def below(storage: Storage, location: str) -> list[str]:
@@ -76,8 +76,8 @@ class Leftover(NamedTuple):
 class Collector:
     """Deletes leftovers below the folders of tables."""
 
-    def __init__(self, ledgers: Ledgers, identity: StoreId, storage: Storage, refused_before: datetime) -> None:
-        self._ledgers, self._identity, self._storage = ledgers, identity, storage
+    def __init__(self, store: Store, storage: Storage, refused_before: datetime) -> None:
+        self._ledgers, self._identity, self._storage = store.ledgers, store.registry.identity, storage
         self._refused_before = refused_before
 
     def collect(self, places: Iterator[str], *, dry_run: bool = False) -> list[str]:

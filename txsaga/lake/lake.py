@@ -31,7 +31,6 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, select, tuple_
 
-from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, FormatRefused, LakeMissing, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
 from txsaga.lake.branches import TableBranches
@@ -47,7 +46,7 @@ from txsaga.lake.table import TableName, TablePlace, TableStaging, TableWrite, W
 from txsaga.store.connection import translating
 
 if TYPE_CHECKING:
-    from txsaga.messages.ledger_store import Ledgers
+    from txsaga.store.store import Store
 
 
 class HomeCatalog(SqlCatalog):
@@ -230,9 +229,9 @@ class Lake:
         """Return a table as its metadata describes it."""
         return StaticTable.from_metadata(location, self.storage.properties)
 
-    def collect(self, ledgers: Ledgers, store: StoreId, refused_before: datetime, *, dry_run: bool) -> Sequence[str]:
+    def collect(self, store: Store, refused_before: datetime, *, dry_run: bool) -> Sequence[str]:
         """Delete what was staged and will never be published."""
-        collector = Collector(ledgers, store, self.storage, refused_before)
+        collector = Collector(store, self.storage, refused_before)
         dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
         return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
 

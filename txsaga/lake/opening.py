@@ -108,8 +108,7 @@ class LakeOpener:
         """Delete what was staged and will never be published, except what was voted down recently."""
         with transaction(self._engine) as connection:  # the store's clock, which stamps the votes
             now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        store = self._store
-        return self.lake.collect(store.ledgers, store.registry.identity, now - keep_rejected, dry_run=dry_run)
+        return self.lake.collect(self._store, now - keep_rejected, dry_run=dry_run)
 
     def home_url(self) -> str:
         """Return a URL of the store that programs in other processes can reach."""
