@@ -55,7 +55,6 @@ class Leases:
         values = [{"kind": kind, "name": name, "holder": name, "until": NOW + ttl} for kind in sorted(kinds)]
         fresh = insert(lease).values(values)
         known = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds))
-        # A locked lease is being renewed: waiting for it, two late members would deadlock.
         over = known.where(lease.c.until <= NOW - ttl).with_for_update(skip_locked=True)
         with transaction(self._engine) as connection:
             connection.execute(

@@ -26,11 +26,11 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from txsaga.checkback.leases_store import Leases
 from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.consume.claim_end_statements import forget
 from txsaga.consume.dead_letter import Copy, DeadLetter
@@ -222,14 +222,23 @@ class Queues:
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
-        self._leases = Leases(engine)
 
     def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
         """Take or renew a member's lease on each topic; return the live members of each, sorted."""
-        kinds = {name: _kind(group, name) for name in topics}
-        self._leases.keep([*kinds.values()], member, ttl)
-        live = self._leases.alive([*kinds.values()])
-        return {name: live.get(kind, ()) for name, kind in kinds.items()}
+        kinds = {_kind(group, name): name for name in sorted(topics)}
+        values = [{"kind": kind, "name": member, "holder": member, "until": NOW + ttl} for kind in kinds]
+        mine = insert(lease).values(values)
+        renewed = mine.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": mine.excluded.until})
+        known = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds))
+        # A locked lease is being renewed: waiting for it, two late members would deadlock.
+        over = known.where(lease.c.until <= NOW).with_for_update(skip_locked=True)
+        live: dict[str, list[str]] = {name: [] for name in kinds.values()}
+        with transaction(self._engine) as connection:
+            connection.execute(renewed)
+            connection.execute(delete(lease).where(tuple_(lease.c.kind, lease.c.name).in_(over)))
+            for kind, name in connection.execute(known.where(lease.c.until > NOW).order_by(lease.c.name)):
+                live[kinds[kind]].append(name)
+        return live
 
     def leave(self, group: str, member: str, topics: Sequence[str]) -> None:
         """Drop a member's leases and give back its queues of these topics."""
