@@ -30,8 +30,6 @@ from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
 from txsaga.provider.operators.task import FlowOperator
 from txsaga.provider.options import require_zones
 from txsaga.provider.planning.declaration import (
-    BallotRule,
-    DeclaredBallot,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
@@ -288,7 +286,7 @@ def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
         resources=tuple(_resources(begin.flow_resources, steps)),
         steps=steps,
         outputs=tuple(each for task in ordered for each in _outputs(task)),
-        ballots=tuple(map(_ballot, begin.ballots)),
+        ballots=begin.ballots,
         coordinated=begin.coordinated,
         coordinators=(COORDINATOR,) if begin.coordinated else (),
     )
@@ -342,9 +340,3 @@ def _resources(said: Mapping[str, DeclaredConnection], steps: Iterable[DeclaredS
         )
     if any(step.resource == HOME for step in steps):
         yield DeclaredResource(name=HOME, kind=ResourceKind.POSTGRESQL, home=True)
-
-
-def _ballot(called: Ballot) -> DeclaredBallot:
-    return DeclaredBallot(
-        name=called.name, voters=called.voters, rule=BallotRule(called.rule.value), quorum=called.needed
-    )

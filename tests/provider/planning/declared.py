@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from txsaga.clusters.config import ClusterBroker, ClusterConfig
 from txsaga.core.decision import Decision
 from txsaga.provider.planning import modes, refusals
 from txsaga.provider.planning.declaration import (
@@ -19,9 +18,6 @@ from txsaga.provider.planning.declaration import (
 from txsaga.provider.planning.refusals import Refusal
 
 INPUT = Input(name="transfers")
-CLUSTER = ClusterConfig(
-    name="shop", brokers=(ClusterBroker(name="b1"), ClusterBroker(name="b2")), policy="round-robin", xa=True
-)
 
 
 def resource(
@@ -61,7 +57,7 @@ def settles(name: str, on: str, decision: Decision = Decision.COMMIT) -> Declare
 
 
 def flow(
-    *parts: DeclaredResource | DeclaredStep | Input | Output | ClusterConfig, coordinated: bool = True, **said: object
+    *parts: DeclaredResource | DeclaredStep | Input | Output, coordinated: bool = True, **said: object
 ) -> FlowDeclaration:
     """Make a flow of its parts, coordinated by `home`, started by one persistent message unless they say otherwise."""
 
@@ -74,7 +70,6 @@ def flow(
         resources=of(DeclaredResource),  # type: ignore[arg-type]
         steps=of(DeclaredStep),  # type: ignore[arg-type]
         outputs=of(Output),  # type: ignore[arg-type]
-        clusters=of(ClusterConfig),  # type: ignore[arg-type]
         coordinated=coordinated,
         coordinators=("home",),
     )

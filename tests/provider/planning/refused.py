@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.provider.planning.declared import (
-    CLUSTER,
     INPUT,
     flow,
     lane,
@@ -20,27 +17,16 @@ from tests.provider.planning.declared import (
     works,
 )
 from txsaga.core.decision import Decision
+from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import Hold
 from txsaga.provider.planning.declaration import (
-    BallotRule,
-    Catch,
-    DeclaredBallot,
     Input,
     InputKind,
-    Output,
     StepMode,
-    TransactionMode,
 )
 from txsaga.provider.planning.refusals import Refusal
 
 PG, PG2 = resource("current"), resource("mortgage", "mariadb")
-LITE = resource("lite", "sqlite", last=True)
-OUT = Output(name="done", topic="transferred", cluster="shop")
-BEST_EFFORT = replace(CLUSTER, policy="multisend-best-effort", xa=False)
-
-
-def ballot(*voters: str, rule: BallotRule = BallotRule.ALL, quorum: int | None = None) -> DeclaredBallot:
-    return DeclaredBallot(name="approval", voters=voters, rule=rule, quorum=quorum)
 
 
 def req(*ids: str) -> pytest.MarkDecorator:
@@ -53,7 +39,7 @@ REFUSED = [
         flow(resource("lite", "sqlite"), works("debit", "lite")),
         Refusal.NO_TWO_PHASE,
         "lite",
-        "a sqlite has no two-phase commit; use one that has it, make this one the last resource",
+        "a sqlite has no two-phase commit; use one that has it, or make this one an auxiliary lane",
         marks=req("IBM-13", "IBM-57"),
     ),
     pytest.param(
@@ -152,55 +138,6 @@ REFUSED = [
         marks=req("WM-43"),
     ),
     pytest.param(
-        flow(CLUSTER, coordinators=("shop",)), Refusal.BROKER_COORDINATES, "shop", "is a broker", marks=req("WM-43")
-    ),
-    pytest.param(
-        flow(
-            resource("lite", "sqlite", last=True),
-            resource("ledger", home=True),
-            works("a", "lite"),
-            works("b", "ledger"),
-        ),
-        Refusal.LAST_BESIDE_EFFECTS,
-        "lite",
-        r"beside work in the home database \(ledger\); its commit would be the decision",
-        marks=pytest.mark.rule("R12"),
-    ),
-    pytest.param(
-        flow(resource("a", "sqlite", last=True), resource("b", last=True), works("x", "a"), works("y", "b")),
-        Refusal.TWO_LAST,
-        "b",
-        r"2 resources would be the last \(a, b\); keep one",
-        marks=pytest.mark.rule("R12"),
-    ),
-    pytest.param(
-        flow(resource("api", "http", last=True), step("call", "api")),
-        Refusal.LAST_UNABLE,
-        "api",
-        "a http can't be the last resource",
-        marks=pytest.mark.rule("R12"),
-    ),
-    pytest.param(
-        flow(LITE, works("x", "lite"), coordinated=False),
-        Refusal.LAST_IDLE,
-        "lite",
-        "no coordinated one; set coordinated=True",
-    ),
-    pytest.param(flow(lane("lite", "sqlite", last=True), works("x", "lite")), Refusal.LAST_IDLE, "lite", "no coord"),
-    pytest.param(
-        flow(resource("ledger", home=True, last=True), works("x", "ledger")),
-        Refusal.LAST_IDLE,
-        "ledger",
-        "home database",
-    ),
-    pytest.param(
-        flow(resource("last", last=True), works("x", "last", hold=Hold.PREPARED)),
-        Refusal.LAST_IDLE,
-        "last",
-        "held prepared, so it votes like the others; hold it in the journal",
-        marks=pytest.mark.rule("R12"),
-    ),
-    pytest.param(
         flow(local("old", "db2"), works("a", "old", mode=StepMode.COMMIT, propagates=("b",)), step("b")),
         Refusal.UNDECLARED,
         "old",
@@ -270,48 +207,6 @@ REFUSED = [
         marks=req("IBM-29"),
     ),
     pytest.param(
-        flow(CLUSTER, replace(OUT, transaction=TransactionMode.YES), coordinated=False),
-        Refusal.OUTPUT_ALONE,
-        "shop",
-        "output 'done' to 'transferred' takes part in the transaction, and nothing coordinates",
-        marks=req("IBM-48"),
-    ),
-    pytest.param(
-        flow(replace(CLUSTER, xa=False), OUT),
-        Refusal.CLUSTER_NOT_XA,
-        "shop",
-        "not used under XA; set xa",
-        marks=req("IBM-57", "IBM-48"),
-    ),
-    pytest.param(
-        flow(BEST_EFFORT, OUT),
-        Refusal.CLUSTER_BEST_EFFORT,
-        "shop",
-        "best effort takes part in none; choose multisend-guaranteed",
-        marks=req("WM-30"),
-    ),
-    pytest.param(
-        flow(replace(BEST_EFFORT, xa=True)),
-        Refusal.CLUSTER,
-        "cluster 'shop'",
-        "sends by best effort under XA",
-        marks=req("WM-30", "WM-33"),
-    ),
-    pytest.param(
-        flow(replace(CLUSTER, name="both", brokers=(CLUSTER,), policy="weighted-round-robin")),
-        Refusal.CLUSTER,
-        "cluster 'both'",
-        "weighs clusters; give the policy",
-        marks=req("WM-33"),
-    ),
-    pytest.param(flow(ballots=(ballot(),)), Refusal.BALLOT, "approval", "no voters"),
-    pytest.param(flow(ballots=(ballot("a", "a"),)), Refusal.BALLOT, "approval", "a would vote twice"),
-    pytest.param(flow(ballots=(ballot("a", rule=BallotRule.QUORUM),)), Refusal.BALLOT, "approval", "None of 1 voters"),
-    pytest.param(
-        flow(ballots=(ballot("a", rule=BallotRule.QUORUM, quorum=2),)), Refusal.BALLOT, "approval", "2 of 1 voters"
-    ),
-    pytest.param(flow(ballots=(ballot("a", quorum=1),)), Refusal.BALLOT, "approval", "has a quorum and asks for all"),
-    pytest.param(
         flow(Input(name="orders", retries=2)),
         Refusal.RETRIES,
         "orders",
@@ -324,19 +219,12 @@ REFUSED = [
         "drop",
         "retries is -1; give a number",
     ),
+    pytest.param(
+        flow(ballots=(Ballot(name="a", voters=("b",)),) * 2),
+        Refusal.TWICE,
+        "a",
+        "two ballots of the flow have this name",
+    ),
     pytest.param(flow(step("a"), step("a")), Refusal.TWICE, "a", "two steps of the flow have this name"),
     pytest.param(flow(step("a", "there")), Refusal.UNKNOWN, "a", "resource 'there', which there is not; declare it"),
-    pytest.param(flow(step("a", propagates=("b",))), Refusal.UNKNOWN, "a", "step 'b', which there is not"),
-    pytest.param(flow(step("a", failure="b")), Refusal.UNKNOWN, "a", "step 'b'"),
-    pytest.param(flow(step("a", catch=Catch(to="b"))), Refusal.UNKNOWN, "a", "step 'b'"),
-    pytest.param(flow(OUT), Refusal.UNKNOWN, "done", "cluster 'shop', which there is not"),
-    pytest.param(flow(step("a", settle=Decision.COMMIT)), Refusal.NO_RESOURCE, "a", "has work and names no resource"),
-    pytest.param(flow(step("a", None, *sql())), Refusal.NO_RESOURCE, "a", "has work and names no resource"),
-    pytest.param(flow(step("a", propagates=("a",))), Refusal.LOOP, "a", r"\(a → a\)"),
-    pytest.param(
-        flow(step("a", propagates=("b",)), step("b", failure="c"), step("c", catch=Catch(to="a"))),
-        Refusal.LOOP,
-        "a",
-        r"comes back to it \(a → b → c → a\); let it end",
-    ),
 ]

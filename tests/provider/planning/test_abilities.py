@@ -40,7 +40,7 @@ def flows(draw: st.DrawFn) -> FlowDeclaration:
     resources = []
     for name in "abc":
         mode = draw(st.sampled_from([ResourceMode.MAIN] * 3 + [*ResourceMode]))
-        home, last = draw(seldom), coordinated and mode is ResourceMode.MAIN and draw(seldom)
+        home = draw(seldom)
         kind = (
             "postgresql"
             if home
@@ -48,7 +48,7 @@ def flows(draw: st.DrawFn) -> FlowDeclaration:
             if draw(st.booleans())
             else draw(st.sampled_from([*ResourceKind, "db2"]))
         )
-        resources.append(resource(name, kind, mode, home=home, last=last and not home, no_mix=draw(seldom)))
+        resources.append(resource(name, kind, mode, home=home, no_mix=draw(seldom)))
     steps = [
         DeclaredStep(
             name=f"step {number}",
@@ -63,33 +63,19 @@ def flows(draw: st.DrawFn) -> FlowDeclaration:
     return flow(*resources, *steps, draw(INPUTS), coordinated=coordinated)
 
 
-FLOWS = flows()
-
-
 def abilities(of: FlowDeclaration) -> dict[str, Capabilities]:
     """Return what each resource of a flow can do."""
     return {each.name: able(each, DECLARED) for each in of.resources}
 
 
 @pytest.mark.req("IBM-13", "IBM-14")
-@given(FLOWS)
+@given(flows())
 def test_what_is_not_refused_asks_no_resource_for_what_it_can_not_do(of: FlowDeclaration) -> None:
     assume(not problems(of))
     can, resources = abilities(of), {each.name: each for each in of.resources}
     for work in run(of).works:
         resource = resources[work.resource]
-        apart = resource.last or (resource.home and work.hold is Hold.JOURNAL)
+        at_home = resource.home and work.hold is Hold.JOURNAL
         assert can[work.resource].aux or not work.lane
         assert can[work.resource].two_phase or work.hold is not Hold.PREPARED
-        assert can[work.resource].two_phase or work.settles is not Settles.MAIN or apart
-        assert can[work.resource].last_resource or not resource.last
-
-
-@pytest.mark.rule("R12")
-@given(FLOWS)
-def test_one_last_resource_at_most_has_work_in_main_and_none_beside_work_at_home(of: FlowDeclaration) -> None:
-    assume(not problems(of))
-    main = {work.resource for work in run(of).works if work.settles is Settles.MAIN}
-    last = {each.name for each in of.resources if each.last} & main
-    assert len(last) <= 1
-    assert not last or not main & {each.name for each in of.resources if each.home}
+        assert can[work.resource].two_phase or work.settles is not Settles.MAIN or at_home

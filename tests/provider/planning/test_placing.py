@@ -26,7 +26,6 @@ from tests.provider.planning.declared import (
     works,
 )
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import modes
 from txsaga.provider.planning.declaration import (
@@ -316,8 +315,3 @@ def test_each_input_opens_a_transaction_of_its_own() -> None:
 def test_work_in_the_home_database_is_under_the_one_decision_without_coordination(coordinated: bool) -> None:
     found = run(flow(resource("ledger", home=True), works("book", "ledger"), coordinated=coordinated))
     assert [(each.settles.value, each.hold) for each in found.works] == [(MAIN, Hold.JOURNAL)]
-
-
-def test_a_name_that_is_not_there_is_told() -> None:
-    with pytest.raises(ConfigError, match="flow 'transfer' has no step 'elsewhere'"):
-        flow().step("elsewhere")

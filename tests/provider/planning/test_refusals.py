@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.provider.planning.declared import (
-    CLUSTER,
     flow,
     lane,
     local,
@@ -22,7 +21,7 @@ from tests.provider.planning.declared import (
     step,
     works,
 )
-from tests.provider.planning.refused import BEST_EFFORT, LITE, OUT, PG, REFUSED, req
+from tests.provider.planning.refused import PG, REFUSED, req
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import refusals
@@ -32,7 +31,6 @@ from txsaga.provider.planning.declaration import (
     FlowDeclaration,
     Input,
     Output,
-    TransactionMode,
 )
 from txsaga.provider.planning.refusals import Refusal
 from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
@@ -65,10 +63,6 @@ ACCEPTED = [
     pytest.param(flow(PG, works("x", "current"), marked("y", "current")), marks=req("IBM-31", "IBM-33")),
     pytest.param(flow(coordinators=(), coordinated=False), marks=req("IBM-47")),
     pytest.param(flow(coordinators=("home", "home")), marks=req("IBM-47")),
-    pytest.param(flow(LITE, PG, works("a", "lite"), works("b", "current"))),
-    pytest.param(flow(replace(CLUSTER, xa=False), replace(OUT, transaction=TransactionMode.NO)), marks=req("WM-30")),
-    pytest.param(flow(BEST_EFFORT, OUT, coordinated=False), marks=req("WM-30")),
-    pytest.param(flow(step("a", propagates=("b", "c")), step("b", failure="d"), step("c", failure="d"), step("d"))),
 ]
 
 
@@ -107,12 +101,10 @@ FAULTS: dict[Refusal, Callable[[int], tuple[Part, ...]]] = {
     Refusal.NO_LANE: lambda n: (lane(f"r{n}", "http"), works(f"s{n}", f"r{n}")),
     Refusal.QUEUE_LANE: lambda n: (lane(f"r{n}", "queue"), works(f"s{n}", f"r{n}")),
     Refusal.NO_MIX: lambda n: (resource(f"r{n}", no_mix=True), works(f"s{n}", f"r{n}"), marked(f"m{n}", f"r{n}")),
-    Refusal.LAST_UNABLE: lambda n: (resource(f"r{n}", "http", last=True), step(f"s{n}", f"r{n}", hold=Hold.PREPARED)),
     Refusal.HOLD_PREPARED: lambda n: (lane(f"r{n}", "sqlite"), works(f"s{n}", f"r{n}", hold=Hold.PREPARED)),
     Refusal.JOURNAL_BLIND: lambda n: (resource(f"r{n}"), step(f"s{n}", f"r{n}", hold=Hold.JOURNAL)),
     Refusal.NOTHING_TO_SETTLE: lambda n: (lane(f"r{n}"), settles(f"s{n}", f"r{n}")),
-    Refusal.UNKNOWN: lambda n: (step(f"s{n}", failure=f"nowhere {n}"),),
-    Refusal.LOOP: lambda n: (step(f"s{n}", propagates=(f"s{n}",)),),
+    Refusal.UNKNOWN: lambda n: (step(f"s{n}", f"nowhere {n}"),),
     Refusal.RETRIES: lambda n: (Input(name=f"i{n}", retries=1),),
 }
 

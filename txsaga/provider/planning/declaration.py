@@ -1,9 +1,8 @@
 """
 A message flow as declared: what starts it, what its steps do to which resources, what it sends.
 
-Plain data, in the order of declaration. Nothing is looked up or checked here: the provider places each
-piece of work, or reports everything that is wrong. The defaults are those of local one-phase work: coordination must be
-requested.
+Plain data, in the order of declaration; `modes` places each piece of work, `refusals` reports what is wrong. The
+defaults are those of local one-phase work: coordination must be requested.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from txsaga.errors import ConfigError
-
 if TYPE_CHECKING:
-    from txsaga.clusters.config import ClusterConfig
     from txsaga.core.decision import Decision
+    from txsaga.flows.ballot import Ballot
     from txsaga.flows.step import Hold
 
 
@@ -61,14 +58,6 @@ class StepMode(StrEnum):
     COMMIT = "commit"  # when the step and the path below it end
 
 
-class BallotRule(StrEnum):
-    """How many yes votes a ballot needs."""
-
-    ALL = "all"
-    QUORUM = "quorum"
-    WARN = "warn"  # it is reported and decides nothing
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """Something that starts the flow: one transaction for each item received."""
@@ -90,7 +79,6 @@ class DeclaredResource:
     instance: str | None = None  # its data source, if two names share one
     no_mix: bool = False  # this instance can't mix coordinated and uncoordinated work
     home: bool = False  # it is in the home database: journalled work is part of the decision's own commit
-    last: bool = False  # its own commit is the decision
 
     @property
     def source(self) -> str:
@@ -107,13 +95,6 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Catch:
-    """The step catches failures of its own work and the path below it; `to` gets what failed, else it is dropped."""
-
-    to: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredStep:
     """One step: work on a resource, or settling its lane, or a function alone."""
 
@@ -123,8 +104,6 @@ class DeclaredStep:
     mode: StepMode = StepMode.AUTOMATIC
     hold: Hold | None = None  # None: what its resource supports
     propagates: tuple[str, ...] = ()  # the steps that it calls and waits for
-    failure: str | None = None  # the step that gets the original message and the errors
-    catch: Catch | None = None
     settle: Decision | None = None  # for the open unit of its resource's lane, after its own statements
 
     @property
@@ -144,17 +123,6 @@ class Output:
     transaction: TransactionMode = TransactionMode.AUTOMATIC
     persistence: Persistence = Persistence.AUTOMATIC
     topic_persistent: bool = True  # as configured for the topic
-    cluster: str | None = None  # None: the home store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredBallot:
-    """Votes that do not come from a resource: a gate, an approval."""
-
-    name: str
-    voters: tuple[str, ...]
-    rule: BallotRule = BallotRule.ALL
-    quorum: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,22 +134,10 @@ class FlowDeclaration:
     resources: tuple[DeclaredResource, ...] = ()
     steps: tuple[DeclaredStep, ...] = ()
     outputs: tuple[Output, ...] = ()
-    ballots: tuple[DeclaredBallot, ...] = ()
-    clusters: tuple[ClusterConfig, ...] = ()
+    ballots: tuple[Ballot, ...] = ()
     coordinated: bool = False  # foreign resources use two-phase commit; otherwise each commits by itself
     coordinators: tuple[str, ...] = ()
-
-    def step(self, name: str) -> DeclaredStep:
-        """Return the step with this name."""
-        found = next((step for step in self.steps if step.name == name), None)
-        if found is None:
-            raise ConfigError(f"flow {self.name!r} has no step {name!r}")
-        return found
 
     def resource_of(self, step: DeclaredStep) -> DeclaredResource | None:
         """Return the declared resource of a step, if there is one."""
         return next((each for each in self.resources if each.name == step.resource), None)
-
-    def cluster_of(self, output: Output) -> ClusterConfig | None:
-        """Return the declared cluster of an output, if there is one."""
-        return next((each for each in self.clusters if each.name == output.cluster), None)

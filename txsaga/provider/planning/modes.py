@@ -144,7 +144,6 @@ class PlacedSends:
     topic: str
     settles: Settles
     persistent: bool
-    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +208,7 @@ def hold_of(step: DeclaredStep, resource: DeclaredResource, abilities: Abilities
     """Return how a step holds its work: as declared, otherwise as its resource can."""
     if step.hold:
         return step.hold
-    journal = resource.home or resource.last or not able(resource, abilities).two_phase
+    journal = resource.home or not able(resource, abilities).two_phase
     return Hold.JOURNAL if journal else Hold.PREPARED
 
 
@@ -235,13 +234,11 @@ def _placed(flow: FlowDeclaration, step: DeclaredStep, inherited: bool, abilitie
 
 
 def _sent(flow: FlowDeclaration, output: Output, input: Input) -> PlacedSends:
-    inherited = received(flow, input).inherited and (output.cluster is None or flow.coordinated)
     return PlacedSends(
         output=output.name,
         topic=output.topic,
-        settles=fitting(OUTPUTS, (output.transaction, inherited)),
+        settles=fitting(OUTPUTS, (output.transaction, received(flow, input).inherited)),
         persistent=fitting(PERSISTENCE, (output.persistence, input.persistent, output.topic_persistent)),
-        cluster=output.cluster,
     )
 
 

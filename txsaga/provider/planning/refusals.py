@@ -3,24 +3,20 @@ What a flow must not ask for, and what to do instead: in its own shape, and of r
 
 Each kind of refusal has a remedy, which is shown to the user and on the page about modes. A message names its subject,
 usually the resource, first. Every check yields all problems it finds. Otherwise the resource itself would fail in the
-middle of a run, after other work has been done.
+middle of a run, after other work was done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from txsaga.clusters.config import faults
-from txsaga.clusters.policies import PolicyName
 from txsaga.flows.journal import reading
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import modes
 from txsaga.provider.planning.declaration import (
-    BallotRule,
-    DeclaredBallot,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
@@ -28,7 +24,7 @@ from txsaga.provider.planning.declaration import (
     ResourceMode,
     StepMode,
 )
-from txsaga.provider.planning.modes import DECLARED, PUT_BACK, QUEUE_KINDS, Abilities, PlacedSends, PlacedWork, Settles
+from txsaga.provider.planning.modes import DECLARED, PUT_BACK, QUEUE_KINDS, Abilities, PlacedWork, Settles
 from txsaga.resources.capabilities import Capabilities
 
 
@@ -38,8 +34,6 @@ class Refusal(Enum):
     NO_INPUT = ("a flow that nothing starts", "give it an input: a topic, a queue, files or a trigger")
     TWICE = ("one name for two things of a kind", "give each a name of its own")
     UNKNOWN = ("a name that the flow does not declare", "declare it, or correct the name")
-    LOOP = ("a path that comes back to where it was", "let it end in a step that calls none of those before it")
-    NO_RESOURCE = ("statements, or the settling of a lane, without a resource", "name the resource")
     NO_COORDINATOR = ("coordination without a coordinator", "name one: the connection of the home database")
     COORDINATORS = ("more than one coordinator", "keep one")
     BROKER_COORDINATES = ("a broker as the coordinator", "a broker is a resource; name the home database's connection")
@@ -49,7 +43,7 @@ class Refusal(Enum):
     )
     NO_TWO_PHASE = (
         "coordinated work on a resource without two-phase commit",
-        "use one that has it, make this one the last resource where it can be that, or an auxiliary lane",
+        "use one that has it, or make this one an auxiliary lane",
     )
     NO_LANE = (
         "an auxiliary lane of a resource that can't have one",
@@ -68,17 +62,6 @@ class Refusal(Enum):
         "a COMMIT or ROLLBACK of a lane that no step before it worked in",
         "mark the statements that belong to the lane as uncoordinated, or leave the step out",
     )
-    LAST_UNABLE = ("a last resource that can't be one", "leave `last` out")
-    LAST_IDLE = (
-        "a last resource whose commit decides nothing",
-        "set coordinated=True and keep it in main, or leave `last` out",
-    )
-    TWO_LAST = ("more than one last resource", "keep one; the others need two-phase commit or a lane")
-    LAST_BESIDE_EFFECTS = (
-        "a last resource beside home effects that can fail",
-        "its commit would be the decision, and a home effect may fail after it: use a resource with two-phase commit, "
-        "or move the home work into a lane",
-    )
     HOLD_PREPARED = ("prepared work on a resource without two-phase commit", "hold it in the journal")
     HOLD_JOURNAL = ("a journal for a resource that is no database", "hold it prepared")
     JOURNAL_READS = (
@@ -94,17 +77,6 @@ class Refusal(Enum):
         "leave the path out, or use a database",
     )
     RETRIES = ("retries of an input that a rollback puts back", "leave them out: its consumer group counts attempts")
-    OUTPUT_ALONE = (
-        "a transactional output to a cluster, without coordination",
-        "set coordinated=True, send to the home store, or set the output's transaction to no",
-    )
-    CLUSTER_NOT_XA = ("a transactional output to a cluster without XA", "set xa on the cluster")
-    CLUSTER_BEST_EFFORT = (
-        "a transactional output by best effort",
-        f"choose {PolicyName.GUARANTEED} and set xa, or set the output's transaction to no",
-    )
-    CLUSTER = ("a cluster that contradicts itself", "correct what the text names")
-    BALLOT = ("a ballot that can't be counted", "name its voters, and for a quorum how many of them")
 
     def __init__(self, asked: str, remedy: str) -> None:
         self.asked, self.remedy = asked, remedy
@@ -137,29 +109,18 @@ def problems(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> list[Pro
 
 
 def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
-    yield from _shape_problems(flow)
+    for check_shape in (_inputs, _names, _references, _coordinators):
+        yield from check_shape(flow)
     inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
     looks = [
-        EnlistingCheck(
-            flow=flow, abilities=abilities, works=modes.works(flow, each, abilities), sends=modes.sends(flow, each)
-        )
-        for each in inputs
+        EnlistingCheck(flow=flow, abilities=abilities, works=modes.works(flow, each, abilities)) for each in inputs
     ]
     for look in looks:
-        yield from _enlisting_problems(look)
+        for resource in flow.resources:
+            for check in (_declared, _two_phase, _lane):
+                yield from check(look, resource)
+        yield from _steps(look)
     yield from _mixing_problems(looks)
-
-
-def _shape_problems(flow: FlowDeclaration) -> Iterator[Problem]:
-    """Yield the problems in the shape of a flow."""
-    for check in (_inputs, _names, _references, _loops, _coordinators, _ballots, _clusters):
-        yield from check(flow)
-
-
-def called(step: DeclaredStep) -> tuple[str, ...]:
-    """Return the steps that a step can lead to."""
-    caught = step.catch.to if step.catch else None
-    return (*step.propagates, *filter(None, (step.failure, caught)))
 
 
 def _inputs(flow: FlowDeclaration) -> Iterator[Problem]:
@@ -179,57 +140,23 @@ def _names(flow: FlowDeclaration) -> Iterator[Problem]:
         ("steps", flow.steps),
         ("outputs", flow.outputs),
         ("ballots", flow.ballots),
-        ("clusters", flow.clusters),
     ):
-        for name in _twice(each.name for each in things):
-            yield problem(Refusal.TWICE, name, f"two {kind} of the flow have this name")
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    return [name for name, times in Counter(names).items() if times > 1]
+        for name, times in Counter(each.name for each in things).items():
+            if times > 1:
+                yield problem(Refusal.TWICE, name, f"two {kind} of the flow have this name")
 
 
 def _references(flow: FlowDeclaration) -> Iterator[Problem]:
-    steps, resources = {step.name for step in flow.steps}, {each.name for each in flow.resources}
-    clusters = {each.name for each in flow.clusters}
     for step in flow.steps:
-        for name in dict.fromkeys(called(step)):
-            if name not in steps:
-                yield problem(Refusal.UNKNOWN, step.name, f"it leads to step {name!r}, which there is not")
-        if step.resource is None and (step.statements or step.settle):
-            yield problem(Refusal.NO_RESOURCE, step.name, "it has work and names no resource")
-        elif step.resource is not None and step.resource not in resources:
+        if step.resource is not None and flow.resource_of(step) is None:
             yield problem(Refusal.UNKNOWN, step.name, f"it works on resource {step.resource!r}, which there is not")
-    for output in flow.outputs:
-        if output.cluster is not None and output.cluster not in clusters:
-            yield problem(Refusal.UNKNOWN, output.name, f"it sends to cluster {output.cluster!r}, which there is not")
-
-
-def _loops(flow: FlowDeclaration) -> Iterator[Problem]:
-    leads = {step.name: called(step) for step in flow.steps}
-    done = set[str]()
-    for first in leads:
-        path: list[str] = []
-        yield from _walk(first, leads, path, done)
-
-
-def _walk(name: str, leads: dict[str, tuple[str, ...]], path: list[str], done: set[str]) -> Iterator[Problem]:
-    if name in path:
-        circle = [*path[path.index(name) :], name]
-        yield problem(Refusal.LOOP, name, f"its path comes back to it ({' → '.join(circle)})")
-    elif name in leads and name not in done:
-        path.append(name)
-        for each in dict.fromkeys(leads[name]):
-            yield from _walk(each, leads, path, done)
-        path.pop()
-        done.add(name)
 
 
 def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
     if not flow.coordinated:
         return
     named = dict.fromkeys(flow.coordinators)
-    brokers = {each.name for each in flow.resources if each.kind in QUEUE_KINDS} | {each.name for each in flow.clusters}
+    brokers = {each.name for each in flow.resources if each.kind in QUEUE_KINDS}
     if not named:
         yield problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated and names no coordinator")
     if len(named) > 1:
@@ -239,32 +166,6 @@ def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
             yield problem(Refusal.BROKER_COORDINATES, name, "it is a broker and can't coordinate the flow")
 
 
-def _ballots(flow: FlowDeclaration) -> Iterator[Problem]:
-    for ballot in flow.ballots:
-        what = _uncountable(ballot)
-        if what:
-            yield problem(Refusal.BALLOT, ballot.name, what)
-
-
-def _uncountable(ballot: DeclaredBallot) -> str:
-    voters = len(ballot.voters)
-    if not voters:
-        return "the ballot has no voters"
-    if _twice(ballot.voters):
-        return f"{', '.join(_twice(ballot.voters))} would vote twice"
-    if ballot.rule is not BallotRule.QUORUM:
-        return f"it has a quorum and asks for {ballot.rule}" if ballot.quorum is not None else ""
-    if type(ballot.quorum) is not int or not 1 <= ballot.quorum <= voters:
-        return f"its quorum is {ballot.quorum!r} of {voters} voters"
-    return ""
-
-
-def _clusters(flow: FlowDeclaration) -> Iterator[Problem]:
-    for cluster in flow.clusters:
-        for fault in faults(cluster):
-            yield problem(Refusal.CLUSTER, fault.subject, fault.what, fault.remedy)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnlistingCheck:
     """A flow, and where its work is settled when one of its inputs receives something."""
@@ -272,7 +173,6 @@ class EnlistingCheck:
     flow: FlowDeclaration
     abilities: Abilities
     works: tuple[PlacedWork, ...]
-    sends: tuple[PlacedSends, ...]
 
     def of(self, resource: DeclaredResource, *where: Settles) -> list[PlacedWork]:
         """Return the work on a resource, settled in the given places or in any."""
@@ -287,19 +187,13 @@ class EnlistingCheck:
         return any(not modes.home_effect(resource, each.hold) for each in self.of(resource, Settles.MAIN))
 
 
-def _enlisting_problems(look: EnlistingCheck) -> Iterator[Problem]:
-    """Yield what the flow asks of its resources that they can't do."""
-    for resource in look.flow.resources:
-        for check in (_declared, _two_phase, _lane, _last):
-            yield from check(look, resource)
-    for check_all in (_lasts, _steps, _outputs):
-        yield from check_all(look)
-
-
 def _mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
     """Yield data sources with work in main and elsewhere, in one run or across runs, that can't mix the two."""
     first = looks[0]
-    for source, resources in _sources(first.flow).items():
+    sources: dict[str, list[DeclaredResource]] = {}
+    for resource in first.flow.resources:
+        sources.setdefault(resource.source, []).append(resource)
+    for source, resources in sources.items():
         if all(first.can(each).mixing and not each.no_mix for each in resources):
             continue
         works = [work for look in looks for each in resources for work in look.of(each)]
@@ -318,9 +212,7 @@ def _declared(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Prob
 
 
 def _two_phase(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
-    if resource.kind not in look.abilities or resource.last or look.can(resource).two_phase:
-        return
-    if look.enlisted(resource):
+    if resource.kind in look.abilities and not look.can(resource).two_phase and look.enlisted(resource):
         yield problem(Refusal.NO_TWO_PHASE, resource.name, f"a {resource.kind} has no two-phase commit")
 
 
@@ -339,44 +231,6 @@ def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]
 def _wants_lane(look: EnlistingCheck, resource: DeclaredResource) -> bool:
     settled = any(step.settle for step in look.flow.steps if step.resource == resource.name)
     return resource.mode is ResourceMode.LANE or settled or bool(look.of(resource, Settles.LANE))
-
-
-def _last(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
-    if not resource.last:
-        return
-    if resource.kind in look.abilities and not look.can(resource).last_resource:
-        yield problem(Refusal.LAST_UNABLE, resource.name, f"a {resource.kind} can't be the last resource")
-    if resource.home:
-        what = "it lies in the home database, whose commit is the decision in any case"
-        yield problem(Refusal.LAST_IDLE, resource.name, what)
-    elif not look.flow.coordinated or resource.mode is not ResourceMode.MAIN:
-        yield problem(Refusal.LAST_IDLE, resource.name, "it is the last resource and no coordinated one")
-    if any(each.hold is Hold.PREPARED for each in look.of(resource, Settles.MAIN)):
-        what = "it is the last resource and held prepared, so it votes like the others"
-        yield problem(Refusal.LAST_IDLE, resource.name, what, "hold it in the journal, or leave `last` out")
-
-
-def _sources(flow: FlowDeclaration) -> Mapping[str, list[DeclaredResource]]:
-    sources: dict[str, list[DeclaredResource]] = {}
-    for resource in flow.resources:
-        sources.setdefault(resource.source, []).append(resource)
-    return sources
-
-
-def _lasts(look: EnlistingCheck) -> Iterator[Problem]:
-    lasts = [each for each in look.flow.resources if each.last and look.enlisted(each)]
-    if len(lasts) > 1:
-        names = ", ".join(each.name for each in lasts)
-        yield problem(Refusal.TWO_LAST, lasts[-1].name, f"{len(lasts)} resources would be the last ({names})")
-    effects = dict.fromkeys(
-        resource.name
-        for resource in look.flow.resources
-        for each in look.of(resource, Settles.MAIN)
-        if modes.home_effect(resource, each.hold)
-    )
-    for each in lasts if effects else ():
-        what = f"it is the last resource beside work in the home database ({', '.join(effects)})"
-        yield problem(Refusal.LAST_BESIDE_EFFECTS, each.name, what)
 
 
 def _steps(look: EnlistingCheck) -> Iterator[Problem]:
@@ -423,18 +277,3 @@ def _journalled(step: DeclaredStep, resource: DeclaredResource, number: int, tex
     elif not text.strip():
         what = f"step {step.name!r} is journalled and gives no statement"
         yield problem(Refusal.JOURNAL_BLIND, resource.name, what)
-
-
-def _outputs(look: EnlistingCheck) -> Iterator[Problem]:
-    outputs = {output.name: output for output in look.flow.outputs}
-    for sent in look.sends:
-        cluster = look.flow.cluster_of(outputs[sent.output])
-        if cluster is None or sent.settles is not Settles.MAIN:
-            continue
-        what = f"output {sent.output!r} to {sent.topic!r} takes part in the transaction"
-        if not look.flow.coordinated:
-            yield problem(Refusal.OUTPUT_ALONE, cluster.name, f"{what}, and nothing coordinates the cluster")
-        if cluster.policy == PolicyName.BEST_EFFORT:
-            yield problem(Refusal.CLUSTER_BEST_EFFORT, cluster.name, f"{what}, and best effort takes part in none")
-        elif not cluster.xa:
-            yield problem(Refusal.CLUSTER_NOT_XA, cluster.name, f"{what}, and the cluster is not used under XA")
