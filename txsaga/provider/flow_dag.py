@@ -27,7 +27,8 @@ from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import HOME, read_hold
 from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
-from txsaga.provider.operators.task import FlowOperator
+from txsaga.provider.operators.messages import ConsumeStep, Publish
+from txsaga.provider.operators.task import FlowOperator, StepOperator
 from txsaga.provider.options import require_zones
 from txsaga.provider.planning.declaration import (
     DeclaredResource,
@@ -35,7 +36,6 @@ from txsaga.provider.planning.declaration import (
     FlowDeclaration,
     Input,
     InputKind,
-    Output,
     ResourceMode,
     Statement,
     StepMode,
@@ -119,9 +119,7 @@ def _enclosed(body: Body, said: dict[str, Any], outlets: Sequence[Any], args: An
     try:
         begin = FlowBegin(task_id=BEGIN, **said)
         result = _written(body, args, kwargs)
-        dag = begin.get_dag()
-        assert dag is not None
-        require_free(dag.task_ids, [END])
+        require_free(begin.get_dag().task_ids, END)  # type: ignore[union-attr]
         enclose(begin, FlowEnd(task_id=END, outlets=list(outlets)), place=place)
     except FlowRefused:
         raise
@@ -142,7 +140,7 @@ def _written(body: Body, args: Any, kwargs: Any) -> object:
         return body(*args, **kwargs)
     except DuplicateTaskIdFound as twice:
         if f"'{BEGIN}'" in str(twice):
-            require_free([BEGIN], [BEGIN])
+            require_free([BEGIN], BEGIN)
         raise
 
 
@@ -151,7 +149,7 @@ SOON = frozenset({"one_failed", "one_success", "one_done"})
 """Trigger rules of tasks that may run while some of their upstream tasks still run."""
 
 
-def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | None = None) -> None:
+def enclose(begin: FlowBegin, end: FlowEnd, *, place: str | None = None) -> None:
     """Put all tasks of a DAG between the begin and the end of one flow; call it after all of them are created.
 
     All problems in their declarations are reported in one error that names `place`, where the flow is written.
@@ -164,12 +162,12 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
     tasks = [each for each in dag.tasks if each is not begin and each is not end]
     if not tasks:
         raise ConfigError("a flow needs at least one step; make its tasks before enclose(…)")
-    require_free(dag.task_ids, [seal])
+    require_free(dag.task_ids, SEAL)
     handlers = _handlers(tasks)
     require_possible(begin, [each for each in tasks if _is_in(begin, each)], place or str(dag.fileloc))
     begin.as_setup()  # type: ignore[no-untyped-call]
     begin >> _first(tasks)
-    closing = EmptyOperator(task_id=seal, trigger_rule="all_done")
+    closing = EmptyOperator(task_id=SEAL, trigger_rule="all_done")
     for last in list(dag.task_group.get_leaves()):
         if last in (begin, end, closing):
             continue
@@ -186,17 +184,15 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
         if each.is_teardown and not each.downstream_task_ids:
             each >> end
     closing >> end
-    end.seal = seal
-    end.handlers.update(handlers)
+    end.seal, end.handlers = SEAL, handlers
     begin.is_followed = bool(assets_of(end.outlets))
     end.as_teardown(setups=begin, on_failure_fail_dagrun=True)
 
 
-def require_free(taken: Iterable[str], names: Iterable[str]) -> None:
-    """Refuse user tasks that have the name of a task which every flow has."""
-    for name in names:
-        if name in taken:
-            raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
+def require_free(taken: Iterable[str], name: str) -> None:
+    """Refuse a user task that has the name of a task which every flow has."""
+    if name in taken:
+        raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
 
 
 def _is_in(begin: FlowBegin, task: AbstractOperator) -> bool:
@@ -234,46 +230,32 @@ def _rule(task: AbstractOperator) -> str:
     return str(getattr(rule, "value", rule))
 
 
-COORDINATOR = "txsaga"
-
-
 def require_possible(begin: FlowBegin, tasks: Sequence[Any], place: str) -> None:
     """Raise one error that lists everything wrong with a DAG's flow."""
-    wrong = [
-        *map(str, problems(declared_flow(begin, tasks))),
-        *_never_held(begin, tasks),
-        *_never_amended(begin, tasks),
-        *_never_mapped(tasks),
-    ]
+    wrong = [*map(str, problems(declared_flow(begin, tasks))), *_impossible(begin, tasks)]
     if wrong:
         told = "".join(f"\n  - {each}" for each in wrong)
         raise FlowRefused(f"{place}: flow {begin.dag_id!r} can't run as it is declared:{told}")
 
 
-def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield problems of steps that must be held but are on resources that commit each step by itself."""
+def _impossible(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield what single tasks can't do in this flow: work that must be held, amendments, mapping."""
     for task in tasks:
-        ask = getattr(task, "needs_held", None)
-        if callable(ask) and task.on is not None and task.on in begin.flow_resources:
+        if isinstance(task, StepOperator) and task.on is not None and task.on in begin.flow_resources:
             mode = begin.flow_resources[task.on].mode
             alone = mode is ResourceMode.LOCAL or (mode is ResourceMode.MAIN and not begin.coordinated)
-            if (alone or task.mode is StepMode.COMMIT) and (why := ask()):
+            if (alone or task.mode is StepMode.COMMIT) and (why := task.needs_held()):
                 yield why
+        if isinstance(task, ConsumeStep) and begin.allow_amend:
+            yield task.not_amended()
+        if _makes(task, ConsumeStep):
+            yield f"task {task.task_id!r} {ConsumeStep.never_mapped}"
 
 
-def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield problems of steps that can't be repeated after a commit."""
-    for task in tasks if begin.allow_amend else ():
-        ask = getattr(task, "not_amended", None)
-        if callable(ask):
-            yield ask()
-
-
-def _never_mapped(tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield problems of mapped tasks that must not be mapped."""
-    for task in tasks:
-        if getattr(task, "is_mapped", False) and (why := getattr(task.operator_class, "never_mapped", "")):
-            yield f"task {task.task_id!r} {why}"
+def _makes(task: Any, kind: type) -> bool:
+    """Return whether a task is mapped and makes tasks of this kind."""
+    made = getattr(task, "operator_class", None)
+    return isinstance(made, type) and issubclass(made, kind)
 
 
 def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
@@ -285,10 +267,10 @@ def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
         inputs=(Input(name="run", kind=InputKind.TRIGGER),),
         resources=tuple(_resources(begin.flow_resources, steps)),
         steps=steps,
-        outputs=tuple(each for task in ordered for each in _outputs(task)),
+        outputs=tuple(task.sends() for task in ordered if isinstance(task, Publish)),
         ballots=begin.ballots,
         coordinated=begin.coordinated,
-        coordinators=(COORDINATOR,) if begin.coordinated else (),
+        coordinators=("txsaga",) if begin.coordinated else (),
     )
 
 
@@ -304,33 +286,19 @@ def in_order(tasks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _steps(task: Any) -> Iterator[DeclaredStep]:
-    declare = getattr(task, "declared", None)
-    if callable(declare):
-        found = declare()
-        if isinstance(found, DeclaredStep):
+    if isinstance(task, FlowOperator):
+        if (found := task.declared()) is not None:
             yield found
-        return
-    if (said := _mapped(task)) is not None and said.get("on") is not None:
-        hold, sql = said.get("hold"), said.get("sql")
+    elif _makes(task, FlowOperator) and task.partial_kwargs.get("on") is not None:
+        said = task.partial_kwargs  # the arguments known when the DAG is parsed
+        sql = said.get("sql")
         texts = [sql] if isinstance(sql, str) else sql or ["by a function"]
         yield DeclaredStep(
             name=task.task_id,
             resource=said["on"],
             statements=tuple(Statement(text=each) for each in texts),
-            hold=read_hold(hold),
+            hold=read_hold(said.get("hold")),
         )
-
-
-def _outputs(task: Any) -> Iterator[Output]:
-    sends = getattr(task, "sends", None)
-    if callable(sends):
-        yield sends()
-
-
-def _mapped(task: Any) -> Mapping[str, Any] | None:
-    """Return the arguments known at parse time of a mapped task of ours, or None."""
-    kind = getattr(task, "operator_class", None)
-    return task.partial_kwargs if isinstance(kind, type) and issubclass(kind, FlowOperator) else None
 
 
 def _resources(said: Mapping[str, DeclaredConnection], steps: Iterable[DeclaredStep]) -> Iterator[DeclaredResource]:

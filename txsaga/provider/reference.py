@@ -70,10 +70,9 @@ def run_name_of(ti: Any) -> str:  # a task instance
     return run_name(ti.dag_id, ti.run_id, this_airflow())
 
 
-def key_of(ti: Any, airflow: str | None = None) -> str:  # a task instance
+def key_of(ti: Any) -> str:  # a task instance
     """Return the key of the flow that a task begins in a run of its DAG."""
-    run, step = _run_of(ti, airflow), step_name_of(ti)
-    return run if step == BEGIN else f"{run}/{step}"
+    return _run_of(ti) if step_name_of(ti) == BEGIN else own_key_of(ti)
 
 
 def clearing_of(run: Any) -> str:  # a run as its tasks see it
@@ -86,22 +85,18 @@ def clearing_of(run: Any) -> str:  # a run as its tasks see it
 
 def own_key_of(ti: Any) -> str:  # a task instance
     """Return the key of a task's own transaction."""
-    return f"{_run_of(ti, None)}/{step_name_of(ti)}"
+    return f"{_run_of(ti)}/{step_name_of(ti)}"
 
 
 def step_name_of(ti: Any) -> str:  # a task instance
     """Return the name of the step that a task does."""
-    return step_name(ti.task_id, -1 if ti.map_index is None else ti.map_index)
+    mapped = ti.map_index is not None and ti.map_index >= 0
+    return f"{ti.task_id}[{ti.map_index}]" if mapped else str(ti.task_id)
 
 
-def _run_of(ti: Any, airflow: str | None) -> str:
-    name = this_airflow() if airflow is None else airflow
+def _run_of(ti: Any) -> str:
+    name = this_airflow()
     return f"{name}/{ti.run_id}" if name else str(ti.run_id)
-
-
-def step_name(task: str, map_index: int) -> str:
-    """Return the name of the step of a task, or of one instance of a mapped task."""
-    return f"{task}[{map_index}]" if map_index >= 0 else task
 
 
 KEY = "return_value"

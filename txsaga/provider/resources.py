@@ -10,7 +10,7 @@ environment variable can't contain, so that recovery finds it whichever flow use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -55,33 +55,21 @@ def declared(said: Said) -> dict[str, DeclaredConnection]:
     """Parse what a user wrote."""
     named = said if isinstance(said, Mapping) else {each: each for each in said}
     found: dict[str, DeclaredConnection] = {}
+    stored: dict[str, str] = {}
     for name, each in named.items():
         read = DeclaredConnection(connection=each) if isinstance(each, str) else each
         if not isinstance(name, str) or not name or not isinstance(read, DeclaredConnection) or not read.connection:
             raise ConfigError(f"resource {name!r} is {each!r}; give an Airflow connection id, or lane(…) of one")
         if name == HOME:
             raise ConfigError(f"resource {name!r} is always there and not named: it is the store's own database")
-        found[name] = read
-    _require_apart(found.values())
-    return found
-
-
-def _require_apart(resources: Iterable[DeclaredConnection]) -> None:
-    stored: dict[str, str] = {}
-    for each in resources:
-        other = stored.setdefault(stored_name(each.connection), each.connection)
-        if other != each.connection:
-            name = stored_name(other)
+        known = stored_name(read.connection)
+        other = stored.setdefault(known, read.connection)
+        if other != read.connection:
             raise ConfigError(
-                f"connections {other!r} and {each.connection!r} are both {name!r} in the store: rename one"
+                f"connections {other!r} and {read.connection!r} are both {known!r} in the store: rename one"
             )
-
-
-def kept(resources: Mapping[str, DeclaredConnection]) -> dict[str, StoredConnection]:
-    """Return resources as plain values for an XCom."""
-    return {
-        name: StoredConnection(connection=each.connection, mode=each.mode.value) for name, each in resources.items()
-    }
+        found[name] = read
+    return found
 
 
 def stored_name(connection: str) -> str:

@@ -29,17 +29,9 @@ if TYPE_CHECKING:
 class FlowSteps:
     """The type of `step`."""
 
-    def sql(
-        self,
-        name: str,
-        sql: str | Sequence[str],
-        *,
-        on: str,
-        parameters: Mapping[str, object] | None = None,
-        **options: Any,
-    ) -> SqlStep:
+    def sql(self, name: str, sql: str | Sequence[str], *, on: str, **options: Any) -> SqlStep:
         """Make a step of SQL statements."""
-        return SqlStep(task_id=name, sql=sql, on=on, parameters=parameters, **options)
+        return SqlStep(task_id=name, sql=sql, on=on, **options)
 
     def python(self, function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
         """Make a function a step, as `@task` makes it a task: it can be mapped and takes results of other tasks."""
@@ -55,13 +47,11 @@ class FlowSteps:
         """Make a step from a function that commits by itself; `compensate=` undoes it."""
         return CallStep(task_id=name, python_callable=function, input=input, **options)
 
-    def spark(
-        self, name: str, program: str, *, arguments: Mapping[str, object] | None = None, **options: Any
-    ) -> SparkStep:
+    def spark(self, name: str, program: str, **options: Any) -> SparkStep:
         """Make a step that runs a Spark program."""
         from txsaga.provider.operators.spark import SparkStep
 
-        return SparkStep(task_id=name, program=program, arguments=arguments, **options)
+        return SparkStep(task_id=name, program=program, **options)
 
     def gate(self, name: str, gate: Gate, **options: Any) -> GateStep:
         """Make a gate on the staged rows of a `table`, or on the rows that `sql` returns `on` a resource."""

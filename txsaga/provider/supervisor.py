@@ -33,6 +33,15 @@ from txsaga.airflow_host.processes import AirflowPart, PartRecord, RunningPart
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
+logger = logging.getLogger("txsaga")
+PAUSE = 0.1
+SETTLED = 60.0
+"""Seconds: a part that ran longer is restarted at once."""
+LONGEST = 30.0
+PR_SET_PDEATHSIG = 1
+LOOKS = 2.0
+"""Seconds between two checks of the database."""
+CONNECTION = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 SHARED = (
     "airflow.settings",
     "airflow.jobs.scheduler_job_runner",
@@ -57,38 +66,18 @@ NOWHERE = "postgresql+psycopg://nobody:nothing@127.0.0.1:1/nothing"
 
 
 def load() -> None:
-    """Import what every part needs."""
+    """Import what every part needs, and do once what each task would do: read all revisions, make an engine."""
     for module in SHARED:
         import_module(module)
-    _warm_up()
-    gc.freeze()
-    _let_go()
+    from airflow import settings
 
-
-def _warm_up() -> None:
-    """Do once what each task would do: read all revisions, compile address patterns, compile statements.
-
-    SQLAlchemy caches what it learns about tables, types and statements when it first compiles one, for all engines.
-    """
-    from sqlalchemy import bindparam, delete, insert, select, update
-
-    from txsaga.store import migrate, schema
-    from txsaga.store.connection import make_engine, parse_url
+    from txsaga.store import migrate
     from txsaga.wiring.resources import resource_engine
 
     migrate.newest()
     resource_engine(NOWHERE, "nowhere").dispose()
-    engine = make_engine(*parse_url(NOWHERE))
-    for table in schema.metadata.tables.values():
-        key = next(iter(table.primary_key or table.c))
-        for statement in (
-            select(table).where(key == bindparam("known")).with_for_update(of=table),
-            insert(table),
-            update(table).where(key == bindparam("known")),
-            delete(table).where(key == bindparam("known")),
-        ):
-            statement.compile(engine)
-    engine.dispose()
+    gc.freeze()
+    settings.dispose_orm(do_log=False)
 
 
 def is_migrated(metadata: str) -> bool:
@@ -124,48 +113,13 @@ def migrate() -> None:
         raise SystemExit("the database of Airflow can't be migrated: the lines above say why")
 
 
-def become(part: AirflowPart) -> int:
-    """Run a part of Airflow until it ends; return its exit code."""
-    from airflow import settings
-    from airflow.__main__ import main
-
-    settings.configure_orm()  # type: ignore[no-untyped-call]
-    sys.argv = list(part.command)
-    try:
-        main()  # type: ignore[no-untyped-call]
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    return 0
-
-
-def _let_go() -> None:
-    from airflow import settings
-
-    settings.dispose_orm(do_log=False)
-
-
-logger = logging.getLogger("txsaga")
-PAUSE = 0.1
-SETTLED = 60.0
-"""Seconds: a part that ran longer is restarted at once."""
-LONGEST = 30.0
-PR_SET_PDEATHSIG = 1
-ORDER = (
-    AirflowPart.API_SERVER,
-    AirflowPart.SCHEDULER,
-    AirflowPart.DAG_PROCESSOR,
-    AirflowPart.TRIGGERER,
-    AirflowPart.ENGINE,
-)
-
-
 class Supervisor:
     """The parent process of the parts of one home."""
 
     def __init__(self, home: AirflowHome, run: Callable[[AirflowPart], int]) -> None:
         self._home, self._run = home, run
         self._record = PartRecord(pid=os.getpid(), started=time.time())
-        self._due: dict[AirflowPart, float] = dict.fromkeys(ORDER, 0.0)
+        self._due: dict[AirflowPart, float] = dict.fromkeys(AirflowPart, 0.0)
         self._stopping = False
 
     def tell(self, doing: str) -> None:
@@ -189,11 +143,11 @@ class Supervisor:
     def end(self) -> None:
         """Stop all parts."""
         logger.info("stopping")
-        for running in self._record.parts.values():
-            processes.tell(running.pid, signal.SIGTERM)
+        parts = [running.pid for running in self._record.parts.values()]
+        for pid in parts:
+            processes.tell(pid, signal.SIGTERM)
         until = time.monotonic() + 6
-        while self._record.parts and time.monotonic() < until:
-            self._reap(again=False)
+        while any(map(processes.is_alive, parts)) and time.monotonic() < until:
             time.sleep(0.02)
         processes.end(self._home, patience=1)
 
@@ -212,7 +166,7 @@ class Supervisor:
         if due:
             self._record.write(self._home)
 
-    def _reap(self, *, again: bool = True) -> None:
+    def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -221,12 +175,8 @@ class Supervisor:
             if pid == 0:
                 return
             part = next((AirflowPart(name) for name, running in self._record.parts.items() if running.pid == pid), None)
-            if part is None:
-                continue  # a child of a part that was killed
-            if again:
+            if part is not None:  # else a child of a part that was killed
                 self._died(part, os.waitstatus_to_exitcode(status))
-            else:
-                self._forget(part)
 
     def _died(self, part: AirflowPart, code: int) -> None:
         running = self._record.parts[part]
@@ -235,10 +185,6 @@ class Supervisor:
         logger.warning("%s ended with %d after %.0f s; it is started again in %.1f s", part, code, lived, wait)
         processes.end(self._home, patience=1, session=running.pid)
         self._due[part] = time.monotonic() + wait
-
-    def _forget(self, part: AirflowPart) -> None:
-        left = {name: running for name, running in self._record.parts.items() if name != part}
-        self._record = replace(self._record, parts=left)
 
     def _fork(self, part: AirflowPart) -> int:
         sys.stdout.flush()
@@ -271,11 +217,6 @@ class Supervisor:
         os.close(log)
 
 
-LOOKS = 2.0
-"""Seconds between two checks of the database."""
-CONNECTION = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-
-
 class Database:
     """The embedded database that all parts use, restarted when it dies."""
 
@@ -293,12 +234,9 @@ class Database:
         except EmbeddedDatabaseError as failure:
             logger.error("the database does not run: %s", failure)
         else:
-            if self._address() != os.environ[CONNECTION]:
+            if self._server.url(METADATA) != os.environ[CONNECTION]:
                 self._begin_anew()
         self._next = time.monotonic() + LOOKS
-
-    def _address(self) -> str:
-        return self._server.url(METADATA)
 
     def _begin_anew(self) -> None:
         logger.warning("the database came back at another address; all parts are started again")
@@ -312,10 +250,19 @@ class Database:
 
 
 def run(part: AirflowPart) -> int:
-    """Run a part until it ends."""
-    if part.is_airflow:
-        return become(part)
-    os.execv(sys.executable, [sys.executable, "-m", "txsaga.cli", *part.command[1:]])
+    """Run a part until it ends; return its exit code."""
+    if not part.is_airflow:
+        os.execv(sys.executable, [sys.executable, "-m", "txsaga.cli", *part.command[1:]])
+    from airflow import settings
+    from airflow.__main__ import main as airflow
+
+    settings.configure_orm()  # type: ignore[no-untyped-call]
+    sys.argv = list(part.command)
+    try:
+        airflow()  # type: ignore[no-untyped-call]
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    return 0
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ from txsaga.errors import ConfigError, StepLeftOut
 from txsaga.flows.step import HOME, StepState, last_attempts
 from txsaga.provider.operators.task import HOLD_IT, JoinedFlow, StepOperator, as_plain, skipped_as_left_out
 from txsaga.provider.planning.declaration import DeclaredStep, Statement, StepMode
+from txsaga.provider.reference import step_name_of
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step passes."""
@@ -60,10 +61,13 @@ class PythonStep(StepOperator):
         texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
+    @property
+    def _function(self) -> Callable[..., object]:
+        return getattr(self.python_callable, "__wrapped_step__", self.python_callable)
+
     def needs_held(self) -> str:
         """Return the reason if the function calls methods of the flow that only a held step can."""
-        asked = sorted(set(used_of(getattr(self.python_callable, "__wrapped_step__", self.python_callable), "flow")))
-        wanted = [name for name in asked if name in IN_HELD]
+        wanted = sorted(IN_HELD.intersection(used_of(self._function, "flow")))
         if not wanted:
             return ""
         told = ", ".join(f"flow.{name}" for name in wanted)
@@ -71,7 +75,7 @@ class PythonStep(StepOperator):
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
         """Call the function with the arguments that it asks for."""
-        function = getattr(self.python_callable, "__wrapped_step__", self.python_callable)
+        function = self._function
         given: dict[str, object] = {**context, "connection": handle, "journal": handle, "flow": flow.flow}
         if "errors" in signature(function).parameters:
             given["errors"] = failures(flow)
@@ -141,7 +145,7 @@ class CallStep(StepOperator):
         on = None if self.on is None else flow.stored(self.on)
         try:
             return flow.flow.call(
-                self.step_name(context),
+                step_name_of(context["ti"]),
                 self._called(),
                 input=dict(self.input or {}),
                 compensate=self.compensate,
@@ -160,10 +164,6 @@ class CallStep(StepOperator):
             return result
 
         return called
-
-    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Raise: a call is not held work."""
-        raise NotImplementedError
 
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""
@@ -235,7 +235,7 @@ class HttpStep(StepOperator):
         from txsaga.flows.actions import Http
 
         answer: object = flow.flow.call(
-            self.step_name(context),
+            step_name_of(context["ti"]),
             Http(self.url, method=self.method, headers=dict(self.headers or {})),
             input=dict(self.input or {}),
             compensate=self.compensate,
@@ -244,11 +244,3 @@ class HttpStep(StepOperator):
         if self.do_xcom_push:
             as_plain(answer, self.max_result)
         return answer
-
-    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Raise: a call is not held work."""
-        raise NotImplementedError
-
-    def declared(self) -> DeclaredStep | None:
-        """Return this task as a declared step of the flow."""
-        return DeclaredStep(name=self.task_id)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -50,17 +50,24 @@ from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import Step, StepState, last_attempts
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.messages import ConsumeStep, PublishMode
-from txsaga.provider.operators.task import CLEAR_ALL, FlowOperator, FlowRolledBack, JoinedFlow, opened, refused_for_good
+from txsaga.provider.operators.task import (
+    CLEAR_ALL,
+    FlowOperator,
+    FlowRolledBack,
+    JoinedFlow,
+    opened,
+    reference_of,
+    refused_for_good,
+)
 from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, RETRIES, RETRY_DELAY, seconds_of, store_of
 from txsaga.provider.planning.declaration import DeclaredStep, ResourceMode
 from txsaga.provider.reference import FlowReference, TransactionLink, clearing_of, group_of, key_of, run_name_of
-from txsaga.provider.resources import DeclaredConnection, Said, declared, kept, stored_name
+from txsaga.provider.resources import DeclaredConnection, Said, StoredConnection, declared, stored_name
 from txsaga.provider.tracing import named, timed, traced
 from txsaga.provider.waits import StorePoll, Wait, WaitKind
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.flows.flow import Flow
 
 
 logger = logging.getLogger(__name__)
@@ -169,7 +176,8 @@ class FlowBegin(BaseOperator):
             flow = producer_of(broker, group).begin_flow(*main, **said, amend=amend)
         except AlreadyCommitted as done:
             raise AirflowFailException(self._not_again(done.txid)) from None
-        self._call_ballots(flow)
+        for each in self.ballots:
+            flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
         wake_others(context, broker)
         self.log.info("flow %s is begun under key %r", flow.id, key)
         if flow.amends is not None:
@@ -183,7 +191,10 @@ class FlowBegin(BaseOperator):
             group=group,
             store=self.store,
             coordinated=self.coordinated,
-            resources=kept(self.flow_resources),
+            resources={
+                name: StoredConnection(connection=each.connection, mode=each.mode.value)
+                for name, each in self.flow_resources.items()
+            },
         )
 
     def _not_again(self, txid: int) -> str:
@@ -199,10 +210,6 @@ class FlowBegin(BaseOperator):
         lanes = dict.fromkeys(name for name, mode in named if mode is ResourceMode.LANE)
         return list(main), list(lanes)
 
-    def _call_ballots(self, flow: Flow) -> None:
-        for each in self.ballots:
-            flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
-
 
 OUTSIDE = (PublishMode.PLAIN, PublishMode.TRANSACTIONAL)
 """Publish modes that record no step."""
@@ -217,19 +224,18 @@ class FlowEnd(FlowOperator):
     def __init__(
         self,
         *,
-        seal: str | None = None,
-        handlers: Mapping[str, str] | None = None,
         retries: int = RETRIES,
         retry_delay: timedelta | float = RETRY_DELAY,
         **options: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
-        self.seal, self.handlers = seal, dict(handlers or {})
+        self.seal: str | None = None
+        self.handlers: Mapping[str, str] = {}
 
     def execute(self, context: Context) -> object:
         """Judge the run and decide; an existing decision is final."""
         with refused_for_good():
-            reference = self.reference(context)
+            reference = reference_of(context, self.flow)
             broker = opened(reference)
             try:
                 flow = broker.flow(reference["txid"])
@@ -243,7 +249,7 @@ class FlowEnd(FlowOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Decide the flow."""
-        verdict = self.verdict(context)
+        verdict = judge(_states(context), self._shape())
         if verdict.commit and (left := self._left_behind(context, flow)):
             why = f"{_listed(left)} did its work in an earlier life of the transaction, and was not run in this one"
             verdict = RunVerdict(commit=False, why=why)
@@ -254,10 +260,6 @@ class FlowEnd(FlowOperator):
                 raise _rolled_back(flow.txid, verdict.why)
             self._commit(context, flow, verdict)
         return self._committed(context, flow.reference)
-
-    def verdict(self, context: Context) -> RunVerdict:
-        """Judge the run."""
-        return judge(_states(context), self._shape())
 
     def _left_behind(self, context: Context, flow: JoinedFlow) -> list[str]:
         """Return tasks not cleared with their run: Airflow counts them as done, but their work is not in this epoch."""
@@ -388,8 +390,8 @@ class RunShape:
 
     steps: Collection[str]
     seal: str | None = None  # without a seal, a skipped step counts as skipped from outside
-    handlers: Mapping[str, str] | None = None  # by the task whose failure it handles
-    behind: Mapping[str, Collection[str]] | None = None  # the tasks after each of these
+    handlers: Mapping[str, str] = field(default_factory=dict)  # by the task whose failure it handles
+    behind: Mapping[str, Collection[str]] = field(default_factory=dict)  # the tasks after each of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +410,7 @@ def judge(states: Mapping[str, str | None], shape: RunShape) -> RunVerdict:
         return RunVerdict(commit=False, why="the run was ended from outside before all of its steps were over")
     parts = {step: _parts(states, step, shape.steps) for step in shape.steps}
     handled = _handled(parts, shape)
-    excused = set(handled).union(*((shape.behind or {}).get(each, ()) for each in handled))
+    excused = set().union(*(shape.behind.get(each, ()) for each in handled))
     wrong: dict[str, str] = {}
     for step, found in parts.items():
         for name, state in found.items():
@@ -433,7 +435,7 @@ def left_behind(states: Mapping[str, str | None], earlier: Collection[str], here
 def _handled(parts: Mapping[str, Mapping[str, str | None]], shape: RunShape) -> list[str]:
     return [
         step
-        for step, handler in (shape.handlers or {}).items()
+        for step, handler in shape.handlers.items()
         if "failed" in parts.get(step, {}).values()
         and all(state == "success" for state in parts.get(handler, {handler: None}).values())
     ]
@@ -481,17 +483,16 @@ def make_room(broker: Broker) -> None:
     """Create the topic in which flows record their asset events, before any other work."""
     try:
         found = broker.kernel.store.registry.topic(TOPIC)
+        if found.type is not TopicType.TRANSACTION:
+            raise ConfigError(
+                f"a flow with outlets= needs the topic {TOPIC!r} of type transaction, and here it is of type "
+                f"{found.type}, which never changes; leave outlets= out in this store"
+            )
     except UnknownTopic:
-        _make(broker)
-        return
-    if found.type is not TopicType.TRANSACTION:
-        raise ConfigError(
-            f"a flow with outlets= needs the topic {TOPIC!r} of type transaction, and here it is of type {found.type}, "
-            "which never changes; leave outlets= out in this store"
-        )
+        _make_topic(broker)
 
 
-def _make(broker: Broker) -> None:
+def _make_topic(broker: Broker) -> None:
     try:
         broker.create_topic(TOPIC, TopicType.TRANSACTION, queues=1, retention=KEPT)
     except RightsMissing:
@@ -544,7 +545,7 @@ class LaneSettled(FlowOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> None:
         """Settle the open unit."""
-        lane = flow.lane(self.resource)
+        lane = flow.flow.lane(flow.stored(self.resource))
         if self.decision is Decision.COMMIT:
             lane.commit()
         else:

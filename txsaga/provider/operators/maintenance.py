@@ -117,15 +117,15 @@ class CollectStaged(BaseOperator):
 
     ui_color = "#efe9dc"
 
-    def __init__(self, *, store: str | None = None, only_show: bool = False, **options: Any) -> None:
+    def __init__(self, *, store: str | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.store, self.only_show = store_of(store), only_show
+        self.store = store_of(store)
 
     def execute(self, context: Context) -> list[str]:
         """Remove it; return the paths."""
         kernel = AMBIENT.broker(self.store).kernel
-        gone = [*kernel.rows.collect(dry_run=self.only_show), *kernel.tables.collect(dry_run=self.only_show)]
-        self.log.info("%d %s", len(gone), "would go" if self.only_show else "taken away")
+        gone = [*kernel.rows.collect(), *kernel.tables.collect()]
+        self.log.info("%d taken away", len(gone))
         return gone
 
 

@@ -27,7 +27,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -40,7 +40,7 @@ from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, find_result, keep_result, refused_for_good
 from txsaga.provider.options import checker_name, moment_of, require_zone, store_of
 from txsaga.provider.planning.declaration import Output, TransactionMode
-from txsaga.provider.reference import TransactionLink, group_of, own_key_of
+from txsaga.provider.reference import TransactionLink, group_of, own_key_of, step_name_of
 from txsaga.provider.tracing import counted
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class ConsumeStep(StepOperator):
     """
 
     template_fields: Collection[str] = ("flow",)
-    never_mapped: ClassVar[str] = (
+    never_mapped = (
         "takes messages and can't be mapped: where one of several finds none, what lies behind all of them is skipped, "
         "and what the others took would be done without it; raise batch=, or let the flow have several runs at once"
     )
@@ -230,7 +230,6 @@ class ConsumeStep(StepOperator):
         batch: int = 100,
         max_bytes: int = MAX_BYTES,
         wait: float = 0.0,
-        skip_when_empty: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -240,7 +239,6 @@ class ConsumeStep(StepOperator):
                 f"step {self.task_id!r} takes up to batch={batch} messages of max_bytes={max_bytes}: give 1 or more"
             )
         self.consumer_group, self.batch, self.max_bytes, self.wait = consumer_group, batch, max_bytes, wait
-        self.skip_when_empty = skip_when_empty
 
     def not_amended(self) -> str:
         """Return why a flow with this step can't be amended."""
@@ -253,13 +251,13 @@ class ConsumeStep(StepOperator):
         """Take the messages, unless an earlier attempt did."""
         known: object
         try:
-            with flow.step(self.step_name(context)):
+            with flow.step(step_name_of(context["ti"])):
                 known = taken = self._taken(context, flow)
             counted("messages.taken", len(taken), dag_id=self.dag_id)
         except StepDone as done:
             self.log.info("%s", done)
             known = find_result(context, flow.txid)
-        if not known and self.skip_when_empty:
+        if not known:
             raise AirflowSkipException("there is no message")
         return known
 
@@ -298,10 +296,6 @@ class ConsumeStep(StepOperator):
                 f"message {message.id} has {len(message.body)} bytes, and step {self.task_id!r} hands on no more than "
                 f"{self.max_bytes} in all: give it more by max_bytes=, or take it in a Python step by flow.consume(…)"
             )
-
-    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Raise: `work` takes the messages instead."""
-        raise NotImplementedError
 
 
 def as_told(message: Delivery) -> dict[str, object]:

@@ -7,7 +7,7 @@ Airflow among the task's rendered fields: put no secrets in them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
@@ -68,25 +68,18 @@ class SqlStep(StepOperator):
 
 
 def done_now(
-    connection: Any,
-    statements: Sequence[str],
-    parameters: Mapping[str, object],
-    rows: int | None,
+    connection: Any, statements: Sequence[str], parameters: Mapping[str, object], rows: int | None
 ) -> list[dict[str, object]] | None:
-    """Run statements one by one, each with the parameters it names; return the rows of the last one."""
+    """Run statements one by one; return the rows of the last one."""
     from sqlalchemy import text
 
     found: list[dict[str, object]] | None = None
     for statement in statements:
-        done = connection.execute(text(statement), dict(_asked(statement, parameters)))
+        done = connection.execute(text(statement), dict(parameters))
         if rows is not None and not done.returns_rows and done.rowcount != rows:
             raise AirflowFailException(f"the statement changed {done.rowcount} rows, not {rows}: {statement}")
         found = [dict(each._mapping) for each in done] if done.returns_rows else None
     return found
-
-
-def _asked(statement: str, parameters: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    return ((name, value) for name, value in parameters.items() if f":{name}" in statement)
 
 
 class LocalTransaction(BaseOperator):

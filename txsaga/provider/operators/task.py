@@ -4,23 +4,13 @@ A task of a flow, and a step: the bases of all flow operators.
 A task finds the flow of its run, joins it, works, and leaves. `flow` is the id of the task that began the flow (default
 "begin"), or that task's output. If the process dies during the task, the flow stays open: a retry joins it again.
 
-    class MyTask(FlowOperator):
-        def work(self, context: Context, flow: JoinedFlow) -> object: …
+The work of a step is held until the flow or its lane is decided, or is settled when the step ends. The step has the
+name of its task, so each retry is an attempt of the same step: a step that is done is not repeated, and its result is
+found again. Its `compensate=` is stored before it runs, and runs after the decision ROLLBACK if the step left any
+effect. A step that skips itself (`AirflowSkipException`) has not failed: the flow may commit without it.
 
-The work of a step is held until the flow or its lane is decided, or is settled when the step ends.
-
-    class MyStep(StepOperator):
-        def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object: …
-
-`handle` is a connection or a journal; it is None for a step without a resource. The step has the name of its task, so
-each retry is an attempt of the same step: a step that is done is not repeated, and its result is found again. Its
-`compensate=` is stored before it runs, and runs after the decision ROLLBACK if the step left any effect. If the process
-dies in the step, the next attempt takes over. A step that skips itself (`AirflowSkipException`) has not failed: it left
-no effect, and the flow may commit without it.
-
-The result of a step is kept for retries in Airflow's task state, together with its transaction id: a step may be done
-although its process died before it wrote its XCom. So a result is kept before its step is done, in Airflow's XCom
-format, and a step whose result can't be kept fails. If no result was kept, the retry returns none and logs that.
+A step may be done although its process died before it wrote its XCom. So its result is kept before it is done, in
+Airflow's task state together with the transaction id, and a step whose result can't be kept fails.
 
 What a retry can't fix fails the task at once, with a one-line error. Errors that a retry may fix (an unavailable store,
 a lock, an unknown outcome) pass unchanged, and Airflow tries again.
@@ -64,7 +54,6 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.flows.actions import Doing, Undo
     from txsaga.flows.flow import Flow
-    from txsaga.flows.flow_lane import FlowLane
 
 logger = logging.getLogger(__name__)
 PLACE = "txsaga_result"
@@ -91,10 +80,6 @@ class JoinedFlow:
             known = ", ".join(sorted(self.reference["resources"])) or "none"
             raise ConfigError(f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins")
         return self.reference["resources"][name]
-
-    def lane(self, name: str) -> FlowLane:
-        """Return the lane of a resource, to settle it."""
-        return self.flow.lane(stored_name(self.resource(name)["connection"]))
 
     def stored(self, name: str) -> str:
         """Return the name of a resource in the store."""
@@ -136,7 +121,7 @@ class FlowOperator(BaseOperator):
     def execute(self, context: Context) -> object:
         """Join the flow and work in it."""
         with refused_for_good(), traced("task", kind=type(self).__name__) as span:
-            flow = self.joined(context)
+            flow = joined(context, self.flow)
             named(span, txid=flow.txid, id=flow.reference["id"], epoch=flow.reference["epoch"])
             return self.work(context, flow)
 
@@ -148,17 +133,19 @@ class FlowOperator(BaseOperator):
         """Return this task as a declared step of the flow; None if it is no step."""
         return None
 
-    def reference(self, context: Context) -> FlowReference:
-        """Return the reference that begin handed on."""
-        if isinstance(self.flow, str):
-            return read_reference(context["ti"].xcom_pull(task_ids=self.flow), self.flow)
-        return read_reference(self.flow, "of flow=")
 
-    def joined(self, context: Context) -> JoinedFlow:
-        """Join the flow; raise if it is already decided."""
-        reference = self.reference(context)
-        broker = opened(reference)
-        return JoinedFlow(reference=reference, broker=broker, flow=broker.flow(reference["txid"]))
+def reference_of(context: Context, flow: object) -> FlowReference:
+    """Return the reference that begin handed on, from a task's `flow=`."""
+    if isinstance(flow, str):
+        return read_reference(context["ti"].xcom_pull(task_ids=flow), flow)
+    return read_reference(flow, "of flow=")
+
+
+def joined(context: Context, flow: object) -> JoinedFlow:
+    """Join the flow of a task's `flow=`; raise if it is already decided."""
+    reference = reference_of(context, flow)
+    broker = opened(reference)
+    return JoinedFlow(reference=reference, broker=broker, flow=broker.flow(reference["txid"]))
 
 
 def opened(reference: FlowReference) -> Broker:
@@ -203,17 +190,18 @@ class StepOperator(FlowOperator):
     def _held(self, context: Context, flow: JoinedFlow) -> object:
         """Do the work and hold it for the flow or its lane."""
         try:
-            with flow.step(self.step_name(context), on=self.on, hold=self.hold, **self._undone()) as handle:
-                result = self._do(context, flow, handle)
+            with flow.step(step_name_of(context["ti"]), on=self.on, hold=self.hold, **self._undone()) as handle:
+                with skipped_as_left_out():
+                    result = self.do(context, flow, handle)
                 keep_result(context, flow.txid, result if self.do_xcom_push else None, self.max_result)
                 return result
         except StepDone as done:
             self.log.info("%s", done)
             return find_result(context, flow.txid)
 
-    @abstractmethod
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        """Do the work of one attempt."""
+        """Do the work of one attempt; `handle` is a connection, a journal, or None without a resource."""
+        raise NotImplementedError
 
     def needs_held(self) -> str:
         """Return why this step's work must be held on its resource; empty if it need not be."""
@@ -222,10 +210,6 @@ class StepOperator(FlowOperator):
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""
         return DeclaredStep(name=self.task_id, resource=self.on, hold=self.hold, mode=self.mode)
-
-    def step_name(self, context: Context) -> str:
-        """Return the name of the step in the flow."""
-        return step_name_of(context["ti"])
 
     def undo_input(self) -> Mapping[str, object] | None:
         """Return the input of the compensation; it is stored, so put no secrets in it."""
@@ -236,20 +220,17 @@ class StepOperator(FlowOperator):
             return {}
         return {"compensate": self.compensate, "input": dict(self.undo_input() or {})}
 
-    def _do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
-        with skipped_as_left_out():
-            return self.do(context, flow, handle)
-
     def _settled(self, context: Context, flow: JoinedFlow) -> object:
         """Do the work once, in its own transaction, with a row that records it."""
         assert self.on is not None
         results: list[object] = []
 
         def work(connection: Any, **_: object) -> object:
-            results.append(self._do(context, flow, connection))
+            with skipped_as_left_out():
+                results.append(self.do(context, flow, connection))
             return as_plain(results[0], self.max_result) if self.do_xcom_push else None
 
-        kept = flow.flow.call(self.step_name(context), work, on=flow.stored(self.on), **self._undone())
+        kept = flow.flow.call(step_name_of(context["ti"]), work, on=flow.stored(self.on), **self._undone())
         return results[0] if results else from_plain(kept)
 
 

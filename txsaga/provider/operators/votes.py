@@ -20,8 +20,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import ConfigError, NotCarried
-from txsaga.lake.gates import Gate, Judged
-from txsaga.provider.operators.task import HOLD_IT, FlowOperator, JoinedFlow, StepOperator, refused_for_good
+from txsaga.lake.gates import Gate
+from txsaga.provider.operators.task import HOLD_IT, FlowOperator, JoinedFlow, StepOperator, joined, refused_for_good
 
 
 class BallotVote(FlowOperator):
@@ -100,7 +100,7 @@ class Approval(HITLOperator):
         evidence = {"by": str(by.get("name") or by.get("id") or "time-out"), "said": list(said["chosen_options"])}
         with refused_for_good():
             voted(
-                self._joined(context),
+                joined(context, self.flow),
                 self.ballot,
                 self.voter,
                 yes=said["chosen_options"] == [APPROVE],
@@ -108,13 +108,6 @@ class Approval(HITLOperator):
                 fail_on_no=self.fail_on_no,
             )
         return evidence
-
-    def _joined(self, context: Context) -> JoinedFlow:
-        return FlowOperator.joined(self, context)  # type: ignore[arg-type]  # it has what joining needs: `flow`
-
-    def reference(self, context: Context) -> Any:
-        """Return the reference that begin handed on."""
-        return FlowOperator.reference(self, context)  # type: ignore[arg-type]
 
 
 class GateStep(StepOperator):
@@ -151,9 +144,5 @@ class GateStep(StepOperator):
             from sqlalchemy import text
 
             found = flow.flow.check(self.task_id, handle.execute(text(str(self.sql))).all(), self.gate)
-        return _told(found)
-
-
-def _told(found: Judged) -> dict[str, object]:
-    votes = {cast.voter: {"yes": cast.yes, "rows": cast.evidence.get("rows")} for cast in found.casts}
-    return {"ballot": found.ballot.name, "votes": votes}
+        votes = {cast.voter: {"yes": cast.yes, "rows": cast.evidence.get("rows")} for cast in found.casts}
+        return {"ballot": found.ballot.name, "votes": votes}
