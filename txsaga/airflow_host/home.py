@@ -107,8 +107,8 @@ class AirflowHome:
 
     def create(self) -> None:
         """Create the folder, for its owner alone; one that holds other things is left as it is."""
-        self._require_own()
         try:
+            self._require_own()
             for folder in (self.root, self.logs, self.root / "dags", self.root / "plugins"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.root.chmod(0o700)
@@ -122,10 +122,6 @@ class AirflowHome:
             found, others = self.root.stat(), {entry.name for entry in self.root.iterdir()}
         except FileNotFoundError:
             return
-        except OSError as failure:
-            raise HostFailed(
-                f"can't use {self.root} for Airflow ({failure.strerror}): set {SETTING} to a folder of your own"
-            ) from failure
         ours = {self.logs.name, self.keys_file.name}
         if found.st_uid != os.geteuid() or (others - {"dags", "plugins"} and not others & ours):
             raise HostFailed(

@@ -111,13 +111,9 @@ class Host:
         for part in AirflowPart:
             running = record.parts.get(part) if record else None
             pid = running.pid if running and processes.is_alive(running.pid) else None
-            beat = heard.get(part)
-            fresh = part is AirflowPart.ENGINE or (beat is not None and wall_clock().timestamp() - beat < LATE)
-            found.append(
-                PartStatus(
-                    part=part, pid=pid, healthy=pid is not None and fresh, restarts=running.restarts if running else 0
-                )
-            )
+            fresh = part is AirflowPart.ENGINE or wall_clock().timestamp() - heard.get(part, 0.0) < LATE
+            restarts = running.restarts if running else 0
+            found.append(PartStatus(part=part, pid=pid, healthy=pid is not None and fresh, restarts=restarts))
         return found
 
     def settings(self, store: str | None, keys: Keys, env: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +166,7 @@ class Host:
         return keys
 
     def _until_ready(self, keys: Keys, deadline: float, tell: Tell) -> None:
-        api, told = Airflow(keys.url(), patience=2), ""
+        told = ""
         while True:
             record = self.supervisor()
             if record is None:
@@ -178,7 +174,7 @@ class Host:
             missing = [part for part in AirflowPart if part not in record.parts] or self._silent(keys, record)
             if not missing:
                 tell("building the interface for tasks")
-                return self._warm_up(api, deadline)
+                return self._warm_up(keys, deadline)
             doing = record.doing or f"waiting for {', '.join(missing)}"
             if doing != told:
                 tell(told := doing)
@@ -189,10 +185,10 @@ class Host:
                 )
             time.sleep(PAUSE)
 
-    def _warm_up(self, api: Airflow, deadline: float) -> None:
+    def _warm_up(self, keys: Keys, deadline: float) -> None:
         while True:
             try:
-                return api.warm_up(max(1.0, deadline - time.monotonic()))
+                return Airflow(keys.url(), patience=max(1.0, deadline - time.monotonic())).warm_up()
             except HostFailed:
                 if time.monotonic() > deadline:
                     raise

@@ -45,13 +45,9 @@ class Airflow:
         found = self._open("GET", "/api/v2/monitor/health")
         return found if isinstance(found, dict) else {}
 
-    def warm_up(self, patience: float) -> None:
+    def warm_up(self) -> None:
         """Have the interface for tasks built now; otherwise the first task waits for it."""
-        before, self._patience = self._patience, patience
-        try:
-            self._open("GET", "/execution/health")
-        finally:
-            self._patience = before
+        self._open("GET", "/execution/health")
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # JSON
         """Call the interface with the login; return None where there is no such thing."""

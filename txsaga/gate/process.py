@@ -14,8 +14,8 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
@@ -112,9 +112,7 @@ class GateProcess:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.write(f"{folder}\n".encode())
             self._process.stdin.flush()
-            until = time.monotonic() + seconds
-            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
-            if not readable:
+            if not select.select([self._process.stdout], [], [], seconds)[0]:
                 return f"the gate did not answer within {seconds:g} s"
             if os.read(self._process.stdout.fileno(), 1):
                 return None
@@ -129,10 +127,8 @@ class GateProcess:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._told):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    continue
 
     def _last_words(self) -> str:
         self._told.seek(0, os.SEEK_END)
@@ -164,6 +160,7 @@ class _IdleProcesses:
         process.end()
 
     def stop(self) -> None:
+        """End the kept process."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -183,11 +180,7 @@ def warm() -> None:
     _idle.give_back(_idle.take())
 
 
-def stop() -> None:
-    """End the kept process."""
-    _idle.stop()
-
-
+stop = _idle.stop
 atexit.register(stop)
 
 

@@ -58,33 +58,24 @@ if TYPE_CHECKING:
     from txsaga.provider.steps import vote as vote
 
 _NAMES = {
-    "assets": ("messages_asset",),
-    "connections": ("TxSagaHook",),
-    "flow_dag": ("enclose", "message_flow"),
-    "info": ("get_provider_info",),
-    "operators.call": ("CallStep", "HttpStep", "PythonStep", "tx_step"),
-    "operators.flow": ("FlowBegin", "FlowEnd", "LaneCommit", "LaneRollback", "lane"),
-    "operators.maintenance": ("CollectStaged", "EngineRoles", "ListParked", "Replay", "SettleParked"),
-    "operators.messages": (
-        "ClusterPublish",
-        "ConsumeStep",
-        "HalfMessageCommit",
-        "HalfMessagePrepare",
-        "HalfMessageRollback",
-        "MessageNotifier",
-        "Publish",
-    ),
-    "operators.spark": ("SparkStep",),
-    "operators.sql": ("LocalTransaction", "SqlStep"),
-    "operators.task": ("FlowOperator", "StepOperator"),
-    "operators.votes": ("Approval", "BallotVote", "GateStep"),
-    "resources": ("local", "main"),
-    "sensors": ("CheckBackSensor", "DecisionSensor", "MessagesSensor", "ParkedSensor"),
-    "steps": ("approve", "catch", "publish", "step", "vote"),
+    "assets": "messages_asset",
+    "connections": "TxSagaHook",
+    "flow_dag": "enclose message_flow",
+    "info": "get_provider_info",
+    "operators.call": "CallStep HttpStep PythonStep tx_step",
+    "operators.flow": "FlowBegin FlowEnd LaneCommit LaneRollback lane",
+    "operators.maintenance": "CollectStaged EngineRoles ListParked Replay SettleParked",
+    "operators.messages": "ClusterPublish ConsumeStep HalfMessageCommit HalfMessagePrepare HalfMessageRollback "
+    "MessageNotifier Publish",
+    "operators.spark": "SparkStep",
+    "operators.sql": "LocalTransaction SqlStep",
+    "operators.task": "FlowOperator StepOperator",
+    "operators.votes": "Approval BallotVote GateStep",
+    "resources": "local main",
+    "sensors": "CheckBackSensor DecisionSensor MessagesSensor ParkedSensor",
+    "steps": "approve catch publish step vote",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-"""Each public name and its module."""
-
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_MODULES)  # one list, not two
 
 

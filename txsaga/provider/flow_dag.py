@@ -30,7 +30,7 @@ from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
 from txsaga.provider.operators.messages import ConsumeStep, Publish
 from txsaga.provider.operators.task import FlowOperator, StepOperator
 from txsaga.provider.options import require_zones
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,

@@ -26,7 +26,6 @@ class Option:
     default: str
     about: str
     type: str = "float"
-    added: str = "0.1.0"
 
     def text(self) -> str:
         """Return the value as text."""
@@ -49,7 +48,7 @@ class Option:
         """Return the entry that Airflow lists for this option."""
         return {
             "description": self.about,
-            "version_added": self.added,
+            "version_added": "0.1.0",
             "type": self.type,
             "example": None,
             "default": self.default,
@@ -83,6 +82,7 @@ FLOW_BUDGET = Option(
     about="Seconds that a step may hold its locks before that is told of.",
 )
 OPTIONS = (CONN_ID, LOOK_EVERY, STANDBY, FLOW_LEASE, FLOW_BUDGET)
+RETRIES, RETRY_DELAY = 5, timedelta(seconds=10)
 
 
 def store_of(said: str | None) -> str:
@@ -129,10 +129,6 @@ def require_zones(options: Mapping[str, object], *names: str) -> None:
     for said, where in ((options, ""), (tasks if isinstance(tasks, Mapping) else {}, " in default_args")):
         for name in names:
             require_zone(said.get(name), f"{name}{where}")
-
-
-RETRIES = 5
-RETRY_DELAY = timedelta(seconds=10)
 
 
 def checker_name(checker: str | Callable[..., Any]) -> str:

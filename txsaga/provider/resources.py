@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from txsaga.errors import ConfigError
 from txsaga.flows.step import HOME
-from txsaga.provider.planning.declaration import ResourceMode
+from txsaga.provider.planning.modes import ResourceMode
 
 UNNAMEABLE = re.compile(r"[^a-z0-9_]")
 

@@ -63,15 +63,12 @@ class Watch:
                     if looking is None:
                         broker = await asyncio.to_thread(open_broker)
                         looking = StorePoll(broker)
-                    answers = await asyncio.to_thread(looking.look, tuple(self._waits))
+                    if answers := await asyncio.to_thread(looking.look, tuple(self._waits)):
+                        yield answers
                 except TxSagaError as away:
                     logger.warning("the store can't be looked at now: %s", away)
-                    answers = {}
                 except Exception:  # whatever the error is, all waits go on
                     logger.exception("a look at the store failed")
-                    answers = {}
-                if answers:
-                    yield answers
                 await asyncio.sleep(interval)
         finally:
             if broker is not None:
@@ -106,9 +103,8 @@ class WaitTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what is needed to create it again."""
-        said = {"kind": self.kind, "target": self.target, "store": self.store, "interval": self.interval}
-        said["skips"] = self.skips
-        return f"{__name__}.{type(self).__name__}", said
+        names = ("kind", "target", "store", "interval", "skips")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     def shared_stream_key(self) -> tuple[str, str, float]:
         """Return the key of the shared stream: one per store and interval."""
@@ -137,15 +133,10 @@ class WaitTrigger(BaseEventTrigger):
         with watch_of(self.store, self.interval).waiting(wait):
             async for answers in stream:
                 if (answer := answers.get(wait)) is not None:
-                    xcoms: dict[str, Any] = {"return_value": dict(answer.value)}
                     self.log.info("%s", answer.told)
-                    yield self._event(xcoms, good=answer.good)
+                    failed = TaskSkippedEvent if self.skips else TaskFailedEvent
+                    yield (TaskSuccessEvent if answer.good else failed)(xcoms={"return_value": dict(answer.value)})
                     return
-
-    def _event(self, xcoms: dict[str, Any], *, good: bool) -> TriggerEvent:
-        if good:
-            return TaskSuccessEvent(xcoms=xcoms)
-        return TaskSkippedEvent(xcoms=xcoms) if self.skips else TaskFailedEvent(xcoms=xcoms)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait alone, where streams are not shared."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from txsaga.core.decision import Decision
 from txsaga.provider.planning import modes, refusals
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,

@@ -19,7 +19,7 @@ from tests.provider.planning.declared import (
 from txsaga.core.decision import Decision
 from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import Hold
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
     Input,
     InputKind,
     StepMode,

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from tests.provider.planning.declared import flow, problems, resource, run
 from txsaga.core.decision import Decision
 from txsaga.flows.step import Hold
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
+    DECLARED,
     DeclaredStep,
     FlowDeclaration,
     Input,
     InputKind,
     ResourceMode,
+    Settles,
     Statement,
     StepMode,
     TransactionMode,
+    able,
 )
-from txsaga.provider.planning.modes import DECLARED, Settles, able
 from txsaga.resources.capabilities import Capabilities, ResourceKind
 
 INPUTS = st.builds(

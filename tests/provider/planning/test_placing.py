@@ -28,17 +28,24 @@ from tests.provider.planning.declared import (
 from txsaga.core.decision import Decision
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import modes
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
+    INPUTS,
+    OUTPUTS,
+    PERSISTENCE,
+    QUEUES,
+    STEPS,
     FlowDeclaration,
     Input,
     InputKind,
     Output,
     Persistence,
+    PlacedUnit,
     ResourceMode,
+    Settles,
     StepMode,
     TransactionMode,
+    fitting,
 )
-from txsaga.provider.planning.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, PlacedUnit, Settles, fitting
 
 MAIN, LANE, OWN_END, AT_ONCE = "with the flow", "with its lane", "at its own end", "at once"
 AUTOMATIC, YES, NO = TransactionMode

@@ -25,7 +25,7 @@ from tests.provider.planning.refused import PG, REFUSED, req
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import refusals
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,

@@ -27,7 +27,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from txsaga.errors import ConfigError, StepLeftOut
 from txsaga.flows.step import HOME, StepState, last_attempts
 from txsaga.provider.operators.task import HOLD_IT, JoinedFlow, StepOperator, as_plain, skipped_as_left_out
-from txsaga.provider.planning.declaration import DeclaredStep, Statement, StepMode
+from txsaga.provider.planning.modes import DeclaredStep, Statement, StepMode
 from txsaga.provider.reference import step_name_of
 
 GIVEN = ("connection", "journal", "flow", "errors")

@@ -2,27 +2,26 @@
 The tasks that begin and end a flow, as the setup and the teardown of a DAG's steps, and those that settle a lane.
 
 If begin runs again, as a retry or in a run cleared while its flow is open, it joins the flow it began. After a rollback
-it opens the next epoch. After a commit it refuses or, with `allow_amend`, begins an amendment, once per clearing. If it
-never runs, nothing is begun and no step finds a flow.
+it opens the next epoch. After a commit it refuses or, with `allow_amend`, begins an amendment, once per clearing.
 
 End judges the run by the states of its tasks, and decides. It commits if all steps are done. Otherwise it rolls back,
 undoes what was committed step by step (R6), and raises, so that its run fails. If it runs again, it finds the existing
-decision. If it never runs, the flow is rolled back once its lease has expired and its run is over. The states come from
-Airflow, which may report "skipped" for tasks that someone marked from outside. So a seal follows all steps; it runs
-regardless of their outcome and is skipped only from outside. Without it there is no commit.
+decision. If it never runs, the flow is rolled back once its lease has expired and its run is over. Airflow may report
+"skipped" for tasks that someone marked from outside. So a seal follows all steps; it runs regardless of their outcome
+and is skipped only from outside. Without it there is no commit.
 
-End creates the events of the flow's assets, and records before the decision which ones. The record is a message of the
-flow itself, so it exists exactly if the flow commits. If end dies after the decision, an engine with access to this
-Airflow creates the events once the run is over; without one, nothing does.
+End creates the events of the flow's assets. Before the decision it records which ones, in a message of the flow itself,
+so it exists exactly if the flow commits. If end dies after the decision, an engine with access to this Airflow creates
+the events once the run is over.
 
-A task that settles a lane commits or rolls back by itself what was done there so far. If it runs twice, the second time
-finds nothing open and does nothing. If it never runs, the open unit follows the flow's outcome.
+A lane that is settled twice has nothing open the second time. If it is never settled, it follows the flow's outcome.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -60,7 +59,7 @@ from txsaga.provider.operators.task import (
     refused_for_good,
 )
 from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, RETRIES, RETRY_DELAY, seconds_of, store_of
-from txsaga.provider.planning.declaration import DeclaredStep, ResourceMode
+from txsaga.provider.planning.modes import DeclaredStep, ResourceMode
 from txsaga.provider.reference import FlowReference, TransactionLink, clearing_of, group_of, key_of, run_name_of
 from txsaga.provider.resources import DeclaredConnection, Said, StoredConnection, declared, stored_name
 from txsaga.provider.tracing import named, timed, traced
@@ -74,7 +73,6 @@ logger = logging.getLogger(__name__)
 
 WOKEN_BY_ASSET = "asset_triggered"
 """The type of a run that a watcher woke; the runs started here have another type and start no others."""
-ACTIVE = ["queued", "running"]
 
 
 def wake_others(context: Context, broker: Broker) -> None:
@@ -110,7 +108,9 @@ def _start(context: Context, needed: int) -> None:
     from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
 
     dag, run = context["dag"], context["dag_run"]
-    missing = min(needed, dag.max_active_runs or needed) - context["ti"].get_dr_count(dag.dag_id, states=ACTIVE)
+    missing = min(needed, dag.max_active_runs or needed) - context["ti"].get_dr_count(
+        dag.dag_id, states=["queued", "running"]
+    )
     for number in range(needed):
         if missing < 1:
             return
@@ -164,16 +164,16 @@ class FlowBegin(BaseOperator):
         if self.is_followed:
             make_room(broker)
         main, lanes = self._enrolled()
-        said: dict[str, Any] = {
-            "lanes": lanes,
-            "key": key,
-            "lease": self.lease,
-            "budget": self.budget,
-            "run": run_name_of(ti),
-        }
-        amend = clearing_of(context["dag_run"]) if self.allow_amend else None
         try:
-            flow = producer_of(broker, group).begin_flow(*main, **said, amend=amend)
+            flow = producer_of(broker, group).begin_flow(
+                *main,
+                lanes=lanes,
+                key=key,
+                lease=self.lease,
+                budget=self.budget,
+                run=run_name_of(ti),
+                amend=clearing_of(context["dag_run"]) if self.allow_amend else None,
+            )
         except AlreadyCommitted as done:
             raise AirflowFailException(self._not_again(done.txid)) from None
         for each in self.ballots:
@@ -461,22 +461,17 @@ def _is_part(name: str, step: str) -> bool:
     return name.startswith(f"{step}_") and name[len(step) + 1 :].isdigit()
 
 
-STEP = "asset events of {task}"
 KEPT = timedelta(days=30)
 """Long enough for an engine that gets access to its Airflow only later."""
 
 
 def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
     """Return the names of the assets among the outlets of a task."""
-    found = []
-    for each in outlets:
-        if isinstance(each, Asset):
-            found.append(AssetName(each.name, each.uri))
-        elif isinstance(each, AssetNameRef):
-            found.append(AssetName(each.name, None))
-        elif isinstance(each, AssetUriRef):
-            found.append(AssetName(None, each.uri))
-    return tuple(found)
+    return tuple(
+        AssetName(getattr(each, "name", None), getattr(each, "uri", None))
+        for each in outlets
+        if isinstance(each, (Asset, AssetNameRef, AssetUriRef))
+    )
 
 
 def make_room(broker: Broker) -> None:
@@ -511,11 +506,8 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
     amends = flow.reference.get("amends")
     told = FollowUp(run=run, txid=flow.txid, id=flow.reference["id"], assets=assets, amends=amends)
     make_room(flow.broker)
-    try:
-        with flow.flow.step(STEP.format(task=ti.task_id)):
-            flow.flow.send(TOPIC, told.body())
-    except StepDone:
-        return
+    with suppress(StepDone), flow.flow.step(f"asset events of {ti.task_id}"):
+        flow.flow.send(TOPIC, told.body())
 
 
 def untold(outlets: Iterable[Any], id: str, since: datetime) -> list[Any]:
@@ -546,10 +538,7 @@ class LaneSettled(FlowOperator):
     def work(self, context: Context, flow: JoinedFlow) -> None:
         """Settle the open unit."""
         lane = flow.flow.lane(flow.stored(self.resource))
-        if self.decision is Decision.COMMIT:
-            lane.commit()
-        else:
-            lane.roll_back()
+        (lane.commit if self.decision is Decision.COMMIT else lane.roll_back)()
 
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""

@@ -7,17 +7,13 @@ Messages of tasks: published, taken, stored as half messages, or sent about a ru
 | `transactional` | when the task is done          | sends nothing twice              |
 | `plain`         | at once                        | may send it again                |
 
-Only `joined` needs a flow. If the task dies, what it did not finish stays invisible, except a plain message.
-
 Messages that a flow takes are consumed exactly if it commits; if it rolls back they are redelivered and counted. They
-are kept before the step is done, and belong to the flow by the same commit that marks the step done. A process that
-dies earlier has taken none: its messages are redelivered after their timeout, and a retry takes what is there.
+belong to the flow by the same commit that marks the step done. A process that dies earlier has taken none.
 
-A half message by itself works in any DAG, without a flow: one task stores it, invisible to consumers; another commits
-it or rolls it back. A retry of the first task finds the message it stored, unless that is decided: a cleared run stores
-a new one. Repeating a decision does nothing. The first task's output names the message but is no permission to decide
-it: the deciding task gets its receipt from the store. If the second task never runs, a checker is asked, by a
-`CheckBackSensor` of the first task's output or by `txsaga engine --checker`; so a checker is required.
+A half message works in any DAG, without a flow: one task stores it, another commits it or rolls it back. A retry of the
+first finds the message it stored, unless that is decided: a cleared run stores a new one. The first task's output names
+the message but is no permission to decide it: the deciding task gets its receipt from the store. If the second task
+never runs, a checker is asked, by a `CheckBackSensor` or by `txsaga engine --checker`; so a checker is required.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, StepD
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, find_result, keep_result, refused_for_good
 from txsaga.provider.options import checker_name, moment_of, require_zone, store_of
-from txsaga.provider.planning.declaration import Output, TransactionMode
+from txsaga.provider.planning.modes import Output, TransactionMode
 from txsaga.provider.reference import TransactionLink, group_of, own_key_of, step_name_of
 from txsaga.provider.tracing import counted
 
@@ -203,8 +199,7 @@ class ClusterPublish(BaseOperator):
                 return {"id": coordinator.identity.transaction(done.txid), "brokers": []}
 
 
-AT_ONCE = 60
-"""Messages per claim."""
+AT_ONCE = 60  # messages per claim
 MAX_BYTES = 1024 * 1024
 
 

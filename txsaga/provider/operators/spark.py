@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from threading import Thread
@@ -35,8 +36,9 @@ from txsaga.flows.flow import Flow
 from txsaga.flows.step import StepState
 from txsaga.flows.step_attempts import Attempted
 from txsaga.provider.operators.task import MAX_RESULT, FlowOperator, JoinedFlow, find_result, keep_result, result_limit
-from txsaga.provider.planning.declaration import DeclaredStep
+from txsaga.provider.planning.modes import DeclaredStep
 from txsaga.provider.reference import step_name_of
+from txsaga.spark import application
 from txsaga.spark.application import SparkDriver, driver_at_work
 from txsaga.spark.job import HANDED_OVER, kept_place
 
@@ -175,16 +177,14 @@ class SparkStep(FlowOperator):
         ]
         master = ["--master", self.master] if self.master else []
         conf = [word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")]
-        said = [str(self._place(context)), *told, *master, *conf, "--flow", str(flow.txid), "--step", name]
-        said += words
+        said = [str(self._place(context)), *told, *master, *conf, "--flow", str(flow.txid), "--step", name, *words]
         if not self.submit:
             return [sys.executable, "-m", "txsaga.spark", *said]
-        import importlib.util
-
-        found = importlib.util.find_spec("pyspark"), importlib.util.find_spec("txsaga.spark.__main__")
-        if found[0] is None or found[0].origin is None or found[1] is None or found[1].origin is None:
+        pyspark = find_spec("pyspark")
+        if pyspark is None or pyspark.origin is None:
             raise ConfigError("Spark needs its package: pip install 'txsaga[spark]'")
-        return [str(Path(found[0].origin).parent / "bin" / "spark-submit"), *master, *conf, found[1].origin, *said]
+        main = Path(str(application.__file__)).with_name("__main__.py")
+        return [str(Path(pyspark.origin).parent / "bin" / "spark-submit"), *master, *conf, str(main), *said]
 
     def _environment(self, context: Context, flow: JoinedFlow) -> dict[str, str]:
         """Return the environment of the process, which has the database URL to keep it off the command line."""

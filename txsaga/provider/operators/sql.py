@@ -18,7 +18,7 @@ from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.messages import body_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, refused_for_good
 from txsaga.provider.options import store_of
-from txsaga.provider.planning.declaration import DeclaredStep, Statement
+from txsaga.provider.planning.modes import DeclaredStep, Statement
 from txsaga.provider.reference import TransactionLink, group_of, own_key_of
 from txsaga.provider.resources import stored_name
 

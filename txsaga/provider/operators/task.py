@@ -43,7 +43,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.step import HOME, Hold, read_hold
 from txsaga.provider.connections import AMBIENT
-from txsaga.provider.planning.declaration import DeclaredStep, ResourceMode, StepMode
+from txsaga.provider.planning.modes import DeclaredStep, ResourceMode, StepMode
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference, step_name_of
 from txsaga.provider.resources import StoredConnection, stored_name
 from txsaga.provider.tracing import named, traced

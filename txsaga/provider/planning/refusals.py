@@ -16,15 +16,20 @@ from enum import Enum
 from txsaga.flows.journal import reading
 from txsaga.flows.step import Hold
 from txsaga.provider.planning import modes
-from txsaga.provider.planning.declaration import (
+from txsaga.provider.planning.modes import (
+    DECLARED,
+    PUT_BACK,
+    QUEUE_KINDS,
+    Abilities,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
     Input,
+    PlacedWork,
     ResourceMode,
+    Settles,
     StepMode,
 )
-from txsaga.provider.planning.modes import DECLARED, PUT_BACK, QUEUE_KINDS, Abilities, PlacedWork, Settles
 from txsaga.resources.capabilities import Capabilities
 
 
