@@ -86,7 +86,7 @@ def test_nothing_runs_in_a_fresh_home(home: AirflowHome) -> None:
 
 def test_the_record_of_a_dead_supervisor_counts_for_nothing(home: AirflowHome) -> None:
     home.create()
-    PartRecord(pid=os.getpid(), started=1.0, parts={"engine": RunningPart(pid=1, since=1.0)}).write(home)
+    PartRecord(pid=os.getpid(), parts={"engine": RunningPart(pid=1, since=1.0)}).write(home)
     assert PartRecord.read(home) is not None
     assert host(home).supervisor() is None  # that process lives, but it is none of this home
     home.record_file.write_text("[]")

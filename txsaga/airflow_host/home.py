@@ -87,11 +87,6 @@ class AirflowHome:
         return self.root / "running.json"
 
     @property
-    def lock(self) -> Path:
-        """Held while a process starts or stops it."""
-        return self.root / "lock"
-
-    @property
     def logs(self) -> Path:
         """The folder of the parts' log files."""
         return self.root / "parts"

@@ -161,7 +161,7 @@ class Host:
                 env=settings, cwd=self.home.root, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        PartRecord(pid=supervisor.pid, started=wall_clock().timestamp(), doing="importing Airflow").write(self.home)
+        PartRecord(pid=supervisor.pid, doing="importing Airflow").write(self.home)
         supervisor.returncode = 0  # it keeps running; this process won't wait for it
         return keys
 
@@ -223,7 +223,7 @@ class Host:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from starting or stopping this home."""
-        descriptor = os.open(self.home.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.home.root / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

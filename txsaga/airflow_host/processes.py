@@ -124,7 +124,6 @@ class PartRecord:
     """The supervisor and its parts."""
 
     pid: int
-    started: float
     doing: str = ""
     parts: Mapping[str, RunningPart] = field(default_factory=dict)
 

@@ -118,7 +118,7 @@ class Supervisor:
 
     def __init__(self, home: AirflowHome, run: Callable[[AirflowPart], int]) -> None:
         self._home, self._run = home, run
-        self._record = PartRecord(pid=os.getpid(), started=time.time())
+        self._record = PartRecord(pid=os.getpid())
         self._due: dict[AirflowPart, float] = dict.fromkeys(AirflowPart, 0.0)
         self._stopping = False
 

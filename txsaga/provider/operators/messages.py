@@ -162,13 +162,11 @@ class ClusterPublish(BaseOperator):
         policy: str = "round-robin",
         store: str | None = None,
         group: str | None = None,
-        definition: Mapping[str, object] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.topic, self.messages, self.brokers = topic, messages, dict(brokers)
         self.policy, self.store, self.group = policy, store_of(store), group
-        self.definition = {"brokers": list(brokers), "policy": policy, "xa": True, **(definition or {})}
 
     def execute(self, context: Context) -> object:
         """Publish the messages, unless an earlier attempt did."""
@@ -189,7 +187,8 @@ class ClusterPublish(BaseOperator):
 
         coordinator = AMBIENT.broker(self.store)
         open_ = {name: AMBIENT.broker(connection) for name, connection in self.brokers.items()}
-        with txsaga.cluster(self.definition, open_, coordinator=coordinator) as cluster:
+        definition = {"brokers": list(self.brokers), "policy": self.policy, "xa": True}
+        with txsaga.cluster(definition, open_, coordinator=coordinator) as cluster:
             try:
                 with cluster.producer(group).transaction(key=key) as transaction:
                     for each in self.messages:
@@ -224,7 +223,6 @@ class ConsumeStep(StepOperator):
         consumer_group: str | None = None,
         batch: int = 100,
         max_bytes: int = MAX_BYTES,
-        wait: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -233,7 +231,7 @@ class ConsumeStep(StepOperator):
             raise ConfigError(
                 f"step {self.task_id!r} takes up to batch={batch} messages of max_bytes={max_bytes}: give 1 or more"
             )
-        self.consumer_group, self.batch, self.max_bytes, self.wait = consumer_group, batch, max_bytes, wait
+        self.consumer_group, self.batch, self.max_bytes = consumer_group, batch, max_bytes
 
     def not_amended(self) -> str:
         """Return why a flow with this step can't be amended."""
@@ -268,10 +266,9 @@ class ConsumeStep(StepOperator):
     def _received(self, consumer: Consumer) -> list[tuple[Delivery, dict[str, object]]]:
         """Take messages until the batch is full, no message is left, or `max_bytes` is reached."""
         found: list[tuple[Delivery, dict[str, object]]] = []
-        room, wait = self.max_bytes, self.wait
+        room = self.max_bytes
         while len(found) < self.batch:
-            taken = consumer.receive(min(AT_ONCE, self.batch - len(found)), wait=wait)
-            wait = 0.0
+            taken = consumer.receive(min(AT_ONCE, self.batch - len(found)))
             for at, each in enumerate(taken):
                 plain = as_told(each)
                 room -= len(json.dumps(plain))
