@@ -74,7 +74,8 @@ class Host:
         tell: Tell,
     ) -> Keys:
         """Start Airflow unless it runs; return when every part is healthy."""
-        _check(dags)
+        if dags is not None and not dags.is_dir():
+            raise ConfigError(f"--dags {dags} is no folder: name the one that holds your DAG files")
         self.home.create()
         with self._alone():
             running = self.supervisor()
@@ -237,11 +238,6 @@ def _embedded_store(server: EmbeddedServer) -> str:
         return server.url(STORE, socket=True)
     except EmbeddedDatabaseError:  # a path may be too long for a socket
         return server.url(STORE)
-
-
-def _check(dags: Path | None) -> None:
-    if dags is not None and not dags.is_dir():
-        raise ConfigError(f"--dags {dags} is no folder: name the one that holds your DAG files")
 
 
 def _port(asked: int | None, usual: int, tell: Tell) -> int:

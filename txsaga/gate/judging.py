@@ -61,7 +61,8 @@ def columns_of(expectation: Mapping[str, Any]) -> Iterator[str]:
     for key in ("column", "column_A", "column_B"):
         if isinstance(kwargs.get(key), str):
             yield kwargs[key]
-    yield from kwargs.get("column_list") or () if _is_compound(expectation) else ()
+    if not str(expectation["type"]).startswith("expect_table_"):
+        yield from kwargs.get("column_list") or ()
 
 
 def needs_all_columns(expectations: Sequence[Mapping[str, Any]]) -> bool:
@@ -71,10 +72,6 @@ def needs_all_columns(expectations: Sequence[Mapping[str, Any]]) -> bool:
         or not (next(columns_of(each), None) or each["type"].startswith("expect_table_row_count"))
         for each in expectations
     )
-
-
-def _is_compound(expectation: Mapping[str, Any]) -> bool:
-    return not str(expectation["type"]).startswith("expect_table_")
 
 
 def _table(files: Sequence[str], access: Mapping[str, str], columns: list[str] | None) -> pa.Table:
@@ -130,9 +127,10 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _judged(question: Mapping[str, Any]) -> dict[str, Any]:
     expectations: Sequence[Mapping[str, Any]] = question["expectations"]
-    missing = _missing(expectations, question["columns"])
-    if missing:
-        raise LookupError(f"the rows have no column {missing!r}, only {', '.join(question['columns'])}")
+    for each in expectations:
+        for column in columns_of(each):
+            if column not in question["columns"]:
+                raise LookupError(f"the rows have no column {column!r}, only {', '.join(question['columns'])}")
     for each in expectations:
         get_expectation_impl(each["type"])  # raises for an unknown type; a suite would drop it silently
     begun = time.monotonic()
@@ -147,11 +145,6 @@ def _judged(question: Mapping[str, Any]) -> dict[str, Any]:
     why = "; ".join(each["why"] for each in failed)
     told = {"rows": rows, "engine": read.engine, "read": took, "results": results}
     return {**told, "why": why} if why else told
-
-
-def _missing(expectations: Sequence[Mapping[str, Any]], there: Sequence[str]) -> str | None:
-    named = (column for each in expectations for column in columns_of(each))
-    return next((column for column in named if column not in there), None)
 
 
 def _batch(read: Read) -> Any:

@@ -175,7 +175,12 @@ class Ambient:
         """
         with suppress(ConfigError):
             self._ahead[store] = place = store, self._url(store)
-            Thread(target=self._open_ahead, args=(place,), name="txsaga-ahead", daemon=True).start()
+
+            def opening() -> None:
+                with suppress(Exception), self._lock:  # the task runs into the same error and reports it
+                    self._opened(place, 0.0)
+
+            Thread(target=opening, name="txsaga-ahead", daemon=True).start()
 
     def reaching(self, store: str | None = None) -> Broker:
         """Return the broker of a store; it also finds evidence of other flows, through connections of this Airflow."""
@@ -211,13 +216,12 @@ class Ambient:
         self._engines.clear()
         self._reaching.clear()
 
-    def _open_ahead(self, place: Place) -> None:
-        with suppress(Exception), self._lock:  # the task runs into the same error and reports it
-            self._opened(place, 0.0)
-
     def _opened(self, place: Place, standby: float) -> None:
         if place not in self._open:
-            self._open[place], self._engines[place] = _connected(place[1], standby), {}
+            import txsaga
+
+            opened = txsaga.connect(place[1], roles=False, answering=False, standby=standby)
+            self._open[place], self._engines[place] = opened, {}
 
     def _url(self, store: str) -> str | None:
         try:
@@ -263,12 +267,6 @@ def producer_of(broker: Broker, group: str) -> Producer:
     from txsaga.core.decision import LocalState
 
     return broker.producer(group, checker=lambda question: LocalState.UNKNOWN)
-
-
-def _connected(url: str | None, standby: float) -> Broker:
-    import txsaga
-
-    return txsaga.connect(url, roles=False, answering=False, standby=standby)
 
 
 AMBIENT = Ambient()

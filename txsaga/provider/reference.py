@@ -59,10 +59,7 @@ def group_of(dag: str) -> str:
 
 def this_airflow() -> str:
     """Return the name of this task's Airflow, the same as its engine uses; empty if none can be determined."""
-    from airflow.sdk.configuration import conf
-
-    address = AIRFLOW_URL.of(os.environ) or str(conf.get("api", "base_url", fallback="") or "")
-    return airflow_name(AIRFLOW_NAME.of(os.environ), address)
+    return airflow_name(AIRFLOW_NAME.of(os.environ), AIRFLOW_URL.of(os.environ) or _base_url())
 
 
 def run_name_of(ti: Any) -> str:  # a task instance
@@ -129,11 +126,11 @@ def _names_one(found: object) -> bool:
 
 
 def _place(run: Mapping[str, str], task: str, part: str = "") -> str:
-    return f"{_below()}/dags/{run['dag_id']}/runs/{run['run_id']}/tasks/{task}{part}/xcom"
+    below = urlsplit(_base_url()).path.rstrip("/")  # empty if this Airflow has its host for itself
+    return f"{below}/dags/{run['dag_id']}/runs/{run['run_id']}/tasks/{task}{part}/xcom"
 
 
-def _below() -> str:
-    """Return the path under which this Airflow is served; empty if it has the host for itself."""
+def _base_url() -> str:
     from airflow.sdk.configuration import conf
 
-    return urlsplit(str(conf.get("api", "base_url", fallback="") or "")).path.rstrip("/")
+    return str(conf.get("api", "base_url", fallback="") or "")

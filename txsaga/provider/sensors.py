@@ -152,9 +152,11 @@ class CheckBackSensor(WaitSensor):
         **options: Any,
     ) -> None:
         options.setdefault("poke_interval", interval)
+        # That of the task whose output this is: only the DAG's author sets it, no run can name another.
+        own = str(getattr(getattr(transaction, "operator", None), "checker", None) or "")
         target = {
             "transaction": transaction,
-            "checker": _checker_of(transaction) if checker is None else checker_name(checker),
+            "checker": own if checker is None else checker_name(checker),
             "interval": interval,
             "max_checks": max_checks,
         }
@@ -177,11 +179,6 @@ class ParkedSensor(WaitSensor):
 
     def __init__(self, *, group: str = "", **options: Any) -> None:
         super().__init__(target={"group": group}, **options)
-
-
-def _checker_of(transaction: object) -> str:
-    """Return the checker of the task whose output this is: only the DAG's author sets it, no run can name another."""
-    return str(getattr(getattr(transaction, "operator", None), "checker", None) or "")
 
 
 class MessagesSensor(WaitSensor):

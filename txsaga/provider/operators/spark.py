@@ -266,7 +266,8 @@ class StepDriver:
             found = self._flow.attempt(self._step)
             if found is not None and found.state is StepState.DONE:
                 return None if found.application is None else found.application.result
-            self._require_wanted()
+            if not self._wanted:
+                raise AirflowException(f"the task of step {self._step} was ended, and its driver with it")
             clear_behind(found)
             self._joined = driver_at_work(found)
             if self._joined is not None:
@@ -303,10 +304,6 @@ class StepDriver:
             self._lines = DriverLines(self._place, self._log)
         else:
             self._log.info("its lines are in %s there", driver.lines)
-
-    def _require_wanted(self) -> None:
-        if not self._wanted:
-            raise AirflowException(f"the task of step {self._step} was ended, and its driver with it")
 
     def _follow(self) -> None:
         """Log the driver's output until its step is done, or the driver no longer works."""

@@ -298,9 +298,10 @@ def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[Placed
     lanes = dict.fromkeys(each.lane for each in placed if each.lane)
     for lane in lanes:
         number, steps = 1, list[str]()
+        of_lane = {each.name for each in flow.resources if each.source == lane}
         for step in flow.steps:
             steps += dict.fromkeys(each.step for each in placed if each.lane == lane and each.step == step.name)
-            if steps and step.settle and _source(flow, step) == lane:
+            if steps and step.settle and step.resource in of_lane:
                 done.append(
                     PlacedUnit(lane=lane, number=number, steps=tuple(steps), decision=step.settle, settled_by=step.name)
                 )
@@ -356,8 +357,3 @@ def _sent(flow: FlowDeclaration, output: Output, input: Input) -> PlacedSends:
         settles=fitting(OUTPUTS, (output.transaction, received(flow, input).inherited)),
         persistent=fitting(PERSISTENCE, (output.persistence, input.persistent, output.topic_persistent)),
     )
-
-
-def _source(flow: FlowDeclaration, step: DeclaredStep) -> str | None:
-    resource = flow.resource_of(step)
-    return resource.source if resource else None
