@@ -38,8 +38,14 @@ def frame(question: Mapping[str, Any]) -> Iterator[Read]:
     """Open the rows of a question."""
     engine = question["engine"]
     if engine == "spark" or (engine == "auto" and (question["count"] or 0) > MOST):
-        with _in_spark(question["files"]) as read:
-            yield read
+        from txsaga.spark import session
+
+        reader = session(app="txsaga gate").read.option("recursiveFileLookup", "true")
+        persisted = reader.parquet(*question["files"]).persist()
+        try:
+            yield Read(frame=persisted, engine="spark", count=persisted.count)
+        finally:
+            persisted.unpersist()
         return
     table = _table(question["files"], question["access"], _columns(question))
     rows = table.num_rows
@@ -92,18 +98,6 @@ def _local(location: str) -> str | None:
     if location.startswith("file:"):
         return "/" + location.removeprefix("file:").lstrip("/")
     return None if "://" in location else location
-
-
-@contextmanager
-def _in_spark(files: Sequence[str]) -> Iterator[Read]:
-    from txsaga.spark import session
-
-    spark = session(app="txsaga gate")
-    rows = spark.read.option("recursiveFileLookup", "true").parquet(*files).persist()
-    try:
-        yield Read(frame=rows, engine="spark", count=rows.count)
-    finally:
-        rows.unpersist()
 
 
 BOOLEAN, DETAILS = "BOOLEAN_ONLY", "SUMMARY"

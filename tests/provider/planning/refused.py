@@ -19,11 +19,7 @@ from tests.provider.planning.declared import (
 from txsaga.core.decision import Decision
 from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import Hold
-from txsaga.provider.planning.modes import (
-    Input,
-    InputKind,
-    StepMode,
-)
+from txsaga.provider.planning.modes import Input, StepMode
 from txsaga.provider.planning.refusals import Refusal
 
 PG, PG2 = resource("current"), resource("mortgage", "mariadb")
@@ -212,12 +208,6 @@ REFUSED = [
         "orders",
         "a rollback puts a topic back",
         marks=req("IBM-56"),
-    ),
-    pytest.param(
-        flow(Input(name="drop", kind=InputKind.FILES, retries=-1)),
-        Refusal.RETRIES,
-        "drop",
-        "retries is -1; give a number",
     ),
     pytest.param(
         flow(ballots=(Ballot(name="a", voters=("b",)),) * 2),

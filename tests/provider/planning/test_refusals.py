@@ -117,7 +117,7 @@ def test_all_problems_are_told_not_the_first_alone(faults: list[Refusal]) -> Non
     for n, fault in enumerate(faults):
         named = [each for each in found if each.subject in (f"r{n}", f"s{n}", f"i{n}")]
         assert fault in [each.refusal for each in named]
-        assert all(str(each).startswith(f"{each.subject}: ") and each.remedy in str(each) for each in named)
+        assert all(str(each).startswith(f"{each.subject}: ") and each.refusal.remedy in str(each) for each in named)
     assert len(set(found)) == len(found)
 
 

@@ -87,22 +87,16 @@ class Refusal(Enum):
         self.asked, self.remedy = asked, remedy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One reason why a flow can't run as declared."""
 
     refusal: Refusal
     subject: str
     what: str
-    remedy: str
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.what}; {self.remedy}"
-
-
-def problem(refusal: Refusal, subject: str, what: str, remedy: str = "") -> Problem:
-    """Return a problem, with the remedy of its kind unless another is given."""
-    return Problem(refusal=refusal, subject=subject, what=what, remedy=remedy or refusal.remedy)
+        return f"{self.subject}: {self.what}; {self.refusal.remedy}"
 
 
 def problems(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> list[Problem]:
@@ -130,12 +124,10 @@ def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
 
 def _inputs(flow: FlowDeclaration) -> Iterator[Problem]:
     if not flow.inputs:
-        yield problem(Refusal.NO_INPUT, flow.name, "the flow has no input")
+        yield Problem(Refusal.NO_INPUT, flow.name, "the flow has no input")
     for each in flow.inputs:
-        if type(each.retries) is not int or each.retries < 0:
-            yield problem(Refusal.RETRIES, each.name, f"retries is {each.retries!r}", "give a number, 0 or more")
-        elif each.retries and PUT_BACK[each.kind]:
-            yield problem(Refusal.RETRIES, each.name, f"the input has retries, and a rollback puts a {each.kind} back")
+        if each.retries and PUT_BACK[each.kind]:
+            yield Problem(Refusal.RETRIES, each.name, f"the input has retries, and a rollback puts a {each.kind} back")
 
 
 def _names(flow: FlowDeclaration) -> Iterator[Problem]:
@@ -148,13 +140,13 @@ def _names(flow: FlowDeclaration) -> Iterator[Problem]:
     ):
         for name, times in Counter(each.name for each in things).items():
             if times > 1:
-                yield problem(Refusal.TWICE, name, f"two {kind} of the flow have this name")
+                yield Problem(Refusal.TWICE, name, f"two {kind} of the flow have this name")
 
 
 def _references(flow: FlowDeclaration) -> Iterator[Problem]:
     for step in flow.steps:
         if step.resource is not None and flow.resource_of(step) is None:
-            yield problem(Refusal.UNKNOWN, step.name, f"it works on resource {step.resource!r}, which there is not")
+            yield Problem(Refusal.UNKNOWN, step.name, f"it works on resource {step.resource!r}, which there is not")
 
 
 def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
@@ -163,12 +155,12 @@ def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
     named = dict.fromkeys(flow.coordinators)
     brokers = {each.name for each in flow.resources if each.kind in QUEUE_KINDS}
     if not named:
-        yield problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated and names no coordinator")
+        yield Problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated and names no coordinator")
     if len(named) > 1:
-        yield problem(Refusal.COORDINATORS, flow.name, f"it names {len(named)} coordinators ({', '.join(named)})")
+        yield Problem(Refusal.COORDINATORS, flow.name, f"it names {len(named)} coordinators ({', '.join(named)})")
     for name in named:
         if name in brokers:
-            yield problem(Refusal.BROKER_COORDINATES, name, "it is a broker and can't coordinate the flow")
+            yield Problem(Refusal.BROKER_COORDINATES, name, "it is a broker and can't coordinate the flow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,21 +196,21 @@ def _mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
         works = [work for look in looks for each in resources for work in look.of(each)]
         if len({work.settles is Settles.MAIN for work in works}) > 1:
             names = ", ".join(each.name for each in resources)
-            yield problem(Refusal.NO_MIX, source, f"it is used both ways (by {names}) and can't mix them")
+            yield Problem(Refusal.NO_MIX, source, f"it is used both ways (by {names}) and can't mix them")
 
 
 def _declared(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
     asked = look.enlisted(resource) or any(each.hold for each in look.of(resource)) or _wants_lane(look, resource)
     if asked and resource.kind not in look.abilities:
         known = ", ".join(look.abilities)
-        yield problem(
+        yield Problem(
             Refusal.UNDECLARED, resource.name, f"nothing is known about kind {resource.kind!r} (declared: {known})"
         )
 
 
 def _two_phase(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
     if resource.kind in look.abilities and not look.can(resource).two_phase and look.enlisted(resource):
-        yield problem(Refusal.NO_TWO_PHASE, resource.name, f"a {resource.kind} has no two-phase commit")
+        yield Problem(Refusal.NO_TWO_PHASE, resource.name, f"a {resource.kind} has no two-phase commit")
 
 
 def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
@@ -226,11 +218,11 @@ def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]
         return
     refusal = Refusal.QUEUE_LANE if resource.kind in QUEUE_KINDS else Refusal.NO_LANE
     if resource.mode is ResourceMode.LANE or look.of(resource, Settles.LANE):
-        yield problem(refusal, resource.name, f"a {resource.kind} has no auxiliary transactions")
+        yield Problem(refusal, resource.name, f"a {resource.kind} has no auxiliary transactions")
     for step in look.flow.steps:
         if step.resource == resource.name and step.settle:
             what = f"step {step.name!r} asks for the {step.settle.name} of its lane, and a {resource.kind} has none"
-            yield problem(refusal, resource.name, what)
+            yield Problem(refusal, resource.name, what)
 
 
 def _wants_lane(look: EnlistingCheck, resource: DeclaredResource) -> bool:
@@ -248,10 +240,10 @@ def _steps(look: EnlistingCheck) -> Iterator[Problem]:
         yield from _held(look, step, resource, works)
         if step.settle and look.can(resource).aux and step.name not in settled:
             what = f"step {step.name!r} settles its lane, which has no open work then"
-            yield problem(Refusal.NOTHING_TO_SETTLE, resource.name, what)
+            yield Problem(Refusal.NOTHING_TO_SETTLE, resource.name, what)
         if step.mode is StepMode.COMMIT and step.propagates and any(e.settles is Settles.AT_ONCE for e in works):
             what = f"step {step.name!r} commits at once, not when the path below it ({', '.join(step.propagates)}) ends"
-            yield problem(Refusal.CANNOT_WAIT, resource.name, what)
+            yield Problem(Refusal.CANNOT_WAIT, resource.name, what)
 
 
 def _held(
@@ -261,13 +253,13 @@ def _held(
     can, declared = look.can(resource), resource.kind in look.abilities
     if Hold.PREPARED in holds and declared and not can.two_phase:
         what = f"step {step.name!r} wants to be held prepared, and a {resource.kind} has no two-phase commit"
-        yield problem(Refusal.HOLD_PREPARED, resource.name, what)
+        yield Problem(Refusal.HOLD_PREPARED, resource.name, what)
     if Hold.JOURNAL not in holds:
         return
     if not (can.aux and can.joint_commit):
         if declared and (step.hold or resource.home):
             what = f"step {step.name!r} would be journalled, and a {resource.kind} can't do statements together"
-            yield problem(Refusal.HOLD_JOURNAL, resource.name, what)
+            yield Problem(Refusal.HOLD_JOURNAL, resource.name, what)
         return
     for number, each in enumerate(works, 1):
         if each.hold is Hold.JOURNAL:
@@ -278,7 +270,7 @@ def _journalled(step: DeclaredStep, resource: DeclaredResource, number: int, tex
     word = reading(text)
     if word:
         what = f"statement {number} of step {step.name!r} is journalled and has a {word}"
-        yield problem(Refusal.JOURNAL_READS, resource.name, what)
+        yield Problem(Refusal.JOURNAL_READS, resource.name, what)
     elif not text.strip():
         what = f"step {step.name!r} is journalled and gives no statement"
-        yield problem(Refusal.JOURNAL_BLIND, resource.name, what)
+        yield Problem(Refusal.JOURNAL_BLIND, resource.name, what)
