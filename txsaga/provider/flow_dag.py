@@ -36,13 +36,12 @@ from txsaga.provider.planning.modes import (
     FlowDeclaration,
     Input,
     InputKind,
-    ResourceMode,
     Statement,
     StepMode,
 )
 from txsaga.provider.planning.refusals import problems
 from txsaga.provider.reference import BEGIN
-from txsaga.provider.resources import DeclaredConnection, Said
+from txsaga.provider.resources import DeclaredConnection, Said, settles_alone
 from txsaga.resources.capabilities import ResourceKind
 
 if TYPE_CHECKING:
@@ -242,8 +241,7 @@ def _impossible(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
     """Yield what single tasks can't do in this flow: work that must be held, amendments, mapping."""
     for task in tasks:
         if isinstance(task, StepOperator) and task.on is not None and task.on in begin.flow_resources:
-            mode = begin.flow_resources[task.on].mode
-            alone = mode is ResourceMode.LOCAL or (mode is ResourceMode.MAIN and not begin.coordinated)
+            alone = settles_alone(begin.flow_resources[task.on].mode, begin.coordinated)
             if (alone or task.mode is StepMode.COMMIT) and (why := task.needs_held()):
                 yield why
         if isinstance(task, ConsumeStep) and begin.allow_amend:

@@ -72,6 +72,11 @@ def declared(said: Said) -> dict[str, DeclaredConnection]:
     return found
 
 
+def settles_alone(mode: str, coordinated: bool) -> bool:
+    """Return whether work on a resource is settled when its step ends, regardless of the flow's outcome."""
+    return mode == ResourceMode.LOCAL or (mode == ResourceMode.MAIN and not coordinated)
+
+
 def stored_name(connection: str) -> str:
     """Return the name of a connection in the store, usable in environment variables as well."""
     return UNNAMEABLE.sub("_", connection.lower())

@@ -66,15 +66,13 @@ class WaitSensor(BaseSensorOperator):
         self.start_from_trigger = deferrable and all(map(_is_plain, self.target.values()))
         self.start_trigger_args = replace(
             type(self).start_trigger_args,
-            trigger_kwargs={
-                "kind": self.kind.value,
-                "target": self.target if self.start_from_trigger else {},
-                "store": self.store,
-                "interval": self.look_every,
-                "skips": self.skips,
-            },
+            trigger_kwargs=self._of_trigger(self.target if self.start_from_trigger else {}),
             timeout=timedelta(seconds=self.timeout),
         )
+
+    def _of_trigger(self, target: Mapping[str, Any]) -> dict[str, Any]:
+        asked = {"kind": self.kind.value, "target": target, "store": self.store}
+        return asked | {"interval": self.look_every, "skips": self.skips}
 
     @property
     def output(self) -> AnswerArg:
@@ -90,7 +88,7 @@ class WaitSensor(BaseSensorOperator):
         if wait.transaction:
             target["transaction"] = wait.transaction
         self.defer(
-            trigger=WaitTrigger(self.kind.value, target, self.store, self.look_every, self.skips),
+            trigger=WaitTrigger(**self._of_trigger(target)),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
         )

@@ -45,7 +45,7 @@ from txsaga.flows.step import HOME, Hold, read_hold
 from txsaga.provider.connections import AMBIENT
 from txsaga.provider.planning.modes import DeclaredStep, ResourceMode, StepMode
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference, step_name_of
-from txsaga.provider.resources import StoredConnection, stored_name
+from txsaga.provider.resources import StoredConnection, settles_alone, stored_name
 from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class JoinedFlow:
         """Return whether work on a resource is settled when its step ends, regardless of the flow's outcome."""
         if on is None or on == HOME:
             return False
-        mode = self.resource(on)["mode"]
-        return commit or mode == ResourceMode.LOCAL or (mode == ResourceMode.MAIN and not self.reference["coordinated"])
+        return commit or settles_alone(self.resource(on)["mode"], self.reference["coordinated"])
 
 
 class FlowOperator(BaseOperator):
