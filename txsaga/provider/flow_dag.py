@@ -252,8 +252,7 @@ def _impossible(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
 
 def _makes(task: Any, kind: type) -> bool:
     """Return whether a task is mapped and makes tasks of this kind."""
-    made = getattr(task, "operator_class", None)
-    return isinstance(made, type) and issubclass(made, kind)
+    return bool(task.is_mapped) and isinstance(task.operator_class, type) and issubclass(task.operator_class, kind)
 
 
 def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
