@@ -538,7 +538,10 @@ class LaneSettled(FlowOperator):
     def work(self, context: Context, flow: JoinedFlow) -> None:
         """Settle the open unit."""
         lane = flow.flow.lane(flow.stored(self.resource))
-        (lane.commit if self.decision is Decision.COMMIT else lane.roll_back)()
+        if self.decision is Decision.COMMIT:
+            lane.commit()
+        else:
+            lane.roll_back()
 
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""
