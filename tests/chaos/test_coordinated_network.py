@@ -25,7 +25,7 @@ from tests.chaos.world import BANK, MORTGAGE, World, database, debit, fresh_worl
 from txsaga.broker import Broker
 from txsaga.errors import RolledBack, Unfinished
 from txsaga.flows.coordinated import Coordinated
-from txsaga.resources.mysql_branch import start
+from txsaga.resources.two_phase import started
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.rule("R14")]
 
@@ -187,7 +187,7 @@ def test_who_waits_for_a_line_that_fell_silent_keeps_no_other_resource(
     participant: Any = broker.kernel.participant(MORTGAGE)[1]
     participant._patience = BOUND
     line.lose(Phase.COMMIT.on(kind), Loss.MUTE)
-    told = start(lambda: attempt(broker, world, both))
+    told = started(lambda: attempt(broker, world, both))
     assert line.broke.wait(10)
     await_rows(world, BANK, 1)  # it was told beside the one that is silent
     with teller(broker).coordinated(BANK) as tx:

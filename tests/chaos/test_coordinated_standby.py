@@ -18,7 +18,7 @@ from txsaga.broker import Broker
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import StoreUnavailable
 from txsaga.messages.producer import Producer
-from txsaga.resources.mysql_branch import start
+from txsaga.resources.two_phase import started
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.req("IBM-49")]
 
@@ -58,7 +58,7 @@ def pays(producer: Producer, world: World, key: str | None, patience: float = 0.
 
 def held_while_down(doomed: EmbeddedServer, work: Callable[[], object]) -> None:
     """Begin with some work while a server is down; it is done when the server is back."""
-    held = start(work)
+    held = started(work)
     assert not held.done()
     doomed.ensure()
     held.result(LONG)

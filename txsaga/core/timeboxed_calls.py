@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from threading import Thread
 from typing import TypeVar
 
 from txsaga.core.failure import complete, contained
@@ -58,10 +57,3 @@ class TimeboxedCalls:
 
 def _silent(whom: str) -> StoreUnavailable:
     return StoreUnavailable(f"{whom} does not answer")
-
-
-def sent(call: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Start a call in a thread; the returned function waits for it."""
-    future: Future[Answer] = Future()
-    Thread(target=complete, args=(future, call), name="txsaga-branch", daemon=True).start()
-    return future.result

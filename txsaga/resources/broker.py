@@ -9,15 +9,18 @@ prepared, with what it consumed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from enum import Enum, auto
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from txsaga.broker import Broker
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
+from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
@@ -25,7 +28,6 @@ from txsaga.core.layout import Batch
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Doubt, Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.core.timeboxed_calls import sent
 from txsaga.errors import (
     BrokerClosed,
     ClaimLost,
@@ -49,7 +51,6 @@ from txsaga.errors import (
     TransactionsRejected,
     TransientFailure,
     TxSagaError,
-    UnknownTransaction,
     XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
@@ -58,7 +59,8 @@ from txsaga.messages.decide import DecidedBy
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
 from txsaga.messages.tx_records import TxRecords
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
-from txsaga.resources.participant import Ages, Over
+from txsaga.resources.participant import ours
+from txsaga.resources.two_phase import VotingBranch, VotingParticipant
 from txsaga.store.right import Right
 
 if TYPE_CHECKING:
@@ -69,14 +71,35 @@ PART = 1
 """A branch is one contribution; its attempt is part of its name."""
 PATIENCE = 5.0
 """Seconds to retry after a lost answer; recovery has more."""
+STEPS = {Decision.COMMIT: ("committing", "committed"), Decision.ROLLBACK: ("rolling back", "rolled back")}
 OVERRULED = {Decision.COMMIT: Finish.COMMITTED, Decision.ROLLBACK: Finish.ROLLED_BACK}
+
+
+class TxLog:
+    """A file for an operator who settles by hand when everything else is lost; the program never reads it.
+
+    Each step writes a line before and one after: the time, the step, the transaction's id and its branch. A line is on
+    disk before the step begins; if it can't be written, the step does not happen.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._lock = path, Lock()
+
+    def write(self, step: str, branch: BranchId) -> None:
+        """Append a line; it is on disk when this returns."""
+        line = f"{wall_clock().isoformat()} {step} {branch.transaction} {branch.qualifier}\n"
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 class BranchRecords:
     """Records of branches in one store."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._lives = kernel, TxRecords(kernel)
+    def __init__(self, kernel: Kernel, log: TxLog | None = None) -> None:
+        self._kernel, self._lives, self._log = kernel, TxRecords(kernel), log
         self._groups: dict[str, int] = {}  # the number of a coordinator's group never changes
 
     def open(self, branch: BranchId) -> TxRecord:
@@ -115,6 +138,19 @@ class BranchRecords:
         if decision is Decision.COMMIT:
             self._kernel.tell_decided()
         return finish
+
+    def logged(self, branch: BranchId, decision: Decision, tell: Callable[[], Finish]) -> Finish:
+        """Carry out the decision on a branch that may have voted, and log it."""
+        before, after = STEPS[decision]
+        self.note(before, branch)
+        finish = tell()
+        self.note(after if finish is Finish.DONE else f"found {finish.name.lower()}", branch)
+        return finish
+
+    def note(self, step: str, branch: BranchId) -> None:
+        """Log a step, if there is a log."""
+        if self._log is not None:
+            self._log.write(step, branch)
 
     def forget(self, branch: BranchId) -> None:
         """Drop the mark of a forced decision; refuse if nothing is decided."""
@@ -242,103 +278,74 @@ class BrokerWork(MessageBuffer):
             raise TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")
 
 
-class _Stage(Enum):
-    OPEN = auto()
-    ASKED = auto()
-    PREPARED = auto()
-    UNKNOWN = auto()  # asked, and the answer lost
-    OVER = auto()
-
-
-class StoreBranch:
+class StoreBranch(VotingBranch):
     """The work of one branch."""
 
     def __init__(self, kernel: Kernel, lives: BranchRecords, branch: BranchId, life: TxRecord) -> None:
-        self._kernel, self._lives, self._branch, self._life = kernel, lives, branch, life
-        self._work = BrokerWork(kernel, lives, life)
-        self._stage = _Stage.OPEN
-        self._vote: Callable[[], Vote]
+        super().__init__(branch)
+        self._kernel, self._lives, self._life = kernel, lives, life
+        self.handle = BrokerWork(kernel, lives, life)
+        self._rows: list[Row] = []
+        self._over = self._unknown = False
         kernel.running.begin(self, Doubt.of(life))
-
-    @property
-    def handle(self) -> BrokerWork:
-        """What the user works with."""
-        return self._work
-
-    def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that did nothing is read only."""
-        if self._stage is not _Stage.OPEN:
-            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
-        self._stage = _Stage.ASKED
-        rows = self._work.close()
-        self._vote = sent(lambda: self._voted(rows)) if self._work.used else sent(self._left)
-        return self._vote
-
-    def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Send the decision; a branch that has not voted yes can only be rolled back."""
-        if self._stage is _Stage.ASKED:
-            with suppress(XaError):
-                self._vote()
-        if decision is Decision.COMMIT and self._stage is _Stage.UNKNOWN:
-            raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
-        if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
-        if self._stage is _Stage.OVER:
-            return lambda: Finish.DONE  # its store rolls back a branch that has not voted
-        return sent(lambda: self._finished(decision))
-
-    def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: a broker holds no evidence of another store's transaction."""
-        raise ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
 
     def leave(self) -> None:
         """Release the branch; roll it back if it was not asked for its vote."""
-        if self._stage is _Stage.OPEN:
+        if self._asked is None and not self._over:
             with suppress(TxSagaError):  # its own check-back finds it, once its lease has expired
-                self._finished(Decision.ROLLBACK)
+                self._close()
+                self._end(Decision.ROLLBACK)
         self._kernel.running.end(self)
 
-    def _voted(self, rows: list[Row]) -> Vote:
-        after = _Stage.OVER
+    def _close(self) -> None:
+        self._rows += self.handle.close()
+
+    def _vote(self) -> Vote:
+        self._lives.note("preparing", self._branch)
+        vote = self._voted()
+        self._lives.note("prepared", self._branch)
+        return vote
+
+    def _voted(self) -> Vote:
         try:
-            self._work.require_whole()
-            self._write(rows)
-            after = _Stage.PREPARED
+            if not self.handle.used:
+                self._lives.tell(self._branch, Decision.ROLLBACK)
+                return Vote.READ_ONLY
+            self.handle.require_whole()
+            self._write()
+            self._prepared = True
             return Vote.PREPARED
         except OutcomeUnknown as lost:
-            after = _Stage.UNKNOWN
+            self._unknown = True
             raise ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
         except TxSagaError as refused:
             raise code_of(refused)(f"branch {self._branch.gid} votes no: {refused}") from refused
         finally:
-            self._stage = after
+            self._over = not (self._prepared or self._unknown)
             self._kernel.running.end(self)
 
-    def _write(self, rows: list[Row]) -> None:
+    def _write(self) -> None:
         try:
-            self._lives.vote(self._life, rows)
+            self._lives.vote(self._life, self._rows)
         except OutcomeUnknown as lost:
             try:
-                patiently(lambda: self._lives.vote(self._life, rows))
+                patiently(lambda: self._lives.vote(self._life, self._rows))
             except (StoreUnavailable, BrokerClosed):
                 raise lost from None
 
-    def _left(self) -> Vote:
-        try:
-            self._lives.tell(self._branch, Decision.ROLLBACK)
-        except TxSagaError as refused:
-            raise code_of(refused)(f"branch {self._branch.gid} could not leave: {refused}") from refused
-        finally:
-            self._stage = _Stage.OVER
-        return Vote.READ_ONLY
+    def _end(self, decision: Decision) -> Finish:
+        if self._asked is None:
+            return self._told(decision)
+        return self._lives.logged(self._branch, decision, lambda: self._told(decision))
 
-    def _finished(self, decision: Decision) -> Finish:
-        self._work.close()
+    def _told(self, decision: Decision) -> Finish:
+        if self._over:
+            return Finish.DONE  # its store rolls back a branch that has not voted
         found = self._lives.tell(self._branch, decision)
-        self._stage = _Stage.OVER
+        self._over = True
         self._kernel.running.end(self)
         if found is Finish.DONE:
-            self._work.tell(decision)
+            self.handle.tell(decision)
         return found
 
 
@@ -361,12 +368,12 @@ _CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[XaError]]] = (
 PAGE = 1_000
 
 
-class StoreParticipant:
+class StoreParticipant(VotingParticipant):
     """A broker that takes part in other brokers' transactions."""
 
-    def __init__(self, broker: Broker, *, name: str) -> None:
+    def __init__(self, broker: Broker, *, name: str, log: TxLog | None = None) -> None:
         self.name, self.broker = name, broker
-        self._lives = BranchRecords(broker.kernel)
+        self._lives = BranchRecords(broker.kernel, log)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -399,11 +406,7 @@ class StoreParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Carry out the decision, from any process."""
-        return self._lives.tell(branch, decision)
-
-    def fence(self, branch: BranchId) -> Finish:
-        """Roll back: a broker never commits in one phase."""
-        return self.finish(branch, Decision.ROLLBACK)
+        return self._lives.logged(branch, decision, lambda: self._lives.tell(branch, decision))
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every branch that voted yes for a store."""
@@ -415,24 +418,13 @@ class StoreParticipant:
         after = 0
         while page := self.broker.kernel.store.work.guests(coordinator, after=after, limit=PAGE):
             after = page[-1].txid
-            found += [(branch, guest) for guest in page for branch in _named(guest)]
+            found += [(branch, guest) for guest in page for branch in ours(guest.gid)]
         return found
 
     def forget(self, branch: BranchId) -> None:
         """Drop the mark of a forced decision."""
         self._lives.forget(branch)
 
-    def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Do nothing: a broker drops finished branches with its partitions."""
-        return 0
-
     def close(self) -> None:
         """Close the broker in this process."""
         self.broker.close()
-
-
-def _named(guest: Guest) -> list[BranchId]:
-    try:
-        return [BranchId.parse(guest.gid)]
-    except UnknownTransaction:
-        return []

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
+from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissing
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, is_forbidden, reached
 from txsaga.evidence.location import EvidenceLocation, EvidenceTables, missing
@@ -41,7 +41,7 @@ from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
 from txsaga.evidence.sessions import settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import journal
-from txsaga.resources.participant import Ages, EnlistedBranch, Over
+from txsaga.resources.participant import Ages, EnlistedBranch, Over, ours
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -285,10 +285,7 @@ def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tu
 
 
 def _named(store: str, incarnation: int, txid: int, branch: str) -> Sequence[BranchId]:
-    try:
-        return [BranchId.parse(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")]
-    except UnknownTransaction:
-        return []  # not the row of a branch
+    return ours(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")
 
 
 def values(branch: BranchId) -> Mapping[str, object]:

@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherReason, RetryLater, UnknownTransaction
+from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherReason, RetryLater
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.sessions import commit_each, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
@@ -24,6 +24,7 @@ from txsaga.resources import codes
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.database import DatabaseParticipant, connection_of
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
+from txsaga.resources.participant import ours
 from txsaga.resources.waits import MysqlLockView, is_cancelled, transaction_number
 
 if TYPE_CHECKING:
@@ -184,15 +185,8 @@ class MysqlParticipant(DatabaseParticipant):
         for form, length, _, data in connection.exec_driver_sql("XA RECOVER"):
             name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
             if form == FORMAT and name.endswith(own):
-                found += _ours(name[:length], name[length:].removesuffix(own))
+                found += ours(f"{PREFIX}:{name[:length]}:{name[length:].removesuffix(own)}")
         return found
 
     def _xid(self, branch: BranchId) -> str:
         return f"'{branch.transaction}','{branch.qualifier}@{self.database.hex}',{FORMAT}"
-
-
-def _ours(transaction: str, qualifier: str) -> Sequence[BranchId]:
-    try:
-        return [BranchId.parse(f"{PREFIX}:{transaction}:{qualifier}")]
-    except UnknownTransaction:
-        return []  # not one of our names

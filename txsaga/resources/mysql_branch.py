@@ -15,23 +15,18 @@ runs, the branch stays prepared.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import suppress
 from enum import Enum, auto
-from queue import SimpleQueue
 from socket import SHUT_RDWR
-from threading import Thread
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from txsaga.core.decision import Decision
-from txsaga.core.failure import complete
-from txsaga.core.forking import at_fork
 from txsaga.errors import (
     CommunicationFailed,
     OutcomeUnknown,
@@ -43,6 +38,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import codes
+from txsaga.resources.two_phase import started
 
 
 class Refused(Exception):
@@ -123,36 +119,6 @@ class MysqlSession:
 
 
 Answer = TypeVar("Answer")
-Job = tuple[Future[Any], Callable[[], object]]
-
-MOST = 32
-"""Idle threads that are kept; others end with their work."""
-_idle: list[SimpleQueue[Job]] = []
-at_fork(_idle.clear)
-
-
-def start(work: Callable[[], Answer]) -> Future[Answer]:
-    """Start some work in a thread."""
-    future: Future[Answer] = Future()
-    try:
-        jobs = _idle.pop()
-    except IndexError:  # a check is not enough: another thread may take the last one meanwhile
-        jobs = SimpleQueue()
-        Thread(target=_run, args=(jobs,), name="txsaga branch", daemon=True).start()
-    jobs.put((future, work))
-    return future
-
-
-def _run(jobs: SimpleQueue[Job]) -> None:
-    process = os.getpid()
-    while True:
-        future, work = jobs.get()
-        complete(future, work)
-        del future, work
-        if len(_idle) >= MOST or os.getpid() != process:
-            return
-        _idle.append(jobs)
-
 
 LEAST = 0.05
 """Minimum seconds to wait for an answer: the thread that reads it may not have run yet."""
@@ -243,30 +209,26 @@ class MysqlBranch:
             )
 
     def _ask(self) -> Vote:
-        self._stage = MysqlStage.NO
         try:
-            self._session.run(f"XA END {self._xid}")
-        except MysqlSessionLost as lost:
-            self._stage = MysqlStage.LOST
-            raise self._lost_early() from lost
-        except Refused as refused:
-            raise self._no(refused) from refused
-        try:
-            self._stage = MysqlStage.UNKNOWN
-            self._session.run(f"XA PREPARE {self._xid}")
+            self._end_with(f"XA PREPARE {self._xid}")
         except MysqlSessionLost as lost:
             raise self._lost_while_asked(lost) from lost
-        except Refused as refused:
-            self._stage = MysqlStage.NO
-            raise self._no(refused) from refused
         self._stage = MysqlStage.PREPARED
         return Vote.PREPARED
 
     def _one_phase(self, *, decides: bool) -> None:
+        try:
+            self._end_with(f"XA COMMIT {self._xid} ONE PHASE", self._main if decides else None)
+        except MysqlSessionLost as lost:
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+        self._stage = MysqlStage.OVER
+
+    def _end_with(self, last: str, main: Callable[[], None] | None = None) -> None:
+        """End the work and run its last statement; if the session is lost during that, the outcome is unknown."""
         self._stage = MysqlStage.NO
         try:
-            if decides:
-                self._main()
+            if main is not None:
+                main()
             self._session.run(f"XA END {self._xid}")
         except MysqlSessionLost as lost:
             self._stage = MysqlStage.LOST
@@ -275,13 +237,10 @@ class MysqlBranch:
             raise self._no(refused) from refused
         try:
             self._stage = MysqlStage.UNKNOWN
-            self._session.run(f"XA COMMIT {self._xid} ONE PHASE")
-        except MysqlSessionLost as lost:
-            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+            self._session.run(last)
         except Refused as refused:
             self._stage = MysqlStage.NO
             raise self._no(refused) from refused
-        self._stage = MysqlStage.OVER
 
     def _end(self, decision: Decision) -> Finish:
         if self._vote is not None:
@@ -337,7 +296,7 @@ class MysqlBranch:
 
     def _started(self, work: Callable[[], Answer]) -> Future[Answer]:
         self._asked = time.monotonic()
-        return start(work)
+        return started(work)
 
     def _waited(self, answer: Future[Answer]) -> Answer:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 from txsaga.core.decision import Decision
-from txsaga.errors import TxSagaError
+from txsaga.errors import TxSagaError, UnknownTransaction
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.journal import Journalled
 from txsaga.resources.capabilities import Capabilities
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 Over = Callable[[Sequence[BranchId]], Collection[BranchId]]
 """Returns those of the branches whose decision has been acknowledged."""
+
+
+def ours(gid: str) -> Sequence[BranchId]:
+    """Return the branch that a resource has under this name; nothing if the name is not one of ours."""
+    try:
+        return [BranchId.parse(gid)]
+    except UnknownTransaction:
+        return []
 
 
 class Ages(NamedTuple):

@@ -26,7 +26,6 @@ from txsaga.errors import (
     StoreError,
     StoreUnavailable,
     TxSagaError,
-    UnknownTransaction,
 )
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
@@ -36,6 +35,7 @@ from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes
 from txsaga.resources.capabilities import ResourceKind, capabilities_of
 from txsaga.resources.database import DatabaseParticipant, finish_of
+from txsaga.resources.participant import ours
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
 from txsaga.resources.postgres_texts import Texts
@@ -171,7 +171,7 @@ class PostgresParticipant(DatabaseParticipant):
         with self._reached() as connection:
             self._rows.where.require_same(connection, place)
             listed = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
-        return [branch for gid in listed for branch in _ours(gid)]
+        return [branch for gid in listed for branch in ours(gid)]
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch, none of which waits for a lock for long."""
@@ -253,10 +253,3 @@ def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
                 f"only the user that prepared branch {branch.gid}, or a superuser, can finish it in {resource!r}"
             )
     return None
-
-
-def _ours(gid: str) -> Sequence[BranchId]:
-    try:
-        return [BranchId.parse(gid)]
-    except UnknownTransaction:
-        return []  # not one of our names

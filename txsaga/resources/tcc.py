@@ -18,7 +18,6 @@ from txsaga.core.arguments import check_function
 from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.stored_json import as_json
-from txsaga.core.timeboxed_calls import sent
 from txsaga.errors import (
     CommunicationFailed,
     ConfigError,
@@ -29,12 +28,12 @@ from txsaga.errors import (
     StoreUnavailable,
     TransactionClosed,
     TxSagaError,
-    XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
-from txsaga.resources.participant import Ages, HomeStore, Over
+from txsaga.resources.participant import HomeStore
 from txsaga.resources.reservations import Reservation, ReservationState
+from txsaga.resources.two_phase import VotingBranch, VotingParticipant
 from txsaga.store.right import Right
 
 if TYPE_CHECKING:
@@ -88,38 +87,13 @@ class TccWork:
         self.refusal = error
 
 
-class TccBranch:
+class TccBranch(VotingBranch):
     """The work of one branch."""
 
     def __init__(self, participant: TccParticipant, calls: Calls, reservations: Reservations, branch: BranchId) -> None:
-        self._participant, self._reservations, self._branch = participant, reservations, branch
+        super().__init__(branch)
+        self._participant, self._reservations, self._over = participant, reservations, False
         self.handle = TccWork(participant, calls, reservations, branch)
-        self._vote: Callable[[], Vote] | None = None
-        self._prepared = self._over = False
-
-    def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that tried nothing is read only."""
-        if self._vote is not None:
-            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
-        self.handle.closed = True
-        self._vote = sent(self._voted)
-        return self._vote
-
-    def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Confirm or cancel; a branch that has not voted yes can only be cancelled."""
-        self.handle.closed = True
-        if self._vote is not None:
-            with suppress(XaError):
-                self._vote()
-        if decision is Decision.COMMIT and not self._prepared:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
-        if not self.handle.begun:
-            return lambda: Finish.DONE
-        return sent(lambda: self._finished(decision))
-
-    def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: a participant that reserves can't decide."""
-        raise ProtocolError(f"branch {self._branch.gid} of {transaction} reserves, so it can't decide; it votes")
 
     def leave(self) -> None:
         """Release the branch; cancel it unless it has voted yes."""
@@ -128,7 +102,10 @@ class TccBranch:
             with suppress(TxSagaError):  # recovery cancels it once the transaction is decided
                 self._participant.finish(self._branch, Decision.ROLLBACK)
 
-    def _voted(self) -> Vote:
+    def _close(self) -> None:
+        self.handle.closed = True
+
+    def _vote(self) -> Vote:
         if not self.handle.begun:
             return Vote.READ_ONLY
         if self.handle.refusal is not None:
@@ -144,13 +121,13 @@ class TccBranch:
         self._prepared = True
         return Vote.PREPARED
 
-    def _finished(self, decision: Decision) -> Finish:
-        found = self._participant.finish(self._branch, decision)
+    def _end(self, decision: Decision) -> Finish:
+        found = self._participant.finish(self._branch, decision) if self.handle.begun else Finish.DONE
         self._over = True
         return found
 
 
-class TccParticipant:
+class TccParticipant(VotingParticipant):
     """One registered set of calls."""
 
     def __init__(self, calls: Calls, *, name: str, kind: ResourceKind, place: str, store: HomeStore) -> None:
@@ -180,10 +157,6 @@ class TccParticipant:
         """Confirm or cancel, from any process; if that is done already, the reservation shows the outcome."""
         return self._confirmed(branch) if decision is Decision.COMMIT else self._cancelled(branch)
 
-    def fence(self, branch: BranchId) -> Finish:
-        """Cancel: nothing is confirmed in one phase."""
-        return self.finish(branch, Decision.ROLLBACK)
-
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every branch that is held, or still to be cancelled, for a store."""
         return self._store.reservations.held(self.name, store)
@@ -191,13 +164,6 @@ class TccParticipant:
     def forget(self, branch: BranchId) -> None:
         """Delete the reservation."""
         self._store.reservations.drop(branch)
-
-    def sweep(self, store: str, ages: Ages, over: Over) -> int:
-        """Do nothing: a reservation is dropped with the partition of its transaction."""
-        return 0
-
-    def close(self) -> None:
-        """Do nothing: nothing was opened here."""
 
     def _confirmed(self, branch: BranchId) -> Finish:
         found = self._store.reservations.find(branch)

@@ -18,8 +18,7 @@ from txsaga.clusters.members import RETRY, Members
 from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.core.failure import on_failure
 from txsaga.errors import ConfigError
-from txsaga.resources.broker import StoreParticipant
-from txsaga.resources.broker_log import LoggedParticipant
+from txsaga.resources.broker import StoreParticipant, TxLog
 from txsaga.wiring.connecting import one_of_many
 
 
@@ -57,9 +56,8 @@ def cluster(
         stores[leaf] = broker.identity.uuid
         check_stores(stores)
         if coordinator is not None:
-            participant = StoreParticipant(broker, name=leaf)
-            logged = participant if tx_log is None else LoggedParticipant(participant, Path(tx_log))
-            coordinator.enlist(participant.name, logged)
+            log = None if tx_log is None else TxLog(Path(tx_log) / f"{leaf}.log")
+            coordinator.enlist(leaf, StoreParticipant(broker, name=leaf, log=log))
 
     ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}
     ours = [leaf for leaf, broker in brokers.items() if isinstance(broker, str)]

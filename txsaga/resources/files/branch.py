@@ -14,18 +14,18 @@ after it, recovery continues from the manifest.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from txsaga.core.decision import Decision
-from txsaga.core.timeboxed_calls import sent
-from txsaga.errors import CommunicationFailed, ProtocolError, ResourceManagerFailed, TransientFailure, XaError
+from txsaga.errors import CommunicationFailed, ResourceManagerFailed, TransientFailure
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.files import layout as manifest
 from txsaga.resources.files.disk import make_folder, remove, remove_folder, sync_folder, write_whole
 from txsaga.resources.files.layout import Layout, ManifestEntry, folders_of, written
 from txsaga.resources.files.staging import FolderWork
+from txsaga.resources.two_phase import VotingBranch
 
 
 def reserve(layout: Layout, branch: BranchId, targets: Sequence[str]) -> None:
@@ -127,34 +127,13 @@ def _staged(layout: Layout, branch: BranchId, each: ManifestEntry) -> Path:
     return layout.staging(branch) / each.staged
 
 
-class FolderBranch:
+class FolderBranch(VotingBranch):
     """The work of one branch."""
 
     def __init__(self, layout: Layout, branch: BranchId, session: int) -> None:
-        self._layout, self._branch, self._session = layout, branch, session
+        super().__init__(branch)
+        self._layout, self._session = layout, session
         self.handle = FolderWork(layout, branch, session)
-        self._vote: Callable[[], Vote] | None = None
-        self._prepared = False
-
-    def prepare(self) -> Callable[[], Vote]:
-        """Ask for the vote; a branch that staged nothing is read only."""
-        if self._vote is not None:
-            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
-        self._vote = sent(self._voted)
-        return self._vote
-
-    def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Carry out the decision; a branch that has not voted yes can only be rolled back."""
-        if self._vote is not None:
-            with suppress(XaError):
-                self._vote()
-        if decision is Decision.COMMIT and not self._prepared:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
-        return sent(lambda: self._finished(decision))
-
-    def commit(self, transaction: str | None) -> Callable[[], None]:
-        """Refuse: many files never change in one step, so a folder can't decide."""
-        raise ProtocolError(f"branch {self._branch.gid} of {transaction} is in a folder, which can't decide; it votes")
 
     def leave(self) -> None:
         """Give the session back; remove what was not prepared."""
@@ -164,7 +143,10 @@ class FolderBranch:
                 roll_back(self._layout, self._branch)
         os.close(self._session)
 
-    def _voted(self) -> Vote:
+    def _close(self) -> None:
+        self.handle.closed = True
+
+    def _vote(self) -> Vote:
         try:
             entries = self.handle.entries()
             if not entries:
@@ -181,7 +163,7 @@ class FolderBranch:
         self._prepared = True
         return Vote.PREPARED
 
-    def _finished(self, decision: Decision) -> Finish:
+    def _end(self, decision: Decision) -> Finish:
         self.handle.close()
         return ended(self._layout, self._branch, decision)
 

@@ -24,6 +24,7 @@ from txsaga.resources.files.disk import make_folder, remove, remove_folder, sync
 from txsaga.resources.files.layout import Layout
 from txsaga.resources.files.parquet import complete
 from txsaga.resources.participant import Ages, HomeStore, Over
+from txsaga.resources.two_phase import VotingParticipant
 
 TRIES = 10
 
@@ -45,7 +46,7 @@ class Folder:
         return FolderParticipant(self.path, name=name)
 
 
-class FolderParticipant:
+class FolderParticipant(VotingParticipant):
     """One registered folder."""
 
     def __init__(self, path: Path, *, name: str) -> None:
@@ -89,10 +90,6 @@ class FolderParticipant:
         with self._locked(branch):
             return ended(self._layout, branch, decision)
 
-    def fence(self, branch: BranchId) -> Finish:
-        """Roll back: a folder never commits in one phase."""
-        return self.finish(branch, Decision.ROLLBACK)
-
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every branch that voted yes for a store."""
         with _reaching(self._layout.root):
@@ -119,9 +116,6 @@ class FolderParticipant:
         for branch in wanted:
             self.forget(branch)
         return len(wanted)
-
-    def close(self) -> None:
-        """Do nothing: nothing was opened here."""
 
     def _staging(self, branch: BranchId) -> Path:
         staging = self._layout.staging(branch)

@@ -23,8 +23,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from txsaga.core.clock import wall_clock
-from txsaga.errors import ConfigError, UnknownTransaction
+from txsaga.errors import ConfigError
 from txsaga.flows.branch import PREFIX, BranchId
+from txsaga.resources.participant import ours
 
 Stamp = tuple[int, int, int] | None
 """Inode, size and time of change of a file; None if there is none."""
@@ -165,20 +166,15 @@ class Layout:
     def prepared(self, store: str) -> Iterator[BranchId]:
         """Yield every branch that voted yes for a store; '*' means any."""
         for staging in self._entries(store):
-            try:
-                if (staging / MANIFEST).exists():
-                    yield BranchId.parse(f"{PREFIX}:{staging.parts[-2]}:{staging.name}")
-            except UnknownTransaction:
-                continue  # not one of ours
+            if (staging / MANIFEST).exists():
+                yield from ours(f"{PREFIX}:{staging.parts[-2]}:{staging.name}")
 
     def marked(self, store: str, seconds: float) -> Iterator[BranchId]:
         """Yield every branch of a store that was committed at least so many seconds ago."""
         for marker in self._entries(store):
-            try:
+            with suppress(FileNotFoundError):  # removed meanwhile
                 if marker.suffix == DONE and marker.stat().st_mtime <= wall_clock().timestamp() - seconds:
-                    yield BranchId.parse(f"{PREFIX}:{marker.parts[-2]}:{marker.name.removesuffix(DONE)}")
-            except (UnknownTransaction, FileNotFoundError):
-                continue  # not one of ours, or removed meanwhile
+                    yield from ours(f"{PREFIX}:{marker.parts[-2]}:{marker.name.removesuffix(DONE)}")
 
     def _entries(self, store: str) -> Iterator[Path]:
         """Yield the contents of the folders of a store's transactions, which may be removed meanwhile."""

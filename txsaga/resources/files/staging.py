@@ -43,7 +43,7 @@ class FolderWork:
         self._staged: dict[str, _Staged] = {}
         self._folders: set[str] = set()
         self._shapes: dict[str, parquet.ParquetShape] = {}
-        self._count, self._closed = 0, False
+        self._count, self.closed = 0, False
 
     @property
     def used(self) -> bool:
@@ -104,7 +104,7 @@ class FolderWork:
 
     def entries(self) -> list[ManifestEntry]:
         """Accept nothing more; sync everything and describe it."""
-        self._closed = True
+        self.closed = True
         self._require_session()
         for each in self._staged.values():
             each.close()
@@ -125,7 +125,7 @@ class FolderWork:
 
     def close(self) -> None:
         """Close open files; buffered data without a vote is dropped with the branch."""
-        self._closed = True
+        self.closed = True
         for each in self._staged.values():
             each.close()
 
@@ -160,7 +160,7 @@ class FolderWork:
         return self._layout.staging(self._branch) / str(self._count)
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise TransactionClosed("this branch was asked for its vote: it is too late to write")
 
     def _require_session(self) -> None:
