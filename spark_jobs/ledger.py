@@ -36,7 +36,7 @@ def run(job: Job) -> dict[str, int]:
     for name, columns in ((POSTINGS, POSTING), (ACCOUNTS, ACCOUNT)):
         if not job.is_there(name):
             job.transaction.table(name).create(columns)
-    known = job.spark.createDataFrame([], ", ".join(f"{name} {_spark(kind)}" for name, kind in POSTING.items()))
+    known = job.spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in POSTING.items()))
     if job.is_there(POSTINGS):
         with job.tables(POSTINGS) as tables:
             known = tables[POSTINGS]
@@ -74,7 +74,3 @@ def accounts(postings: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # as everybody calls them
 
     return postings.groupBy("account").agg(F.sum("cents").alias("cents"), F.count("*").alias("postings"))
-
-
-def _spark(kind: str) -> str:
-    return {"long": "bigint"}.get(kind, kind)

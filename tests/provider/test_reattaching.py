@@ -27,7 +27,7 @@ from txsaga.errors import ConfigError, StoreUnavailable, Superseded
 from txsaga.flows.step import StepState
 from txsaga.provider import SparkStep, message_flow
 from txsaga.provider.operators.spark import StepDriver
-from txsaga.spark.application import SparkDriver, Superseding, born
+from txsaga.spark.application import SparkDriver, born, superseded
 
 LONG = 240.0
 
@@ -223,8 +223,8 @@ def test_a_driver_whose_place_was_taken_at_once_finds_that(tasks: Tasks) -> None
     with tasks.broker.flow(tasks.txid) as flow, tasks.broker.flow(tasks.txid) as other, pytest.raises(Superseded):
         with flow.step(STEP, application=late._asdict()):
             with other.step(STEP, application=early._asdict()):
-                assert "taken the place of application late" in str(Superseding(flow, STEP, late, print).why())
-                assert Superseding(other, STEP, early, print).why() is None
+                assert "taken the place of application late" in str(superseded(flow, STEP, late))
+                assert superseded(other, STEP, early) is None
 
 
 @pytest.mark.rule("R4")

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from txsaga.broker import Broker
 from txsaga.core.decision import LocalState
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.flows.flow import Flow
-from txsaga.spark.application import PeriodicCheck, StepTaken, detached
+from txsaga.spark.application import StepTaken, checking, detached
 from txsaga.spark.job import Job, Run, found, hand_over
 from txsaga.spark.sessions import application_id, quiet, session
 
@@ -33,23 +34,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-EVERY = 5.0
+def telling(spark: SparkSession) -> AbstractContextManager[None]:
+    """Tell the running stages of a session while the block runs, whenever they have changed."""
+    context: Any = getattr(spark, "sparkContext", None)  # a Connect client has none
+    told = ""
 
+    def look(_: object) -> None:
+        nonlocal told
+        said = "" if context is None else stages(context.statusTracker())
+        if said and said != told:
+            _tell(said)
+            told = said
 
-class StageProgress(PeriodicCheck):
-    """Reports on a session while the block runs."""
-
-    def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:
-        super().__init__(every)
-        self._context: Any = getattr(spark, "sparkContext", None)  # a Connect client has none
-        self._tell, self._told = tell, ""
-
-    def look(self) -> None:
-        """Report the running stages, if they have changed."""
-        said = "" if self._context is None else stages(self._context.statusTracker())
-        if said and said != self._told:
-            self._tell(said)
-            self._told = said
+    return checking(look)
 
 
 def stages(tracker: Any) -> str:
@@ -91,7 +88,7 @@ def _run(broker: Broker, program: Run, said: argparse.Namespace) -> object:
     _tell(f"session {application_id(spark)} on {quiet(spark)}")
     given = dict(each.partition("=")[::2] for each in said.arguments)
     try:
-        with StageProgress(spark, _tell):
+        with telling(spark):
             if said.flow is None:
                 producer = broker.producer(said.group, checker=lambda question: LocalState.UNKNOWN)
                 with producer.transaction(key=said.key) as transaction:

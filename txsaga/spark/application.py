@@ -16,13 +16,11 @@ import json
 import os
 import signal
 import socket
-from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
@@ -103,49 +101,48 @@ def born(pid: int) -> str | None:
     return None if state in "ZX" else rest[BORN]
 
 
-class PeriodicCheck(ABC):
-    """Calls `look` periodically in a thread while the block runs."""
-
-    def __init__(self, every: float) -> None:
-        self._every, self._over = every, Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    @abstractmethod
-    def look(self) -> None:
-        """Check once."""
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(self._every):
-            self.look()
-
-
 EVERY = 5.0
 """Seconds between two checks."""
 
-Tell = Callable[[str], None]
+
+@contextmanager
+def checking(look: Callable[[Event], object], every: float = EVERY) -> Iterator[None]:
+    """Check periodically in a thread while the block runs; `look` gets the event of the block's end."""
+    over = Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            look(over)
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class StepTaken(Exception):
     """Another driver is working on the step: a task that waits for this one waits for that one."""
 
 
-def detached(flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Tell) -> object:
+def detached(
+    flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Callable[[str], None]
+) -> object:
     """Do a step, recorded so that another task finds it."""
     driver = SparkDriver.here(application, str(said.detached))
+
+    def look(over: Event) -> None:
+        why = superseded(flow, said.step, driver)
+        if why is not None and not over.is_set():
+            tell(f"{why}: this driver ends, and what it wrote is published by nobody")
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
     other = driver_at_work(flow.attempt(said.step))
     if other is not None:
         raise StepTaken(f"application {other.id} is at work in step {said.step!r} already; this one does nothing")
-    with flow.step(said.step, application=driver._asdict()), Superseding(flow, said.step, driver, tell):
+    with flow.step(said.step, application=driver._asdict()), checking(look):
         result = json.loads(json.dumps(program(), default=str))
         if said.max_result is not None:
             _require_small(result, said.max_result)
@@ -162,31 +159,17 @@ def _require_small(result: object, most: int) -> None:
         )
 
 
-class Superseding(PeriodicCheck):
-    """Checks while the block runs, and kills this process and its JVM if its attempt no longer counts."""
-
-    def __init__(self, flow: Flow, step: str, driver: SparkDriver, tell: Tell) -> None:
-        super().__init__(EVERY)
-        self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
-
-    def look(self) -> None:
-        """Kill this process if another driver has replaced it, unless the block is over."""
-        why = self.why()
-        if why is not None and not self._over.is_set():
-            self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
-            os.killpg(os.getpgrp(), signal.SIGKILL)
-
-    def why(self) -> str | None:
-        """Return why this attempt no longer counts; None if it does, or if the store does not answer."""
-        try:
-            found = self._flow.attempt(self._step)
-        except DecidedOtherwise as decided:
-            return str(decided)
-        except TxSagaError:
-            return None
-        if found is None:
-            return None
-        about = {} if found.application is None else found.application.about
-        if SparkDriver.of(about) == self._driver and found.state is StepState.STARTED:
-            return None
-        return f"attempt {found.number} of step {self._step!r} has taken the place of application {self._driver.id}"
+def superseded(flow: Flow, step: str, driver: SparkDriver) -> str | None:
+    """Return why a driver's attempt no longer counts; None if it does, or if the store does not answer."""
+    try:
+        found = flow.attempt(step)
+    except DecidedOtherwise as decided:
+        return str(decided)
+    except TxSagaError:
+        return None
+    if found is None:
+        return None
+    about = {} if found.application is None else found.application.about
+    if SparkDriver.of(about) == driver and found.state is StepState.STARTED:
+        return None
+    return f"attempt {found.number} of step {step!r} has taken the place of application {driver.id}"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from txsaga.errors import ConfigError, UnknownTable
 from txsaga.lake.gates import Gate
@@ -29,22 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txsaga.broker import Broker
-    from txsaga.core.records import TxRecord
-    from txsaga.lake.table_writes import Table, TableBranch
+    from txsaga.flows.flow import Flow
+    from txsaga.lake.table_writes import TableBranch
+    from txsaga.messages.transaction import Transaction
 
 
 ENTRY = "run"
 Run = Callable[["Job"], object]
-
-
-class StagedWrite(Protocol):
-    """A transaction, or a flow in one of its steps."""
-
-    def table(self, name: str) -> Table:
-        """Return a table to write to."""
-
-    def join_life(self) -> TxRecord:
-        """Return the transaction's record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +44,7 @@ class Job:
 
     broker: Broker
     spark: SparkSession
-    transaction: StagedWrite
+    transaction: Transaction | Flow
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, name: str, default: str | None = None) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from txsaga.core import facts
-from txsaga.core.records import FRAMES, TxRecord
+from txsaga.core.records import FRAMES
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_key
 from txsaga.errors import AlreadyCommitted, ConfigError
@@ -34,14 +34,7 @@ if TYPE_CHECKING:
 _sent: WeakKeyDictionary[object, count[int]] = WeakKeyDictionary()
 
 
-class OpenTransaction(Protocol):
-    """An open transaction."""
-
-    def join_life(self) -> TxRecord:
-        """Return the transaction's record."""
-
-
-def send(broker: Broker, transaction: OpenTransaction, topic: str, frame: DataFrame) -> None:
+def send(broker: Broker, transaction: Transaction | Flow, topic: str, frame: DataFrame) -> None:
     """Send the rows of a frame (body, optionally key and tag) as messages of an open transaction or flow."""
     life = transaction.join_life()
     broker.kernel.topics.admit_many(topic, SendKind.HALF)

@@ -135,57 +135,45 @@ class Sink(DataSourceArrowWriter):
         """Do nothing: an attempt that is not named does not count."""
 
 
-class Reader(DataSourceReader):
-    """Reads the messages of a topic that are visible at the start."""
+class TopicReader:
+    """Reads parts of a topic."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url, self._topic, self._tag = options["url"], options["topic"], options.get("tag")
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the queues, each up to its present end."""
-        from txsaga.spark.stored import bounds
-
-        found = bounds(self._url, self._topic).items()
-        return [Queue(qid, at, tail, head) for at, (qid, (tail, head)) in enumerate(found)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one queue."""
-        return _messages(self._url, partition, self._tag)
+        from txsaga.spark.stored import batches
+
+        assert isinstance(partition, Queue)
+        return batches(self._url, partition.qid, partition.index, partition.start, partition.end, self._tag)
+
+    def _bounds(self) -> dict[int, tuple[int, int]]:
+        from txsaga.spark.stored import bounds
+
+        return dict(sorted(bounds(self._url, self._topic).items()))
 
 
-class StreamReader(DataSourceStreamReader):
+class Reader(TopicReader, DataSourceReader):
+    """Reads the messages of a topic that are visible at the start."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the queues, each up to its present end."""
+        return [Queue(qid, at, tail, head) for at, (qid, (tail, head)) in enumerate(self._bounds().items())]
+
+
+class StreamReader(TopicReader, DataSourceStreamReader):
     """Reads a topic continuously: its offsets are those of the queues, so nothing is repeated or missed."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._url, self._topic, self._tag = options["url"], options["topic"], options.get("tag")
-        self._most = int(options.get("max", 1_000_000))
-        self._qids: tuple[int, ...] = ()
 
     def initialOffset(self) -> dict[str, int]:  # Spark's name
         """Return the first offsets of the queues."""
-        return {qid: tail for qid, (tail, _) in self._bounds().items()}
+        return {str(qid): tail for qid, (tail, _) in self._bounds().items()}
 
     def latestOffset(self) -> dict[str, int]:  # Spark's name
         """Return the ends of the queues."""
-        return {qid: head for qid, (_, head) in self._bounds().items()}
+        return {str(qid): head for qid, (_, head) in self._bounds().items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return the new messages of each queue."""
         found = [Queue(int(qid), at, start.get(qid, 0), end[qid]) for at, qid in enumerate(end)]
         return [each for each in found if each.start < each.end]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one queue."""
-        return _messages(self._url, partition, self._tag)
-
-    def _bounds(self) -> dict[str, tuple[int, int]]:
-        from txsaga.spark.stored import bounds
-
-        return {str(qid): edges for qid, edges in sorted(bounds(self._url, self._topic).items())}
-
-
-def _messages(url: str, partition: InputPartition, tag: str | None) -> Iterator[pa.RecordBatch]:
-    from txsaga.spark.stored import batches
-
-    assert isinstance(partition, Queue)
-    return batches(url, partition.qid, partition.index, partition.start, partition.end, tag)
