@@ -65,38 +65,17 @@ class Count:
             return KillPoint(fact=fact.name, occurrence=self._seen[fact.name])
 
 
-class Killer:
-    """Kills its process at one point."""
-
-    def __init__(self, at: KillPoint) -> None:
-        self._at, self._count = at, Count()
-
-    def __call__(self, fact: Fact) -> None:
-        """Count a fact, and kill the process if it is the one."""
-        if self._count(fact) == self._at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Recorder:
-    """Appends the points that its process reaches to a file, one per line."""
-
-    def __init__(self, path: Path) -> None:
-        self._count = Count()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def __call__(self, fact: Fact) -> None:
-        """Append one point."""
-        os.write(self._file, f"{self._count(fact)}\n".encode())
-
-
 def observer(fact: Fact) -> None:
     """Kill this process at the point that TXSAGA_KILL names."""
-    _killer()(fact)
+    count, point = _killing()
+    if count(fact) == point:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def recorder(fact: Fact) -> None:
-    """Write points to the file that TXSAGA_FACTS names."""
-    _recorder()(fact)
+    """Append the point to the file that TXSAGA_FACTS names, one per line."""
+    count, file = _recording()
+    os.write(file, f"{count(fact)}\n".encode())
 
 
 def recorded(path: Path) -> list[KillPoint]:
@@ -111,13 +90,14 @@ def sample(points: Sequence[KillPoint], count: int, seed: int) -> list[KillPoint
 
 
 @cache
-def _killer() -> Killer:
-    return Killer(KillPoint.parse(_set(config.KILL, "Decided:1")))
+def _killing() -> tuple[Count, KillPoint]:
+    return Count(), KillPoint.parse(_set(config.KILL, "Decided:1"))
 
 
 @cache
-def _recorder() -> Recorder:
-    return Recorder(_set(config.FACTS, "points.txt"))
+def _recording() -> tuple[Count, int]:
+    path = _set(config.FACTS, "points.txt")
+    return Count(), os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _set(setting: config.Variable[T], example: str) -> T:
@@ -127,5 +107,5 @@ def _set(setting: config.Variable[T], example: str) -> T:
     return value
 
 
-at_fork(_killer.cache_clear)
-at_fork(_recorder.cache_clear)
+at_fork(_killing.cache_clear)
+at_fork(_recording.cache_clear)
