@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.rule("R14")]
 class Phase(Enum):
     """What is asked of the second database, as it says it: PostgreSQL, then MariaDB."""
 
-    BEGIN = (b"_mark('", b"XA START")
+    BEGIN = (b"set local txsaga", b"XA START")
     WORK = (b"INSERT INTO debit", b"INSERT INTO debit")
     VOTE = (b"PREPARE TRANSACTION", b"XA PREPARE")
     COMMIT = (b"COMMIT PREPARED", b"XA COMMIT")

@@ -1,18 +1,13 @@
 """The row that opens a local transaction is sent with its BEGIN, and where that can't be, by the driver."""
 
-from collections.abc import Callable
-
-import psycopg
 import pytest
 from psycopg.pq.abc import PGconn
-from sqlalchemy import event
 
 from tests.evidence.books import Books, OpenEngine, enter
 from tests.evidence.conftest import POSTGRESQL
 from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable
-from txsaga.evidence import begin_with_evidence as first_row
-from txsaga.evidence import libpq
+from txsaga.evidence import libpq, local_transaction
 
 pytestmark = pytest.mark.parametrize("kind", [POSTGRESQL])
 
@@ -42,12 +37,12 @@ def work(books: Books, *ids: int) -> None:
             enter(connection, id)
 
 
-def test_the_row_is_prepared_once_and_comes_with_its_begin(open_engine: OpenEngine, sent: Sent) -> None:
+def test_the_row_comes_with_its_begin(open_engine: OpenEngine, sent: Sent) -> None:
     books = Books(open_engine(pool_size=1, max_overflow=0)).open()
     work(books, 1, 2)
     assert (books.entries(), books.outcomes()) == ({1, 2}, {1: 1, 2: 1})
-    assert [first_word(text) for text in sent] == ["prepare", "begin", "begin"]
-    assert f"'{books.store.uuid.hex}', 1, 2)" in sent[-1]
+    assert [first_word(text) for text in sent] == ["begin", "begin"]
+    assert f"values ('{books.store.uuid.hex}', 1, 2, " in sent[-1]
 
 
 def test_a_transaction_has_the_level_that_its_engine_says(open_engine: OpenEngine, sent: Sent) -> None:
@@ -66,42 +61,6 @@ def test_a_barrier_that_stands_says_so(open_engine: OpenEngine) -> None:
     assert caught.value.standing == Decision.ROLLBACK.name
     work(books, 3)
     assert books.entries() == {1, 3}
-
-
-def resets(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
-    ours = connection.execute("select name from pg_prepared_statements where name like 'txsaga%'").fetchall()
-    for (name,) in ours:
-        connection.execute(f"deallocate {name}")
-    connection.commit()
-
-
-def test_what_the_driver_drops_behind_a_rollback_is_prepared_again(open_engine: OpenEngine, sent: Sent) -> None:
-    books = Books(open_engine(pool_size=1, max_overflow=0)).open()
-    work(books, 1, 2, 3, 4)
-    with books.engine.connect() as connection:
-        for _ in range(7):  # it has a statement of its own to drop then
-            connection.exec_driver_sql("select 1")
-        connection.rollback()
-    work(books, 5, 6, 7)
-    assert books.entries() == books.outcomes().keys() == set(range(1, 8))
-    words = [first_word(text) for text in sent]
-    assert words == ["prepare", *["begin"] * 5, "rollback", "prepare", "begin", "begin"]
-
-
-def keeps_nothing(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
-    connection.prepare_threshold = None
-
-
-@pytest.mark.parametrize(("happens", "when", "past"), [(resets, "checkin", 4), (keeps_nothing, "connect", 0)])
-def test_without_prepared_statements_the_driver_writes_it(
-    open_engine: OpenEngine, sent: Sent, happens: Callable[..., None], when: str, past: int
-) -> None:
-    books = Books(open_engine(pool_size=1, max_overflow=0)).open()
-    event.listen(books.engine.pool, when, happens)
-    books.engine.dispose()  # so that each connection has met it
-    work(books, 1, 2, 3, 4)
-    assert books.entries() == books.outcomes().keys() == {1, 2, 3, 4}
-    assert len(sent) == past
 
 
 def test_a_session_that_is_gone_is_the_drivers_to_tell(
@@ -124,7 +83,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
 ) -> None:
     books = Books(open_engine()).open()
     work(books, 1)
-    monkeypatch.setattr(first_row, "PATIENCE", 0.2)
+    monkeypatch.setattr(local_transaction, "PATIENCE", 0.2)
     with books.engine.connect() as other:  # it holds the row back
         other.exec_driver_sql("lock table txsaga_evidence in share row exclusive mode")
         with pytest.raises(StoreUnavailable, match=r"does not answer: no answer for 0.2 s"):

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -34,8 +34,6 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
-    TextClause,
-    insert,
     select,
     text,
 )
@@ -46,14 +44,23 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.records import EvidenceOutcome
 from txsaga.core.stored_json import as_json
-from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing, OutcomeUnknown, StepRefused, TransactionClosed
-from txsaga.evidence import begin_with_evidence, statements
+from txsaga.errors import DecidedOtherwise, EvidenceMissing, OutcomeUnknown, StepRefused, TransactionClosed
+from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, is_absent, reached, refuses_commit
-from txsaga.evidence.local_transaction import committing, in_its_process, mark_work
+from txsaga.evidence.local_transaction import begun_with, committing, in_its_process, mark_work
 from txsaga.evidence.location import EvidenceLocation, resource_name
 from txsaga.evidence.ports import Announce, Ran, Work
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table, ddl
-from txsaga.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.evidence.sessions import (
+    PLAIN,
+    begin_now,
+    connection_of,
+    engine_of_loops,
+    leave_autocommit,
+    limit,
+    settle_level,
+    short_waits,
+)
 from txsaga.evidence.statements import SLOT
 
 if TYPE_CHECKING:
@@ -110,13 +117,8 @@ class SqlEvidence:
 
     def in_loop(self) -> SqlEvidence:
         """Return the same evidence for local work in an event loop; `ConfigError` without an async engine."""
-        if self.loops is None:
-            raise ConfigError(
-                f"resource {self._name!r} is registered with an engine for threads; "
-                "register it with create_async_engine(…) to work in it within an event loop"
-            )
         if self._within is None:
-            self._within = LoopEvidence(self.loops, self._name, self._where)
+            self._within = LoopEvidence(engine_of_loops(self.loops, self._name), self._name, self._where)
         return self._within
 
     @property
@@ -140,14 +142,14 @@ class SqlEvidence:
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
         """Store a late body with the evidence, in the local transaction."""
-        key = EvidenceKey.parse(transaction)
-        connection.execute(statements.write_body(self._where.place.table, key, slot, body), execution_options=PLAIN)
+        filled = statements.write_body(self._where.place.table, EvidenceKey.parse(transaction), f"{SLOT}{slot}", body)
+        connection_of(connection).execute(filled, execution_options=PLAIN)
 
     def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
         """Return the slots whose bodies are stored in the local transaction."""
         key = EvidenceKey.parse(transaction)
         asked = statements.branches(self._where.place.table, key)
-        return slots(connection.scalars(asked, execution_options=PLAIN))
+        return slots(connection_of(connection).scalars(asked, execution_options=PLAIN))
 
     def read(self, transaction: str) -> EvidenceOutcome | None:
         """Return the recorded outcome; None if there is no evidence."""
@@ -199,7 +201,7 @@ class SqlEvidence:
 
 def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
     try:
-        if not begin_with_evidence.begun_with(connection, table, key):
+        if not begun_with(connection, table, key):
             begin_now(connection)
             statements.write_now(connection, table, key, Decision.COMMIT)
     except IntegrityError as error:
@@ -227,14 +229,6 @@ class LoopEvidence(SqlEvidence):
 
         return AsyncConnection(self._asynchronous, connection)
 
-    def fill(self, connection: Any, transaction: str, slot: int, body: bytes) -> None:
-        """Store a late body with the evidence, in the local transaction."""
-        super().fill(connection.sync_connection, transaction, slot, body)
-
-    def filled(self, connection: Any, transaction: str) -> frozenset[int]:
-        """Return the slots whose bodies are stored in the local transaction."""
-        return super().filled(connection.sync_connection, transaction)
-
     def _open(self) -> Connection:
         connection = super()._open()
         if not self._agrees:
@@ -259,13 +253,6 @@ class LoopEvidence(SqlEvidence):
             )
 
 
-class SentStep(NamedTuple):
-    """The result; if not `fresh`, the row existed: the step was done or fenced before."""
-
-    fresh: bool
-    answer: object = None
-
-
 def driver_of(connection: Connection) -> psycopg.Connection[Any] | None:
     """Return the driver's connection if it supports pipelining."""
     driver = connection.connection.driver_connection
@@ -279,15 +266,15 @@ def send_in_one_trip(
     sql: str,
     input: Mapping[str, object],
     announce: Announce,
-) -> SentStep:
-    """Send a step's row, its statement and COMMIT together.
+) -> Ran | None:
+    """Send a step's row, its statement and COMMIT together; None if the row existed.
 
     The server runs each only if the previous one succeeded, so nothing is committed without its row. If the connection
     is lost the step may have been committed: only an explicit refusal by the server is a no.
     """
     table, key, row = place
     statement = compiled(sql, connection.dialect)
-    written = statements.written(table, connection.dialect)
+    written = _row_of_step(table, connection.dialect)
     announce(False)
     try:
         with driver.pipeline():
@@ -296,9 +283,15 @@ def send_in_one_trip(
             driver.commit()
         answer = [list(each) for each in cursor.fetchall()] if cursor.description is not None else cursor.rowcount
     except psycopg.Error as error:
-        return _failed(connection, driver, table, error)
+        _failed(connection, driver, table, error)
+        return None
     announce(True)
-    return SentStep(True, answer)
+    return Ran(answer, fresh=True)
+
+
+@cache
+def _row_of_step(table: Table, dialect: Dialect) -> str:
+    return str(statements.write(table, dialect.name).compile(dialect=dialect))
 
 
 @cache
@@ -307,13 +300,14 @@ def compiled(sql: str, dialect: Dialect) -> Compiled:
     return text(sql).compile(dialect=dialect)
 
 
-def _failed(connection: Connection, driver: psycopg.Connection[Any], table: Table, error: psycopg.Error) -> SentStep:
+def _failed(connection: Connection, driver: psycopg.Connection[Any], table: Table, error: psycopg.Error) -> None:
+    """Return if the row existed; else raise what the error means."""
     if driver.closed:
         connection.invalidate(error)
     else:
         driver.rollback()
     if isinstance(error, UniqueViolation) and error.diag.table_name == table.name:
-        return SentStep(False)
+        return
     lost = connection.invalidated
     told = DBAPIError.instance(
         None, None, error, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
@@ -343,18 +337,19 @@ class SqlSteps:
                 opened = connection.begin()
             if isinstance(work, str) and (driver := driver_of(connection)) is not None:
                 sent = send_in_one_trip(connection, driver, (table, key, row), work, input, announce)
-                return Ran(sent.answer, True) if sent.fresh else self._stands(connection, table, key, row)
+                return sent or self._stands(connection, table, key, row)
             with edge(self._name):
                 if not _write_row_first(connection, table, key, row):
                     return self._stands(connection, table, key, row)
                 mark_work(connection)
-            process, question, answer = os.getpid(), outcome_of(table, key, row), None
+            process, question, answer = os.getpid(), statements.outcome_of(table, key, row), None
             with _as_it_stands(connection, question), committing(opened, transaction, lambda: question, announce):
                 answer = _do(connection, work, input)
                 # A forked child must not write on its parent's session.
                 if answer is not None and not isinstance(work, str) and os.getpid() == process:
                     kept = as_json(answer, f"what {row} of {transaction} returned")
-                    connection.execute(_keep(table, key, row, kept.encode()), execution_options=PLAIN)
+                    stored = statements.write_body(table, key, row + OUT, kept.encode())
+                    connection.execute(stored, execution_options=PLAIN)
         return Ran(answer, fresh=True)
 
     def fence(self, transaction: str, row: str) -> bool | None:
@@ -367,7 +362,7 @@ class SqlSteps:
                     return False
                 limit(connection)
                 self._where.require_same(connection, place)
-                standing = connection.scalar(outcome_of(place.table, key, row))
+                standing = connection.scalar(statements.outcome_of(place.table, key, row))
         return None if standing is None else Decision(standing) is Decision.COMMIT
 
     def output(self, transaction: str, row: str) -> str | None:
@@ -380,14 +375,11 @@ class SqlSteps:
 
     def _stands(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> Ran:
         with edge(self._name):
-            return Ran(self._standing(connection, table, key, row), fresh=False)
-
-    def _standing(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> object:
-        standing = connection.scalar(outcome_of(table, key, row), execution_options=PLAIN)
-        if standing is None or Decision(standing) is Decision.ROLLBACK:
-            raise StepRefused(f"{key.store}-{key.incarnation:x}-{key.txid:x}", int(row.partition(":")[2]))
-        kept = _output(connection, table, key, row)
-        return None if kept is None else json.loads(kept)
+            standing = connection.scalar(statements.outcome_of(table, key, row), execution_options=PLAIN)
+            if standing is None or Decision(standing) is Decision.ROLLBACK:
+                raise StepRefused(f"{key.store}-{key.incarnation:x}-{key.txid:x}", int(row.partition(":")[2]))
+            kept = _output(connection, table, key, row)
+        return Ran(None if kept is None else json.loads(kept), fresh=False)
 
 
 @contextmanager
@@ -417,17 +409,6 @@ def _is_committed(connection: Connection, question: Select[int]) -> bool:
         return False
 
 
-@cache
-def statement(sql: str) -> TextClause:
-    """Parse a user's statement; each is parsed once."""
-    return text(sql)
-
-
-def outcome_of(table: Table, key: EvidenceKey, row: str) -> Select[int]:
-    """Select the outcome in one row."""
-    return select(table.c.outcome).where(*_at(table, key, row))
-
-
 def _write_row_first(connection: Connection, table: Table, key: EvidenceKey, row: str) -> bool:
     try:
         begin_now(connection)
@@ -441,20 +422,10 @@ def _write_row_first(connection: Connection, table: Table, key: EvidenceKey, row
 def _do(connection: Connection, work: Work | str, input: Mapping[str, object]) -> object:
     if not isinstance(work, str):
         return work(connection)
-    found = connection.execute(statement(work), dict(input))
+    found = connection.execute(text(work), dict(input))
     return [list(each) for each in found] if found.returns_rows else found.rowcount
 
 
-def _keep(table: Table, key: EvidenceKey, row: str, body: bytes) -> Any:
-    return insert(table).values(**statements.row(key, Decision.COMMIT, row + OUT), body=body)
-
-
 def _output(connection: Connection, table: Table, key: EvidenceKey, row: str) -> str | None:
-    asked = select(table.c.body).where(*_at(table, key, row + OUT))
-    kept = connection.scalar(asked, execution_options=PLAIN)
+    kept = connection.scalar(statements.body_of(table, key, row + OUT), execution_options=PLAIN)
     return None if kept is None else bytes(kept).decode()
-
-
-def _at(table: Table, key: EvidenceKey, row: str) -> list[Any]:
-    c = table.c
-    return [c.store == key.store, c.incarnation == key.incarnation, c.txid == key.txid, c.branch == row]

@@ -24,10 +24,10 @@ from txsaga.core.message import Delivered
 from txsaga.core.topic import check_name
 from txsaga.errors import AlreadyDone, ConfigError, EvidenceMissing, TransactionError
 from txsaga.evidence.driver_errors import edge
-from txsaga.evidence.local_transaction import IDLE, IN_ERROR, mark_of, session_state
+from txsaga.evidence.local_transaction import mark_of
 from txsaga.evidence.location import create, has_inbox, missing, resource_name, sees_inbox
-from txsaga.evidence.schema import INBOX, statements
-from txsaga.evidence.sessions import begin_now, refuse_autocommit
+from txsaga.evidence.schema import INBOX, PAST, statements
+from txsaga.evidence.sessions import IDLE, IN_ERROR, begin_now, refuse_autocommit, session_state
 from txsaga.evidence.statements import MARKED
 
 LONGEST = timedelta(days=36_500)
@@ -43,14 +43,6 @@ _INSERT: Mapping[str, str] = MappingProxyType(
     }
 )
 _ROW = f"from {INBOX} where grp = :group and message = :message"
-_DELETE_OLD: Mapping[str, str] = MappingProxyType(
-    {
-        "postgresql": f"delete from {INBOX} where at < now() - :seconds * interval '1 second'",
-        "mysql": f"delete from {INBOX} where at < now(6) - interval :seconds second",
-        "mariadb": f"delete from {INBOX} where at < now(6) - interval :seconds second",
-        "sqlite": f"delete from {INBOX} where at < datetime('now', -:seconds || ' seconds')",
-    }
-)
 
 _pools: WeakSet[Pool] = WeakSet()
 """Pools whose database is known to have the table."""
@@ -79,7 +71,8 @@ def forget(engine: Engine, older_than: timedelta, name: str | None = None) -> in
     if not has_inbox(engine, resource):
         raise missing(engine, resource)
     with edge(resource), engine.begin() as connection:
-        return connection.execute(text(_DELETE_OLD[dialect]), {"seconds": int(older_than.total_seconds())}).rowcount
+        past = PAST[dialect].format(int(older_than.total_seconds()))
+        return connection.exec_driver_sql(f"delete from {INBOX} where at < {past}").rowcount
 
 
 @contextmanager

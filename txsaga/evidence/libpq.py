@@ -21,10 +21,6 @@ from psycopg.pq.abc import PGconn, PGresult
 from txsaga.aio.readable import readable_by
 from txsaga.core.fibers import Fiber, current_fiber, run_blocking
 
-UNPREPARED = "26000"
-"""SQLSTATE: the statement is not prepared in this session; resetting a session drops prepared statements."""
-
-
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -18,15 +18,21 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, RootTransaction, Select, event, text
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGconn
+from sqlalchemy import Connection, Engine, RootTransaction, Select, Table, event, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
-from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionClosed, TransactionError
+from txsaga.errors import OutcomeUnknown, RightsMissing, StoreUnavailable, TransactionClosed, TransactionError
+from txsaga.evidence import libpq
 from txsaga.evidence.driver_errors import is_forbidden, refuses_commit
 from txsaga.evidence.ports import Announce
-from txsaga.evidence.schema import EVIDENCE
-from txsaga.evidence.sessions import PLAIN
+from txsaga.evidence.schema import EVIDENCE, MAIN, EvidenceKey
+from txsaga.evidence.sessions import IN_ERROR, PLAIN, session_state
+from txsaga.evidence.statements import MARKED
 
 _of_parents: list[object] = []
 """Kept in a forked child: an unreferenced connection returns to its pool, which rolls back the parent's session."""
@@ -38,9 +44,6 @@ _at_work: WeakSet[Connection] = WeakSet()
 _refused: WeakSet[Connection] = WeakSet()
 """Those of `_at_work` where a commit() was refused: SQLAlchemy considers their transaction over."""
 _engines: WeakSet[Engine] = WeakSet()
-
-IDLE: Final = 0  # libpq's transaction status codes
-IN_ERROR: Final = 3
 
 
 @contextmanager
@@ -65,6 +68,40 @@ def committing(
             f"the local transaction of {id} was committed before the end of its block, by a COMMIT or by DDL: what "
             "came before that is durable, and its messages follow; don't repeat it, leave the commit to the block"
         )
+
+
+PATIENCE = 60.0
+"""Seconds to wait for a silent server, as in a vote."""
+
+
+def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
+    """Begin a PostgreSQL transaction with its commit row, in one round trip; False if the driver is to do both.
+
+    It interprets no errors: it rolls back, and the driver meets the error again and reports it.
+    """
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) or driver.autocommit:
+        return False
+    if driver.pgconn.transaction_status != TransactionStatus.IDLE:
+        return False
+    place = connection.dialect.identifier_preparer.format_table(table)
+    row = f"""insert into {place} (store, incarnation, txid, branch, outcome)
+  values ('{key.store}', {key.incarnation}, {key.txid}, '{MAIN}', {int(Decision.COMMIT)}) returning {MARKED}"""
+    with on_failure(connection.invalidate):  # an answer that is still to come would be read by the next user
+        try:
+            if not _ask(driver.pgconn, f"{libpq.begin(driver)}; {row}").state:
+                return True
+            _ask(driver.pgconn, "rollback")
+        except libpq.ServerSilent as silent:
+            raise StoreUnavailable(f"the database of the local work does not answer: {silent}") from silent
+        except libpq.SessionLost:
+            pass
+    return False
+
+
+def _ask(session: PGconn, text: str) -> libpq.ServerAnswer:
+    libpq.send(session, text, PATIENCE)
+    return libpq.receive(session, PATIENCE)[-1]
 
 
 def mark_work(connection: Connection) -> None:
@@ -172,13 +209,6 @@ def _rolled_back(id: str) -> TransactionError:
         f"the database rolled the local transaction of {id} back inside its block; "
         "let the error that said so leave the block"
     )
-
-
-def session_state(connection: Connection) -> int | None:
-    """Return libpq's transaction status without a round trip; None for other drivers."""
-    info = getattr(connection.connection.driver_connection, "info", None)
-    state = getattr(info, "transaction_status", None)
-    return int(state) if state is not None else None
 
 
 def mark_of(connection: Connection) -> str | None:

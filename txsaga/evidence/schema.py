@@ -99,6 +99,16 @@ _SQLITE = (
     f"create index if not exists {INBOX}_at on {INBOX} (at)",
 )
 
+PAST: Mapping[str, str] = MappingProxyType(
+    {
+        "postgresql": "now() - {} * interval '1 second'",
+        "mysql": "now(6) - interval {} second",
+        "mariadb": "now(6) - interval {} second",
+        "sqlite": "datetime('now', '-{} seconds')",
+    }
+)
+"""The time so many seconds ago, by the database's clock."""
+
 _STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL, "sqlite": _SQLITE}
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import Connection, Engine, event
@@ -16,8 +16,13 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.errors import ConfigError
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
 PutBack = Callable[[Any], None]
 
+IDLE, IN_ERROR = 0, 3
+"""Transaction states as libpq numbers them."""
 _KEPT = "txsaga as it was"
 _MYSQL = ("mysql", "mariadb")
 
@@ -81,6 +86,23 @@ def _put_back(dbapi_connection: Any, record: Any) -> None:  # any driver's
         record.invalidate(error)
 
 
+def engine_of_loops(engine: AsyncEngine | None, resource: str) -> AsyncEngine:
+    """Return the engine for work within an event loop."""
+    if engine is None:
+        raise ConfigError(
+            f"resource {resource!r} is registered with an engine for threads; "
+            "register it with create_async_engine(…) to work in it within an event loop"
+        )
+    return engine
+
+
+def connection_of(handle: object) -> Connection:
+    """Return the SQLAlchemy connection that a user works with, also within an event loop."""
+    connection = getattr(handle, "sync_connection", handle)
+    assert isinstance(connection, Connection)
+    return connection
+
+
 STATEMENT = 5
 """Seconds; a database that does not answer within this time is asked again later."""
 
@@ -102,22 +124,24 @@ def settle_level(connection: Connection) -> None:
 
     A connection that leaves its pool inside a transaction keeps its level: it can't be changed any more.
     """
-    if (level := _LEVELS.get(connection.dialect.name)) and not _is_under_way(connection):
+    if (level := _LEVELS.get(connection.dialect.name)) and not session_state(connection):
         keep(connection)
         connection.execution_options(isolation_level=level)
 
 
 def commit_each(connection: Connection) -> None:
     """Put a connection of our own into AUTOCOMMIT."""
-    if _is_under_way(connection):
+    if session_state(connection):  # not IDLE
         connection.connection.rollback()
     keep(connection)
     connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def _is_under_way(connection: Connection) -> bool:
+def session_state(connection: Connection) -> int | None:
+    """Return libpq's transaction status without a round trip; None for other drivers."""
     info = getattr(connection.connection.driver_connection, "info", None)
-    return getattr(info, "transaction_status", 0) != 0
+    state = getattr(info, "transaction_status", None)
+    return int(state) if state is not None else None
 
 
 def leave_autocommit(connection: Connection) -> None:

@@ -5,12 +5,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-import psycopg
 from sqlalchemy import (
     ColumnElement,
-    Compiled,
     Connection,
-    Dialect,
     Insert,
     Select,
     Table,
@@ -21,10 +18,10 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError
 
 from txsaga.core.decision import Decision
 from txsaga.evidence.schema import MAIN, EvidenceKey
+from txsaga.evidence.sessions import PLAIN
 
 SLOT = "slot:"  # prefix of branches with late bodies, before the slot number
 
@@ -40,51 +37,17 @@ MARKED = f"""{DURABLE}, set_config('application_name',
 
 
 @cache
-def write(table: Table) -> Insert:
+def write(table: Table, dialect_name: str) -> Insert:
     """Insert the row that records the outcome of local work; its key admits only one."""
     # Not `on conflict do nothing`: a duplicate-key error is the same at every isolation level.
-    return insert(table).values({column: bindparam(column) for column in (*EvidenceKey._fields, "branch", "outcome")})
-
-
-@cache
-def _written(table: Table, dialect: Dialect) -> Compiled:
-    statement = write(table)
-    if dialect.name == "postgresql":
-        return statement.returning(text(MARKED)).compile(dialect=dialect)
-    return statement.compile(dialect=dialect)
-
-
-@cache
-def written(table: Table, dialect: Dialect) -> str:
-    """Return the compiled SQL of `write` for a dialect."""
-    return str(_written(table, dialect))
+    written = insert(table).values({name: bindparam(name) for name in (*EvidenceKey._fields, "branch", "outcome")})
+    return written.returning(text(MARKED)) if dialect_name == "postgresql" else written
 
 
 def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> None:
-    """Insert the row from precompiled SQL: it opens every local transaction, so this path is kept short."""
-    compiled = _written(table, connection.dialect)
-    values = row(key, outcome, branch)
-    driver = connection.connection.driver_connection
-    if isinstance(driver, psycopg.Connection) and connection.in_transaction():
-        _execute(connection, driver, str(compiled), values)
-    elif getattr(compiled, "positional", False):
-        order = getattr(compiled, "positiontup", None) or ()
-        connection.exec_driver_sql(str(compiled), tuple(values[name] for name in order)).close()
-    else:
-        connection.exec_driver_sql(str(compiled), values).close()
-
-
-def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, values: dict[str, object]) -> None:
-    """Run a statement bypassing SQLAlchemy, but raise the errors SQLAlchemy would raise."""
-    try:
-        driver.execute(sql.encode(), values, prepare=False)  # prepared statements may not survive in this session
-    except psycopg.Error as error:
-        if driver.closed:
-            connection.invalidate(error)
-        told = DBAPIError.instance(
-            sql, None, error, psycopg.Error, connection_invalidated=connection.invalidated, dialect=connection.dialect
-        )
-        raise told from error
+    """Insert the row."""
+    written = write(table, connection.dialect.name)
+    connection.execute(written, row(key, outcome, branch), execution_options=PLAIN).close()
 
 
 def row(key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> dict[str, object]:
@@ -92,9 +55,9 @@ def row(key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> dict[str, ob
     return {**key._asdict(), "branch": branch, "outcome": int(outcome)}
 
 
-def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:
-    """Insert a late body with the evidence."""
-    return insert(table).values(**key._asdict(), branch=f"{SLOT}{slot}", outcome=int(Decision.COMMIT), body=body)
+def write_body(table: Table, key: EvidenceKey, branch: str, body: bytes) -> Insert:
+    """Insert a late body, or the result of a step, with the evidence."""
+    return insert(table).values(**row(key, Decision.COMMIT, branch), body=body)
 
 
 def look(table: Table, keys: Collection[EvidenceKey]) -> Select[str, int, int, str, int, bytes | None]:
@@ -103,9 +66,14 @@ def look(table: Table, keys: Collection[EvidenceKey]) -> Select[str, int, int, s
     return select(c.store, c.incarnation, c.txid, c.branch, c.outcome, c.body).where(_any_of(table, keys))
 
 
-def outcome_of(table: Table, key: EvidenceKey) -> Select[int]:
-    """Select the outcome of one transaction."""
-    return select(table.c.outcome).where(_any_of(table, [key]), table.c.branch == MAIN)
+def outcome_of(table: Table, key: EvidenceKey, branch: str = MAIN) -> Select[int]:
+    """Select the outcome in one row."""
+    return select(table.c.outcome).where(_any_of(table, [key]), table.c.branch == branch)
+
+
+def body_of(table: Table, key: EvidenceKey, branch: str) -> Select[bytes]:
+    """Select the body in one row."""
+    return select(table.c.body).where(_any_of(table, [key]), table.c.branch == branch)
 
 
 def branches(table: Table, key: EvidenceKey) -> Select[str]:

@@ -58,7 +58,7 @@ from txsaga.flows.requests import Guest
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.message_buffer import FLUSH, MessageBuffer
 from txsaga.messages.tx_records import TxRecords
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.participant import ours
 from txsaga.resources.two_phase import VotingBranch, VotingParticipant
 from txsaga.store.right import Right
@@ -371,14 +371,11 @@ PAGE = 1_000
 class StoreParticipant(VotingParticipant):
     """A broker that takes part in other brokers' transactions."""
 
+    capabilities = CAPABILITIES[ResourceKind.BROKER]
+
     def __init__(self, broker: Broker, *, name: str, log: TxLog | None = None) -> None:
         self.name, self.broker = name, broker
         self._lives = BranchRecords(broker.kernel, log)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What a broker can do."""
-        return capabilities_of(ResourceKind.BROKER)
 
     @property
     def database(self) -> UUID:

@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from types import MappingProxyType
-
-from txsaga.errors import ConfigError
 
 
 class ResourceKind(StrEnum):
@@ -87,13 +84,3 @@ CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
         )
     }
 )
-
-
-@cache
-def capabilities_of(kind: str) -> Capabilities:
-    """Return what a kind can do; `ConfigError` for an undeclared kind."""
-    try:
-        return CAPABILITIES[ResourceKind(kind)]
-    except ValueError:
-        known = ", ".join(ResourceKind)
-        raise ConfigError(f"nothing is known about resources of kind {kind!r}; the kinds are {known}") from None

@@ -8,23 +8,21 @@ but in the branch itself, it could vouch for work that was never committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
-    Dialect,
     Engine,
     Select,
     Table,
     and_,
     bindparam,
     delete,
+    insert,
     literal,
-    literal_column,
     or_,
     select,
     text,
@@ -37,8 +35,8 @@ from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissi
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, is_forbidden, reached
 from txsaga.evidence.location import EvidenceLocation, EvidenceTables, missing
-from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
-from txsaga.evidence.sessions import settle_level, short_waits
+from txsaga.evidence.schema import EVIDENCE, PAST, EvidenceKey, database_table
+from txsaga.evidence.sessions import PLAIN, connection_of, engine_of_loops, settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import journal
 from txsaga.resources.participant import Ages, EnlistedBranch, Over, ours
@@ -53,15 +51,6 @@ KEY = ("store", "incarnation", "txid", "branch")
 PAGE = 1_000
 PATIENCE = 60.0
 """Seconds that a vote or its second phase may take: deferred constraints are checked during them."""
-_PAST = {
-    "postgresql": "now() - {} * interval '1 second'",
-    "mysql": "now(6) - interval {} second",
-    "mariadb": "now(6) - interval {} second",
-    "sqlite": "datetime('now', '-{} seconds')",
-}
-
-_INSERT = """INSERT INTO {table} (store, incarnation, txid, branch, outcome)
-  select '{{store}}', {{incarnation}}, {{txid}}, '{{branch}}', {{outcome}} {here}"""
 
 
 class BranchRows:
@@ -69,7 +58,6 @@ class BranchRows:
 
     def __init__(self, where: EvidenceLocation, name: str) -> None:
         self.where, self._name = where, name
-        self._written_for: tuple[EvidenceTables, str] | None = None
 
     @property
     def place(self) -> EvidenceTables:
@@ -78,18 +66,13 @@ class BranchRows:
 
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction: once, and in this database only (R10)."""
-        statement = self._insert(connection.dialect, self.place).format(**values(branch))
-        if connection.exec_driver_sql(statement).rowcount != 1:
-            self.where.refuse_other(None, self.place)
-
-    def _insert(self, dialect: Dialect, place: EvidenceTables) -> str:
-        """Build, once, the text that inserts a row if the database is the recorded one."""
-        if self._written_for is None or self._written_for[0] is not place:
-            quoted = dialect.identifier_preparer
-            table, places = (quoted.format_table(each) for each in (place.table, database_table(place.table.schema)))
-            here = f"from {places} where uuid = '{place.database.hex}'"
-            self._written_for = place, _INSERT.format(table=_doubled(table), here=_doubled(here))
-        return self._written_for[1]
+        place = self.place
+        row = statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
+        values = [literal(value, place.table.c[name].type) for name, value in row.items()]
+        only_here = select(*values).where(database_table(place.table.schema).c.uuid == place.database.hex)
+        written = insert(place.table).from_select(list(row), only_here)
+        if connection.execute(written, execution_options=PLAIN).rowcount != 1:
+            self.where.refuse_other(None, place)
 
     def write_main(self, connection: Connection, branch: BranchId) -> None:
         """Insert the transaction's own row as well; `DecidedOtherwise` if the barrier exists."""
@@ -109,15 +92,8 @@ class BranchRows:
             return Finish.COMMITTED if not written and self.is_committed(connection, branch) else Finish.DONE
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
-        """Return whether a branch was committed; the same query checks which database this is."""
-        place = self.place
-        outcome = select(place.table.c.outcome).where(_is(place.table, branch)).scalar_subquery()
-        uuid, row = connection.execute(select(database_table(place.table.schema).c.uuid, outcome)).one_or_none() or (
-            None,
-            None,
-        )
-        self.where.refuse_other(uuid, place)
-        return row == Decision.COMMIT
+        """Return whether a branch was committed."""
+        return branch in self.committed(connection, [branch])
 
     def committed(self, connection: Connection, branches: Collection[BranchId]) -> set[BranchId]:
         """Return the branches that were committed, in one query."""
@@ -130,16 +106,8 @@ class BranchRows:
 
     def drop(self, connection: Connection, branch: BranchId) -> None:
         """Delete a branch's row."""
-        place = self.place
-        self.where.require_same(connection, place)
-        try:
-            connection.execute(delete(place.table).where(_is(place.table, branch)))
-        except DBAPIError as error:
-            if is_forbidden(error):
-                raise RightsMissing(
-                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for a branch to be forgotten"
-                ) from error
-            raise
+        self.where.require_same(connection, self.place)
+        self._delete(connection, [branch], "a branch to be forgotten")
 
     def sweep(self, connection: Connection, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of finished branches, one page per commit."""
@@ -149,21 +117,22 @@ class BranchRows:
             after = tuple(rows[-1])
             wanted = over([each for row in rows for each in _named(store, *row)])
             if wanted:
-                self._delete(connection, [values(branch) for branch in wanted])
+                self._delete(connection, wanted, "rows of old branches to be deleted")
             connection.commit()
             done += len(wanted)
         return done
 
-    def _delete(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
+    def _delete(self, connection: Connection, branches: Collection[BranchId], purpose: str) -> None:
         table = self.place.table
         same = and_(*(table.c[name] == bindparam(f"its_{name}") for name in KEY))
+        rows = [(*EvidenceKey.parse(branch.transaction), branch.evidence) for branch in branches]
+        named = [{f"its_{name}": value for name, value in zip(KEY, row, strict=True)} for row in rows]
         try:
-            connection.execute(delete(table).where(same), [{f"its_{name}": row[name] for name in KEY} for row in rows])
+            connection.execute(delete(table).where(same), named)
         except DBAPIError as error:
-            connection.rollback()
             if is_forbidden(error):
                 raise RightsMissing(
-                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for rows of old branches to be deleted"
+                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for {purpose}"
                 ) from error
             raise
 
@@ -201,7 +170,7 @@ class DatabaseParticipant:
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
         with edge(self.name):
-            journal.do(connection_of(session), statements, self.name)
+            journal.do(connection_of(session.handle), statements, self.name)
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of a branch is under way, or comes late."""
@@ -224,19 +193,15 @@ class DatabaseParticipant:
 
     def _engine_of_loops(self, *drivers: str) -> AsyncEngine:
         """Return the engine for work within an event loop; `ConfigError` if there is none of these drivers."""
-        if self.loops is None:
-            raise ConfigError(
-                f"resource {self.name!r} is registered with an engine for threads; "
-                "register it with create_async_engine(…) to work in it within an event loop"
-            )
-        found = self.loops.dialect
+        loops = engine_of_loops(self.loops, self.name)
+        found = loops.dialect
         if found.driver not in drivers:
             able = "".join(f"open its engine with {found.name}+{driver}://…, or " for driver in drivers)
             raise ConfigError(
                 f"resource {self.name!r} takes no part in a coordinated transaction within an event loop through "
                 f"{found.driver}; {able}enter the block in a thread, by asyncio.to_thread"
             )
-        return self.loops
+        return loops
 
     def _reached(self) -> AbstractContextManager[Connection]:
         """Connect, after the evidence tables were located: the pool may have no second session for that."""
@@ -259,13 +224,6 @@ class DatabaseParticipant:
         return finish_of(decision, committed=self._rows.is_committed(connection, branch))
 
 
-def connection_of(session: EnlistedBranch) -> Connection:
-    """Return the SQLAlchemy connection of an open branch, also of one within an event loop."""
-    connection = getattr(session.handle, "sync_connection", session.handle)
-    assert isinstance(connection, Connection)
-    return connection
-
-
 def finish_of(decision: Decision, *, committed: bool) -> Finish:
     """Return what a decision found that came to a finished branch."""
     if committed == (decision is Decision.COMMIT):
@@ -274,10 +232,9 @@ def finish_of(decision: Decision, *, committed: bool) -> Finish:
 
 
 def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tuple[object, ...]) -> Select[Any]:
-    past = _PAST[connection.dialect.name]
-    at: ColumnElement[Any] = literal_column("at")
-    committed = and_(table.c.outcome == Decision.COMMIT, at < text(past.format(ages.committed.total_seconds())))
-    barriers = and_(table.c.outcome == Decision.ROLLBACK, at < text(past.format(ages.barriers.total_seconds())))
+    older = f"at < {PAST[connection.dialect.name]}"
+    committed = text(f"outcome = {Decision.COMMIT:d} and {older.format(ages.committed.total_seconds())}")
+    barriers = text(f"outcome = {Decision.ROLLBACK:d} and {older.format(ages.barriers.total_seconds())}")
     key = (table.c.incarnation, table.c.txid, table.c.branch)
     behind = tuple_(*key) > tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
     own = table.c.store == store, table.c.branch.like(f"{BRANCHES}%")
@@ -286,17 +243,3 @@ def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tu
 
 def _named(store: str, incarnation: int, txid: int, branch: str) -> Sequence[BranchId]:
     return ours(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")
-
-
-def values(branch: BranchId) -> Mapping[str, object]:
-    """Return the columns of a branch's row."""
-    return statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
-
-
-def _doubled(name: str) -> str:
-    """Escape the braces of a name: it becomes part of a format string."""
-    return name.replace("{", "{{").replace("}", "}}")
-
-
-def _is(table: Table, branch: BranchId) -> ColumnElement[bool]:
-    return and_(*(table.c[name] == value for name, value in values(branch).items() if name != "outcome"))

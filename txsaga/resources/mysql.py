@@ -18,11 +18,11 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, OtherReason, RetryLater
 from txsaga.evidence.driver_errors import code_of, edge, reached
-from txsaga.evidence.sessions import commit_each, short_waits
+from txsaga.evidence.sessions import commit_each, connection_of, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
-from txsaga.resources.database import DatabaseParticipant, connection_of
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
+from txsaga.resources.database import DatabaseParticipant
 from txsaga.resources.mysql_branch import MysqlBranch, MysqlSession
 from txsaga.resources.participant import ours
 from txsaga.resources.waits import MysqlLockView, is_cancelled, transaction_number
@@ -49,7 +49,7 @@ class MysqlParticipant(DatabaseParticipant):
     def capabilities(self) -> Capabilities:
         """What its kind can do; the first connection shows which of the two it is."""
         maria = self._engine.dialect.name == "mariadb" or getattr(self._engine.dialect, "is_mariadb", False)
-        return capabilities_of(ResourceKind.MARIADB if maria else ResourceKind.MYSQL)
+        return CAPABILITIES[ResourceKind.MARIADB if maria else ResourceKind.MYSQL]
 
     def probe(self) -> None:
         """Raise `ConfigError` unless branches can be listed and written; write nothing."""
@@ -122,7 +122,7 @@ class MysqlParticipant(DatabaseParticipant):
 
     def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         """Execute journalled statements in an open branch."""
-        connection = connection_of(session)
+        connection = connection_of(session.handle)
         event.listen(connection, "after_cursor_execute", self._refuse_hidden)
         try:
             super().do(session, statements)
@@ -136,7 +136,7 @@ class MysqlParticipant(DatabaseParticipant):
 
     def mark(self, session: EnlistedBranch) -> str:
         """Return the number of the transaction: the server lists lock waits by these, not by branches."""
-        return transaction_number(connection_of(session))
+        return transaction_number(connection_of(session.handle))
 
     def look(self) -> MysqlLockView:
         """Open a view of the lock waits."""

@@ -29,16 +29,14 @@ from txsaga.errors import (
 )
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
-from txsaga.evidence.location import EvidenceTables
 from txsaga.evidence.sessions import commit_each
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes
-from txsaga.resources.capabilities import ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.database import DatabaseParticipant, finish_of
 from txsaga.resources.participant import ours
-from txsaga.resources.postgres_branch import PostgresBranch
+from txsaga.resources.postgres_branch import PostgresBranch, texts_in
 from txsaga.resources.postgres_session import DriverSession, PostgresSession
-from txsaga.resources.postgres_texts import Texts
 from txsaga.resources.waits import PostgresLockView, is_cancelled
 
 if TYPE_CHECKING:
@@ -63,11 +61,10 @@ class PostgresParticipant(DatabaseParticipant):
     """One registered database."""
 
     driver = ("psycopg", "postgresql+psycopg")
-    capabilities = capabilities_of(ResourceKind.POSTGRESQL)
+    capabilities = CAPABILITIES[ResourceKind.POSTGRESQL]
     is_cancelled = staticmethod(is_cancelled)
 
     _looping: PostgresInLoop | None = None
-    _written_for: tuple[EvidenceTables, Texts] | None = None
 
     def probe(self) -> None:
         """Raise `ConfigError` unless the server supports prepared transactions; write nothing."""
@@ -98,28 +95,23 @@ class PostgresParticipant(DatabaseParticipant):
         return self._looping
 
     def _enlisted(self, branch: BranchId, opened: Callable[[], PostgresSession]) -> PostgresBranch:
-        texts = self._texts
-        return PostgresBranch(
-            self._begun(opened, texts, branch),
-            branch,
-            texts,
-            lambda decision: run_blocking(lambda: self.finish(branch, decision)),
-        )
-
-    def _begun(self, opened: Callable[[], PostgresSession], texts: Texts, branch: BranchId) -> PostgresSession:
-        """Open a session and begin in it; replace a stale pooled one, once."""
+        texts = texts_in(self._engine.dialect, self._rows.place)
         try:
-            return self._opened(opened).begin(texts, branch)
-        except SessionLost:
+            session = self._begun(opened, texts.mark(branch))
+        except SessionLost:  # a stale session of the pool
             raise_if_cancelled()  # a cancelled task needs no other session
             try:
-                return self._opened(opened).begin(texts, branch)
+                session = self._begun(opened, texts.mark(branch))
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+        return PostgresBranch(
+            session, branch, texts, lambda decision: run_blocking(lambda: self.finish(branch, decision))
+        )
 
-    def _opened(self, opened: Callable[[], PostgresSession]) -> PostgresSession:
+    def _begun(self, opened: Callable[[], PostgresSession], marking: str) -> PostgresSession:
         with edge(self.name):
-            return opened()
+            session = opened()
+        return session.begin(marking)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Carry out the decision, or find out how the branch was finished."""
@@ -185,13 +177,6 @@ class PostgresParticipant(DatabaseParticipant):
     def look(self) -> PostgresLockView:
         """Open a view of the lock waits."""
         return PostgresLockView(self._engine, self.name)
-
-    @property
-    def _texts(self) -> Texts:
-        place = self._rows.place
-        if self._written_for is None or self._written_for[0] is not place:
-            self._written_for = place, Texts(self._engine, place)
-        return self._written_for[1]
 
 
 class PostgresInLoop:

@@ -17,9 +17,11 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
+from functools import cache
 from typing import Any
 
 from psycopg.pq import TransactionStatus
+from sqlalchemy import Dialect
 
 from txsaga.core.decision import Decision
 from txsaga.errors import (
@@ -33,17 +35,60 @@ from txsaga.errors import (
     StoreUnavailable,
     VotedNo,
 )
-from txsaga.evidence import libpq
 from txsaga.evidence.libpq import ServerAnswer, ServerSilent, SessionLost
-from txsaga.evidence.schema import EVIDENCE
+from txsaga.evidence.location import EvidenceTables
+from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
+from txsaga.evidence.statements import DURABLE
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import codes
 from txsaga.resources.postgres_session import UNASKED, PostgresSession
-from txsaga.resources.postgres_texts import ELSEWHERE, Texts
 
 _LIMITED = "select set_config('lock_timeout', '{longest}', true) where current_setting('lock_timeout') = '0'"
-_BEFORE = "txsaga_before"
-"""A savepoint to roll back to if the server no longer has our prepared statements."""
+MARK = "txsaga.branch"
+"""A setting that ends with the branch's transaction: in another one the statement that writes the row fails."""
+ELSEWHERE = "not where the branch began: "
+"""The server's error for a session that is in another transaction, or in another database."""
+COMMITTED = int(Decision.COMMIT)
+
+
+@cache
+def texts_in(dialect: Dialect, place: EvidenceTables) -> BranchTexts:
+    """Return the texts for one database."""
+    return BranchTexts(dialect, place)
+
+
+class BranchTexts:
+    """What the branches in one database send besides their users' statements."""
+
+    def __init__(self, dialect: Dialect, place: EvidenceTables) -> None:
+        quoted = dialect.identifier_preparer
+        self._into = f"insert into {quoted.format_table(place.table)} (store, incarnation, txid, branch, outcome)"
+        places = quoted.format_table(database_table(place.table.schema))
+        self._here = f"(select count(*) from {places} where uuid = '{place.database.hex}')"
+        self._elsewhere = f"('{ELSEWHERE}' || {self._here})::int"  # the error of this cast says so
+
+    def mark(self, branch: BranchId) -> str:
+        """Build the statement that marks a transaction as a branch's."""
+        return f"set local {MARK} = '{branch.gid}'"
+
+    def row(self, branch: BranchId) -> str:
+        """Build the statement for a branch's row: it inserts none if nothing was written, so that is read only."""
+        store, incarnation, txid = EvidenceKey.parse(branch.transaction)
+        # The row's key waits for another holder of the same name, and so may constraints that are checked at PREPARE.
+        return f"""{self._into}
+  select '{store}', {incarnation}, {txid}, '{branch.evidence}',
+         {COMMITTED} / (select case {self._here} when 1 then 1 else {self._elsewhere} end)
+   where case when current_setting('{MARK}', true) = '{branch.gid}'
+              then set_config('lock_timeout', '5s', true) is not null and pg_current_xact_id_if_assigned() is not null
+              else ('{ELSEWHERE}' || coalesce(current_setting('{MARK}', true), ''))::int > 0 end
+  returning {DURABLE}"""
+
+    def main(self, branch: BranchId) -> str:
+        """Build the statement for the transaction's own row."""
+        store, incarnation, txid = EvidenceKey.parse(branch.transaction)
+        return f"""{self._into}
+  values ('{store}', {incarnation}, {txid}, '', {COMMITTED} / (select case
+    when {self._here} = 1 and current_setting('{MARK}', true) = '{branch.gid}' then 1 else {self._elsewhere} end))"""
 
 
 class PostgresStage(Enum):
@@ -63,7 +108,7 @@ class PostgresBranch:
         self,
         session: PostgresSession,
         branch: BranchId,
-        texts: Texts,
+        texts: BranchTexts,
         elsewhere: Callable[[Decision], Finish],
     ) -> None:
         self._session = session
@@ -71,8 +116,6 @@ class PostgresBranch:
         self._texts = texts
         self._elsewhere = elsewhere
         self._stage = PostgresStage.OPEN
-        self._main: Sequence[str] = ()  # the transaction's own row, if this commit is the decision
-        self._word = "COMMIT"  # the last statement it sends
 
     @property
     def handle(self) -> Any:  # SQLAlchemy's connection, or its driver's
@@ -97,8 +140,7 @@ class PostgresBranch:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.ASKED
-        self._word = f"PREPARE TRANSACTION '{self._branch.gid}'"
-        self._send(self._ended())
+        self._send(f"{self._texts.row(self._branch)}; PREPARE TRANSACTION '{self._branch.gid}'")
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
@@ -123,9 +165,9 @@ class PostgresBranch:
             raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.UNKNOWN
+        main = [self._texts.main(self._branch)] if transaction else []
         try:
-            self._main = [self._texts.main(self._branch)] if transaction else []
-            self._session.send(self._ended())
+            self._session.send("; ".join([*main, self._texts.row(self._branch), "COMMIT"]))
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         return self._committed
@@ -133,22 +175,6 @@ class PostgresBranch:
     def leave(self) -> None:
         """Give the session back."""
         self._session.give_back()
-
-    def _ended(self) -> str:
-        """Build the statements that end the work; only the server knows if our prepared statements were dropped."""
-        prepared = self._session.prepared
-        kept = [f"SAVEPOINT {_BEFORE}"] if prepared else []
-        return "; ".join([*kept, *self._main, self._texts.row(self._branch, prepared=prepared), self._word])
-
-    def _heard(self) -> Sequence[ServerAnswer]:
-        """Wait for the answers; if our prepared statements were dropped, send plain text instead."""
-        session = self._session
-        answers = session.receive()
-        if answers[-1].state != libpq.UNPREPARED or session.state != TransactionStatus.INERROR:
-            return answers
-        session.lose_statements()
-        session.send(f"ROLLBACK TO SAVEPOINT {_BEFORE}; {self._ended()}")
-        return session.receive()
 
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
@@ -169,7 +195,7 @@ class PostgresBranch:
 
     def _committed(self) -> None:
         try:
-            answer = self._heard()[-1]
+            answer = self._session.receive()[-1]
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         if answer.state and self._session.state == TransactionStatus.INERROR:
@@ -193,7 +219,7 @@ class PostgresBranch:
         """Wait for the answer to PREPARE."""
         self._stage = PostgresStage.UNKNOWN
         try:
-            answers = self._heard()
+            answers = self._session.receive()
         except SessionLost as lost:
             raise self._lost(lost) from lost
         self._stage = PostgresStage.OVER

@@ -23,12 +23,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from txsaga.core.failure import report_failure
 from txsaga.errors import StoreError
 from txsaga.evidence import libpq
-from txsaga.evidence.begin_with_evidence import PreparedStatements
 from txsaga.evidence.libpq import ServerAnswer, SessionLost
 from txsaga.evidence.local_transaction import refuse_commits
 from txsaga.evidence.sessions import leave_autocommit
-from txsaga.flows.branch import BranchId
-from txsaga.resources.postgres_texts import Texts
 
 UNASKED = 5.0
 """Seconds for the answer to a ROLLBACK before the vote: the server also rolls back when the session ends."""
@@ -56,12 +53,12 @@ class PostgresSession:
         self._pooled, self._patience = pooled, patience
         self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
         self._given: Mapping[str, Any] = {}  # the engine's options for transactions, unless SQLAlchemy sets them
-        self.prepared = False  # whether this session has our statements
 
-    def begin(self, texts: Texts, branch: BranchId) -> Self:
+    def begin(self, marking: str) -> Self:
         """Begin the transaction and mark it; `SessionLost` if the pooled session was dead."""
+        begun = self.state == TransactionStatus.INTRANS
         with report_failure(self._let_go):  # it is not in use yet
-            answer = self._begin(texts, branch)
+            answer = self.ask(marking if begun else f"{libpq.begin(self._driver, self._given)}; {marking}")
         if answer.state:
             self.give_back()
             raise StoreError(f"no transaction can be begun: {answer.why}")
@@ -71,33 +68,6 @@ class PostgresSession:
     def number(self) -> int:
         """The server's number of the session."""
         return self._driver.pgconn.backend_pid
-
-    def _begin(self, texts: Texts, branch: BranchId) -> ServerAnswer:
-        if self.state == TransactionStatus.INTRANS:  # an error would fail the transaction under way
-            return self.ask(texts.mark(branch, prepared=False))
-        self._statements = self._pooled.info.setdefault(texts.name, PreparedStatements())
-        self.prepared = self._statements.use(lambda: self._prepare(texts))
-        answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=self.prepared)}")
-        if answer.state == libpq.UNPREPARED:
-            self.ask("ROLLBACK")
-            self.lose_statements()
-            answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=False)}")
-        return answer
-
-    @property
-    def beginning(self) -> str:
-        """The statement that begins a transaction in it."""
-        return libpq.begin(self._driver, self._given)
-
-    def lose_statements(self) -> None:
-        """Record that the server no longer has our statements."""
-        self.prepared = False
-        self._statements.lose()
-
-    def _prepare(self, texts: Texts) -> bool:
-        """Prepare our statements in the session, if it leads to the recorded database."""
-        here = self.ask(texts.question)
-        return list(here.row) == ["1"] and not self.ask(texts.preparing).state
 
     @property
     def state(self) -> int:
@@ -206,7 +176,7 @@ class DriverSession(PostgresSession):
             if self._driver.closed or self.state != TransactionStatus.IDLE:
                 self._pooled.invalidate()
             else:
-                give_back_idle(self._pooled)
+                self._pooled.close()
 
     def _discard(self) -> None:
         """Close it as stale, with every session that the pool has kept as long."""
@@ -226,12 +196,3 @@ def _raw(engine: Engine) -> PoolProxiedConnection:
         return engine.raw_connection()
     except engine.dialect.loaded_dbapi.Error as error:
         raise OperationalError(None, None, error) from error
-
-
-def give_back_idle(pooled: Connection | PoolProxiedConnection) -> None:
-    """Give back a connection in which no transaction is open, without a ROLLBACK by the pool: that is a round trip."""
-    reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections call after a COMMIT
-    if reset is None:
-        pooled.close()
-    else:
-        reset(transaction_reset=True)

@@ -23,7 +23,7 @@ from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reache
 from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.sessions import begin_now, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.capabilities import ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.database import BranchRows, DatabaseParticipant, finish_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _OFF, _NORMAL = 0, 1
 class SqliteParticipant(DatabaseParticipant):
     """One registered database file."""
 
-    capabilities = capabilities_of(ResourceKind.SQLITE)
+    capabilities = CAPABILITIES[ResourceKind.SQLITE]
 
     def probe(self) -> None:
         """Raise unless a commit is on disk when it is answered, and the evidence tables exist or may be created."""

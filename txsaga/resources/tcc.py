@@ -30,7 +30,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.participant import HomeStore
 from txsaga.resources.reservations import Reservation, ReservationState
 from txsaga.resources.two_phase import VotingBranch, VotingParticipant
@@ -132,12 +132,7 @@ class TccParticipant(VotingParticipant):
 
     def __init__(self, calls: Calls, *, name: str, kind: ResourceKind, place: str, store: HomeStore) -> None:
         self.name, self._kind, self._calls, self._store = name, kind, calls, store
-        self._place = place
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What its kind can do."""
-        return capabilities_of(self._kind)
+        self.capabilities, self._place = CAPABILITIES[kind], place
 
     @property
     def database(self) -> UUID:

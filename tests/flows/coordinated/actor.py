@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 from txsaga.resources.participant import Ages, Over
 
 Said = Exception | Vote | Finish
@@ -34,7 +34,7 @@ class Actor:
     @property
     def capabilities(self) -> Capabilities:
         """What a function can do."""
-        return capabilities_of(ResourceKind.CALLABLE)
+        return CAPABILITIES[ResourceKind.CALLABLE]
 
     def probe(self) -> None:
         """Find nothing wrong."""

@@ -22,7 +22,7 @@ from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.journal import Journalled
 from txsaga.flows.recovery import PATIENCE, Recovery
 from txsaga.flows.requests import Begin, BranchVote, Decide
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 from txsaga.resources.participant import Ages, EnlistedBranch, Over
 from txsaga.testing import FakeClock
 
@@ -51,7 +51,7 @@ class FakeResource:
 
     @property
     def capabilities(self) -> Capabilities:
-        return capabilities_of(ResourceKind.POSTGRESQL)
+        return CAPABILITIES[ResourceKind.POSTGRESQL]
 
     def probe(self) -> None:
         self._called("probe")

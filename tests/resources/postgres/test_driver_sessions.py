@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from sqlalchemy import Engine, PoolProxiedConnection, event
-from sqlalchemy.pool import PoolResetState
+from sqlalchemy import Engine
 
 from txsaga.core.decision import Decision
 from txsaga.resources.postgres import PostgresParticipant
-from txsaga.resources.postgres_session import give_back_idle
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.core]
@@ -57,38 +55,3 @@ def test_the_next_user_of_the_pool_reads_rows_as_ever(engine: Engine) -> None:
         assert connection.exec_driver_sql("select 1").one() == (1,)
         assert connection.exec_driver_sql("select %(n)s::int", {"n": 2}).scalar_one() == 2
         assert driver.cursor_factory is psycopg.Cursor
-
-
-def test_a_session_in_which_nothing_is_open_is_given_back_without_another_rollback(engine: Engine) -> None:
-    told: list[bool] = []
-    participant = PostgresParticipant(engine, name="shelf")
-    assert participant.database
-
-    @event.listens_for(engine, "reset")
-    def reset(_driver: object, _record: object, state: PoolResetState) -> None:
-        told.append(state.transaction_was_reset)
-
-    enlisted = participant.enlist_driver(new_branch())
-    enlisted.finish(Decision.ROLLBACK)()
-    enlisted.leave()
-    assert told == [True]
-    with engine.connect() as connection:
-        assert connection.exec_driver_sql("select 1").scalar_one() == 1
-
-
-def test_the_installed_pool_knows_the_shorter_way(engine: Engine) -> None:
-    pooled = engine.raw_connection()
-    assert callable(getattr(pooled, "_close_special", None))
-    pooled.close()
-
-
-def test_a_pool_that_knows_no_shorter_way_is_closed_as_ever() -> None:
-    class Pooled:
-        closed = 0
-
-        def close(self) -> None:
-            self.closed += 1
-
-    pooled = Pooled()
-    give_back_idle(cast(PoolProxiedConnection, pooled))
-    assert pooled.closed == 1

@@ -18,7 +18,7 @@ from txsaga.core.arguments import check_kind
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DuplicateBranch, RetryLater, StoreUnavailable, TransientFailure
 from txsaga.flows.branch import BranchId, Finish
-from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.files.branch import FolderBranch, ended
 from txsaga.resources.files.disk import make_folder, remove, remove_folder, sync_folder
 from txsaga.resources.files.layout import Layout
@@ -49,15 +49,12 @@ class Folder:
 class FolderParticipant(VotingParticipant):
     """One registered folder."""
 
+    capabilities = CAPABILITIES[ResourceKind.FILES]
+
     def __init__(self, path: Path, *, name: str) -> None:
         self.name = name
         self._layout = Layout(path.absolute())
         self._database: UUID | None = None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What a folder can do."""
-        return capabilities_of(ResourceKind.FILES)
 
     @property
     def database(self) -> UUID:
