@@ -10,8 +10,7 @@ import asyncio
 import math
 import select
 import time
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -20,8 +19,6 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.aio.readable import readable_by
 from txsaga.core.fibers import Fiber, current_fiber, run_blocking
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class SessionLost(Exception):
@@ -55,18 +52,15 @@ def hung_up(session: PGconn) -> bool:
     return False
 
 
-def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given: Mapping[str, Any] = _NONE) -> str:
-    """Return the BEGIN the driver would send in a separate round trip; `given` overrides its settings."""
-    level = given.get("isolation_level", driver.isolation_level)
-    read_only = given.get("read_only", driver.read_only)
-    deferrable = given.get("deferrable", driver.deferrable)
+def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
+    """Return the BEGIN the driver would send in a separate round trip."""
     words = ["BEGIN"]
-    if level is not None:
-        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(level).name.replace('_', ' ')}")
-    if read_only is not None:
-        words.append("READ ONLY" if read_only else "READ WRITE")
-    if deferrable is not None:
-        words.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
+    if driver.isolation_level is not None:
+        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(driver.isolation_level).name.replace('_', ' ')}")
+    if driver.read_only is not None:
+        words.append("READ ONLY" if driver.read_only else "READ WRITE")
+    if driver.deferrable is not None:
+        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
     return " ".join(words)
 
 

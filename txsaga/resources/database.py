@@ -137,6 +137,27 @@ class BranchRows:
             raise
 
 
+Shown = Callable[[Connection], object]
+"""Converts a connection into what the user works with."""
+
+
+class LoopOpener:
+    """Opens the branches of one database within an event loop, on the asyncio engine that it was registered with.
+
+    They are the branches of threads, on a session that suspends only its task. Everything else that is asked about them
+    runs in threads, on the other engine. If these lead to different databases, the session reports it at its vote.
+    """
+
+    def __init__(self, engine: AsyncEngine, enlisted: Callable[[BranchId, Engine, Shown], EnlistedBranch]) -> None:
+        self._engine, self._enlisted = engine, enlisted
+
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
+        """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
+        from sqlalchemy.ext.asyncio import AsyncConnection
+
+        return self._enlisted(branch, self._engine.sync_engine, lambda it: AsyncConnection(self._engine, it))
+
+
 class DatabaseParticipant:
     """What the participants in databases have in common: the user's engine, and the rows of branches."""
 

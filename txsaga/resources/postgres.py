@@ -9,7 +9,7 @@ took its name: it is rolled back, whatever was decided (R9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, text
@@ -33,14 +33,14 @@ from txsaga.evidence.sessions import commit_each
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import codes
 from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
-from txsaga.resources.database import DatabaseParticipant, finish_of
+from txsaga.resources.database import DatabaseParticipant, LoopOpener, Shown, finish_of
 from txsaga.resources.participant import ours
 from txsaga.resources.postgres_branch import PostgresBranch, texts_in
-from txsaga.resources.postgres_session import DriverSession, PostgresSession
+from txsaga.resources.postgres_session import PostgresSession
 from txsaga.resources.waits import PostgresLockView, is_cancelled
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy import Engine
 
     from txsaga.flows.journal import Journalled
     from txsaga.resources.participant import EnlistedBranch
@@ -64,8 +64,6 @@ class PostgresParticipant(DatabaseParticipant):
     capabilities = CAPABILITIES[ResourceKind.POSTGRESQL]
     is_cancelled = staticmethod(is_cancelled)
 
-    _looping: PostgresInLoop | None = None
-
     def probe(self) -> None:
         """Raise `ConfigError` unless the server supports prepared transactions; write nothing."""
         with reached(self.name, self._engine) as connection:
@@ -81,36 +79,34 @@ class PostgresParticipant(DatabaseParticipant):
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; a stale pooled session is replaced before it begins."""
-        return self._enlisted(branch, lambda: PostgresSession(self._engine.connect(), self._patience))
+        return self._enlisted(branch, self._engine)
 
     def enlist_driver(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch, with the driver's own connection as its handle."""
-        return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
+        return self._enlisted(branch, self._engine, _driver_of)
 
-    def in_loop(self) -> PostgresInLoop:
+    def in_loop(self) -> PostgresLoopOpener:
         """Return the opener of branches whose sessions suspend only their task."""
-        if self._looping is None or self._looping.engine is not self.loops:
-            engine = self._engine_of_loops("psycopg")
-            self._looping = PostgresInLoop(engine, self._enlisted, self._patience)
-        return self._looping
+        return PostgresLoopOpener(self._engine_of_loops("psycopg"), self._enlisted)
 
-    def _enlisted(self, branch: BranchId, opened: Callable[[], PostgresSession]) -> PostgresBranch:
+    def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> PostgresBranch:
         texts = texts_in(self._engine.dialect, self._rows.place)
         try:
-            session = self._begun(opened, texts.mark(branch))
+            session = self._begun(engine, shown, texts.mark(branch))
         except SessionLost:  # a stale session of the pool
             raise_if_cancelled()  # a cancelled task needs no other session
             try:
-                session = self._begun(opened, texts.mark(branch))
+                session = self._begun(engine, shown, texts.mark(branch))
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
         return PostgresBranch(
             session, branch, texts, lambda decision: run_blocking(lambda: self.finish(branch, decision))
         )
 
-    def _begun(self, opened: Callable[[], PostgresSession], marking: str) -> PostgresSession:
+    def _begun(self, engine: Engine, shown: Shown, marking: str) -> PostgresSession:
         with edge(self.name):
-            session = opened()
+            connection = engine.connect()
+            session = PostgresSession(connection, self._patience, shown(connection))
         return session.begin(marking)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
@@ -179,34 +175,16 @@ class PostgresParticipant(DatabaseParticipant):
         return PostgresLockView(self._engine, self.name)
 
 
-class PostgresInLoop:
-    """Opens the branches of one database within an event loop, on the asyncio engine that it was registered with.
+class PostgresLoopOpener(LoopOpener):
+    """The opener of branches in PostgreSQL."""
 
-    They are the branches of threads, on a session that suspends only its task. Everything else that is asked about them
-    runs in threads, on the other engine. If these lead to different databases, the session reports it at its vote.
-    """
-
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        enlisted: Callable[[BranchId, Callable[[], PostgresSession]], PostgresBranch],
-        patience: float,
-    ) -> None:
-        self.engine, self._enlisted, self._patience = engine, enlisted, patience
-
-    def enlist(self, branch: BranchId) -> PostgresBranch:
-        """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
-        return self._enlisted(branch, self._opened)
-
-    def enlist_driver(self, branch: BranchId) -> PostgresBranch:
+    def enlist_driver(self, branch: BranchId) -> EnlistedBranch:
         """Open a transaction for a branch, with the driver's own connection as its handle."""
-        return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
+        return self._enlisted(branch, self._engine.sync_engine, _driver_of)
 
-    def _opened(self) -> PostgresSession:
-        from sqlalchemy.ext.asyncio import AsyncConnection
 
-        connection = self.engine.sync_engine.connect()
-        return PostgresSession(connection, self._patience, AsyncConnection(self.engine, connection))
+def _driver_of(connection: Connection) -> object:
+    return connection.connection.driver_connection
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:

@@ -1,7 +1,7 @@
 """
 The one session of a branch: a pooled connection, used without SQLAlchemy for what it must not notice.
 
-Its user works with a SQLAlchemy connection, or with the driver's own, which costs a third less.
+Its user works with a SQLAlchemy connection, or with the driver's own, which is faster.
 
 It checks that the session is still the one that the branch began on. It must never open another: the work of a lost
 session is gone, and later work would be half a branch.
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, Engine, PoolProxiedConnection
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from txsaga.core.failure import report_failure
 from txsaga.errors import StoreError
@@ -29,36 +29,26 @@ from txsaga.evidence.sessions import leave_autocommit
 
 UNASKED = 5.0
 """Seconds for the answer to a ROLLBACK before the vote: the server also rolls back when the session ends."""
-_OPTIONS = {
-    "isolation_level": "isolation_level",
-    "postgresql_readonly": "read_only",
-    "postgresql_deferrable": "deferrable",
-}
-_LEVELS = {level.name.replace("_", " "): level for level in psycopg.IsolationLevel}
-_BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
 class PostgresSession:
     """A session with its own transaction, and a mark that ends with that."""
 
-    def __init__(self, connection: Connection, patience: float, handle: object = None) -> None:
-        self._open(connection, connection.connection.driver_connection, patience)
-        self._connection, self.handle = connection, handle or connection
+    def __init__(self, connection: Connection, patience: float, handle: object) -> None:
+        self._connection, self._patience, self.handle = connection, patience, handle
+        driver: Any = connection.connection.driver_connection
+        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
+        self._read_by = driver.row_factory, driver.cursor_factory, driver.prepare_threshold
         leave_autocommit(connection)
         self._opened = connection.begin()
         refuse_commits(connection)
-
-    def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
-        self._pooled, self._patience = pooled, patience
-        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
-        self._given: Mapping[str, Any] = {}  # the engine's options for transactions, unless SQLAlchemy sets them
 
     def begin(self, marking: str) -> Self:
         """Begin the transaction and mark it; `SessionLost` if the pooled session was dead."""
         begun = self.state == TransactionStatus.INTRANS
         with report_failure(self._let_go):  # it is not in use yet
-            answer = self.ask(marking if begun else f"{libpq.begin(self._driver, self._given)}; {marking}")
+            answer = self.ask(marking if begun else f"{libpq.begin(self._driver)}; {marking}")
         if answer.state:
             self.give_back()
             raise StoreError(f"no transaction can be begun: {answer.why}")
@@ -113,9 +103,12 @@ class PostgresSession:
 
     def give_back(self) -> None:
         """Give it back to its pool, rolled back; close it if an answer is pending."""
-        if not self.lost and self.state in _AT_WORK:
-            self._pooled.invalidate()
-        self._pooled.close()
+        if not self.lost:
+            driver: Any = self._driver
+            driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
+            if self.state in _AT_WORK:
+                self._connection.invalidate()
+        self._connection.close()
 
     def _let_go(self, error: BaseException) -> None:
         if isinstance(error, SessionLost):
@@ -127,72 +120,5 @@ class PostgresSession:
         """Close it as stale, with every session that the pool has kept as long."""
         with suppress(DBAPIError):
             self._connection.exec_driver_sql("select 1").close()  # the pool notices only what SQLAlchemy sees
-        self._pooled.invalidate()
-        self._pooled.close()
-
-
-class DriverSession(PostgresSession):
-    """The same, with the driver's own connection for its user."""
-
-    def __init__(self, engine: Engine, patience: float) -> None:
-        self._engine, self._given_back = engine, False
-        pooled = _raw(engine)
-        self._open(pooled, pooled.driver_connection, patience)
-        driver: Any = self._driver
-        self.handle = driver
-        self._read_by = driver.row_factory, driver.cursor_factory, driver.prepare_threshold
-        given = {_OPTIONS[name]: value for name, value in engine.get_execution_options().items() if name in _OPTIONS}
-        level = given.get("isolation_level")
-        if level is not None:
-            given["isolation_level"] = _LEVELS.get(level)
-        self._given = {} if level == "AUTOCOMMIT" else given
-
-    @property
-    def lost(self) -> bool:
-        """Whether the connection no longer has the session that it was opened with."""
-        return self._given_back or self._driver.closed
-
-    @property
-    def in_first_transaction(self) -> bool:
-        """Whether the client has not seen the transaction end; the mark detects that another one began."""
-        return self.state == TransactionStatus.INTRANS
-
-    def forget_transaction(self) -> None:
-        """Do nothing: SQLAlchemy does not track its transactions."""
-
-    def give_back(self) -> None:
-        """Give it back to its pool, rolled back; close it if something is under way."""
-        if self._given_back:
-            return
-        self._given_back = True
-        driver: Any = self._driver
-        driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
-        try:
-            if self.state in _BEGUN:  # a pool may not roll back by itself
-                with suppress(SessionLost):
-                    self.send("ROLLBACK")
-                    self.receive(UNASKED)
-        finally:
-            if self._driver.closed or self.state != TransactionStatus.IDLE:
-                self._pooled.invalidate()
-            else:
-                self._pooled.close()
-
-    def _discard(self) -> None:
-        """Close it as stale, with every session that the pool has kept as long."""
-        self._given_back = True
-        self._pooled.invalidate()
-        with suppress(DBAPIError), self._engine.connect() as connection:
-            connection.exec_driver_sql("select 1").close()  # the pool notices only what SQLAlchemy sees
-
-
-def _raw(engine: Engine) -> PoolProxiedConnection:
-    """Take a driver's own connection.
-
-    SQLAlchemy converts driver errors only on its own connections: no caller would retry the bare error of a database
-    that is unavailable.
-    """
-    try:
-        return engine.raw_connection()
-    except engine.dialect.loaded_dbapi.Error as error:
-        raise OperationalError(None, None, error) from error
+        self._connection.invalidate()
+        self._connection.close()

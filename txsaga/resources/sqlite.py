@@ -24,16 +24,10 @@ from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.sessions import begin_now, short_waits
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
-from txsaga.resources.database import BranchRows, DatabaseParticipant, finish_of
+from txsaga.resources.database import BranchRows, DatabaseParticipant, LoopOpener, Shown, finish_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, RootTransaction
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from txsaga.resources.participant import EnlistedBranch
-
-Shown = Callable[[Connection], object]
-"""Converts a connection into what the user works with."""
 
 _OFF, _NORMAL = 0, 1
 
@@ -61,9 +55,9 @@ class SqliteParticipant(DatabaseParticipant):
         """Open a transaction for a branch."""
         return self._enlisted(branch, self._engine)
 
-    def in_loop(self) -> SqliteInLoop:
+    def in_loop(self) -> LoopOpener:
         """Return the opener of branches whose sessions suspend only their task."""
-        return SqliteInLoop(self._engine_of_loops("aiosqlite"), self._enlisted)
+        return LoopOpener(self._engine_of_loops("aiosqlite"), self._enlisted)
 
     def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> SqliteBranch:
         _ = self._rows.place
@@ -85,19 +79,6 @@ class SqliteParticipant(DatabaseParticipant):
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return nothing: it holds no votes."""
         return []
-
-
-class SqliteInLoop:
-    """Opens the branches of one SQLite file within an event loop."""
-
-    def __init__(self, engine: AsyncEngine, enlisted: Callable[[BranchId, Engine, Shown], EnlistedBranch]) -> None:
-        self._engine, self._enlisted = engine, enlisted
-
-    def enlist(self, branch: BranchId) -> EnlistedBranch:
-        """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
-        from sqlalchemy.ext.asyncio import AsyncConnection
-
-        return self._enlisted(branch, self._engine.sync_engine, lambda it: AsyncConnection(self._engine, it))
 
 
 class SqliteBranch:
