@@ -28,6 +28,9 @@ U = TypeVar("U")
 class AsyncContext(Generic[T]):
     """A block of threads, entered and left within a loop."""
 
+    unbroken = False
+    """Whether a cancellation waits for its exit."""
+
     def __init__(self, block: AbstractContextManager[T], in_loop: Loops, one: asyncio.Lock) -> None:
         self._block, self._in_loop, self._one = block, in_loop, one
         self._entered = False
@@ -44,7 +47,7 @@ class AsyncContext(Generic[T]):
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Coroutine[Any, Any, bool | None]:
-        return self._in_loop(partial(self._block.__exit__, kind, error, trace))
+        return self._in_loop(partial(self._block.__exit__, kind, error, trace), unbroken=self.unbroken)
 
     async def alone(self, work: Callable[[], U]) -> U:
         """Run some work of the block, after that of other tasks."""
@@ -63,11 +66,7 @@ class AsyncContext(Generic[T]):
 class ShieldedContext(AsyncContext[T]):
     """A context whose exit uses connections that would react to a cancellation half-way."""
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[Any, Any, bool | None]:
-        """Leave it, uninterrupted."""
-        return self._in_loop(partial(self._block.__exit__, kind, error, trace), unbroken=True)
+    unbroken = True
 
 
 class Block(Consuming, Protocol):

@@ -1,14 +1,12 @@
 """A local transaction that carries its own evidence: first the row, then the user's work, one commit.
 
-The database is authoritative. Before COMMIT every exit rolls back and is a definite no. At COMMIT only an explicit
-refusal by the server is a no; any other error leaves the outcome unknown, and the row is read later. An exception of
-the block always propagates unchanged, whatever the outcome. Work whose row is gone must not be committed: servers roll
-back a whole transaction on some errors (a deadlock, a full disk), and a program that swallows that error would continue
-in a second transaction without evidence; so would one that rolls back bypassing SQLAlchemy. `commit()` inside the block
-is refused before it commits anything. A COMMIT that bypasses SQLAlchemy, and DDL on MySQL and MariaDB, commit the row
-before the work is complete: the later work is committed as well, and the block raises.
+Before COMMIT every exit rolls back and is a definite no. At COMMIT only an explicit refusal by the server is a no; any
+other error leaves the outcome unknown, and the row is read later. An exception of the block propagates unchanged.
 
-If the process dies before COMMIT, nothing is committed; after it, everything is.
+Work whose row is gone must not be committed: some errors (a deadlock, a full disk) roll back the whole transaction, and
+a program that swallows them would go on in a second one, without evidence. `commit()` inside the block is refused. A
+COMMIT that bypasses SQLAlchemy, and DDL on MySQL and MariaDB, commit the row before the work is complete: the later
+work is committed as well, and the block raises.
 """
 
 import os

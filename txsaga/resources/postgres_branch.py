@@ -6,9 +6,9 @@ One branch in PostgreSQL, on one session from BEGIN to the end of the second pha
     evidence row, PREPARE          one round trip; no row if nothing was written: then it is read only
     COMMIT PREPARED                one round trip, on the same session
 
-We send PREPARE ourselves: SQLAlchemy would roll a prepared branch back on an exception. Nothing is decided here. If the
-session is lost before PREPARE was sent, that is a no; after it the outcome is unknown, and recovery finds out. If any
-line after PREPARE never runs, the branch stays prepared, with its locks, until another session finishes it.
+We send PREPARE ourselves: SQLAlchemy would roll a prepared branch back on an exception. A session that is lost before
+PREPARE was sent is a no; after it the outcome is unknown, and recovery finds out: the branch may stay prepared, with
+its locks, until another session finishes it.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ A Spark application as its step records it, and a driver that outlives the task 
 A retried task checks here whether a driver on this machine is still alive, and kills it if an operator wants that. The
 state of a driver elsewhere is only in the store. If this is wrong, a lease of half a minute decides.
 
-A driver that outlives its task records its application, does the step, and stores the result. It checks whether its
-attempt still counts, and ends if not: its flow may be decided, or another driver may have replaced it while it was
-stopped. Nothing it wrote is published either way (R4). If the check never runs, it works to the end in vain, and is
-refused there.
+A driver ends once its attempt no longer counts: its flow may be decided, or another driver may have replaced it while
+it was stopped. Nothing it wrote is published (R4). Without that check it works to the end in vain, and is refused.
 """
 
 from __future__ import annotations
