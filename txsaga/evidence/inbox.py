@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from weakref import WeakSet
 
-from sqlalchemy import AssertionPool, Connection, Engine, Pool, RootTransaction, SingletonThreadPool, StaticPool, text
+from sqlalchemy import AssertionPool, Connection, Engine, Pool, SingletonThreadPool, StaticPool, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.consume.delivery import Delivery
@@ -94,7 +94,11 @@ def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
 
     with on_failure(forget):
         yield
-        _require_transaction(connection, opened, row)
+        if connection.get_transaction() is not opened:
+            raise TransactionError(
+                f"the transaction of message {row['message']} was ended inside the block of its inbox; "
+                "leave commit and rollback to the block around it"
+            )
         with edge(resource):
             _require_row(connection, row, mark)
 
@@ -106,14 +110,6 @@ def _inserted(connection: Connection, row: dict[str, str]) -> bool:
         _pools.discard(connection.engine.pool)  # the table may be gone: the next call checks again
         raise
     return answer.first() is not None if answer.returns_rows else answer.rowcount > 0
-
-
-def _require_transaction(connection: Connection, opened: RootTransaction | None, row: dict[str, str]) -> None:
-    if connection.get_transaction() is not opened:
-        raise TransactionError(
-            f"the transaction of message {row['message']} was ended inside the block of its inbox; "
-            "leave commit and rollback to the block around it"
-        )
 
 
 def _require_row(connection: Connection, row: dict[str, str], mark: str | None) -> None:

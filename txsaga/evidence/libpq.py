@@ -64,10 +64,10 @@ def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str
     return " ".join(words)
 
 
-def send(session: PGconn, text: str | bytes, patience: float = math.inf) -> None:
+def send(session: PGconn, text: str, patience: float = math.inf) -> None:
     """Send statements in one round trip, waiting up to `patience` seconds until the server has accepted all of it."""
     try:
-        session.send_query(text.encode() if isinstance(text, str) else text)
+        session.send_query(text.encode())
         flush(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error

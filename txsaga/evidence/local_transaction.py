@@ -157,7 +157,14 @@ def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Sele
     """Return whether all work is in the row's transaction; raise if that was rolled back."""
     connection = transaction.connection
     if not transaction.is_active:
-        raise _ended_by_refusal(id) if connection in _refused else _ended_inside(id)
+        if connection in _refused:
+            raise TransactionError(
+                f"the local transaction of {id} was rolled back, as a commit() inside its block was refused; "
+                "leave the commit to the block"
+            )
+        raise OutcomeUnknown(
+            f"the local transaction of {id} was ended inside its block; leave commit and rollback to the block"
+        )
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, which drivers treat as success.
     if session_state(connection) == IN_ERROR:
         raise _rolled_back(id)
@@ -193,13 +200,6 @@ def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
                 "role again in the block"
             ) from error
         raise _rolled_back(id) from error
-
-
-def _ended_by_refusal(id: str) -> TransactionError:
-    return TransactionError(
-        f"the local transaction of {id} was rolled back, as a commit() inside its block was refused; "
-        "leave the commit to the block"
-    )
 
 
 def _rolled_back(id: str) -> TransactionError:
@@ -241,9 +241,3 @@ def _commit(transaction: RootTransaction, id: str) -> None:
         raise OutcomeUnknown(
             f"the local transaction of {id} may or may not have committed: {' '.join(str(error).split())}"
         ) from error
-
-
-def _ended_inside(id: str) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"the local transaction of {id} was ended inside its block; leave commit and rollback to the block"
-    )

@@ -6,7 +6,7 @@ the evidence, and no setting changed here may stay on a pooled connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,23 +33,20 @@ def keep(connection: Connection) -> None:
         return
     driver = connection.connection.driver_connection
     if isinstance(driver, psycopg.Connection):
-        put_back_behind(connection.engine, connection.info, of_psycopg(driver))
-    elif isinstance(driver, psycopg.AsyncConnection):
-        if driver.autocommit:
-            put_back_behind(connection.engine, connection.info, _commits_by_itself)
+        put_back = _of_psycopg(driver)
+    elif isinstance(driver, psycopg.AsyncConnection) and driver.autocommit:
+        put_back = _commits_by_itself
     elif connection.dialect.name in _MYSQL:
-        put_back_behind(connection.engine, connection.info, _of_mysql(connection))
+        put_back = _of_mysql(connection)
+    else:
+        return
+    pool = connection.engine.pool
+    if not event.contains(pool, "checkin", _put_back):
+        event.listen(pool, "checkin", _put_back)  # after SQLAlchemy's own reset
+    connection.info[_KEPT] = put_back
 
 
-def put_back_behind(engine: Engine, info: MutableMapping[Any, Any], put_back: PutBack) -> None:
-    """Run `put_back` when the session returns to its pool, after SQLAlchemy's own reset."""
-    if not event.contains(engine.pool, "checkin", _put_back):
-        event.listen(engine.pool, "checkin", _put_back)
-    info[_KEPT] = put_back
-
-
-def of_psycopg(driver: psycopg.Connection[Any]) -> PutBack:
-    """Return a function that restores a psycopg session to its current settings."""
+def _of_psycopg(driver: psycopg.Connection[Any]) -> PutBack:
     before = driver.autocommit, driver.isolation_level, driver.read_only, driver.deferrable
 
     def put_back(_: object) -> None:

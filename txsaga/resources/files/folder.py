@@ -131,7 +131,9 @@ class FolderParticipant(VotingParticipant):
     def _locked(self, branch: BranchId) -> Iterator[None]:
         with _reaching(self._layout.root):
             self._require_there()
-            session = _session(self._layout.staging(branch))
+            session = None
+            with suppress(FileNotFoundError):
+                session = os.open(self._layout.staging(branch), os.O_RDONLY | os.O_DIRECTORY)
         try:
             if session is not None:
                 fcntl.flock(session, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,10 +174,3 @@ def _identity(path: Path) -> UUID:
         draft.unlink()
         sync_folder(path.parent)
     return UUID(path.read_text().strip())
-
-
-def _session(staging: Path) -> int | None:
-    try:
-        return os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return None
