@@ -11,6 +11,9 @@ It also has resources drop, page by page, what they keep of finished branches. T
 after the resource has acknowledged the decision, a barrier after longer than any local transaction can last (R10).
 Heuristic outcomes stay until an operator forgets them, and branches that this store has no row of stay too. If this
 never runs, small rows and markers pile up.
+
+The other part of this role takes over sagas (`SagaRecovery`). Each part has its own rounds, so that neither a database
+that is away nor a compensation that hangs delays the other.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from uuid import UUID
 
 from txsaga.checkback.round import CHECK_BACK
@@ -34,6 +38,7 @@ from txsaga.core.role_loop import Pace
 from txsaga.errors import (
     BrokerClosed,
     CommunicationFailed,
+    ConfigError,
     NotPrimary,
     OutcomeUnknown,
     ResourceManagerFailed,
@@ -77,8 +82,7 @@ class ResourceHealth:
     """What the last round found out about a resource."""
 
     told: int = 0
-    left: int = 0  # branches that could not be finished, and why
-    why: str = ""
+    why: str = ""  # branches could not be finished
     away: bool = False
     earlier: tuple[str, ...] = ()  # prepared branches of an earlier incarnation of the store
 
@@ -115,16 +119,15 @@ class ResourceScheduler:
 
     def each(self, jobs: Mapping[str, Callable[[], int]]) -> int:
         """Work on resources in parallel; return what was done in time."""
-        started = [self._started(resource, job) for resource, job in jobs.items()]
+        started = []
+        for resource, job in jobs.items():
+            future = Future[int]()
+            self._under_way.add(resource)
+            name = f"txsaga-recovery-{resource}"
+            threading.Thread(target=self._run, args=(resource, job, future), name=name, daemon=True).start()
+            started.append(future)
         done, _ = wait(started, self._patience)
         return sum(future.result() for future in done)
-
-    def _started(self, resource: str, job: Callable[[], int]) -> Future[int]:
-        future: Future[int] = Future()
-        self._under_way.add(resource)
-        name = f"txsaga-recovery-{resource}"
-        threading.Thread(target=self._run, args=(resource, job, future), name=name, daemon=True).start()
-        return future
 
     def _run(self, resource: str, job: Callable[[], int], future: Future[int]) -> None:
         done = 0
@@ -135,24 +138,6 @@ class ResourceScheduler:
         finally:
             self._under_way.discard(resource)
             future.set_result(done)
-
-
-@dataclass(slots=True)
-class ResourceAnswer:
-    """What a resource answered for its branches."""
-
-    notes: list[BranchOutcome] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    busy: int = 0  # branches whose preparing session is still alive
-
-    def refuse(self, reason: TxSagaError) -> None:
-        """Keep why a branch was refused; raise a failure of the resource itself."""
-        if isinstance(reason, AWAY):
-            raise reason
-        if isinstance(reason, RetryLater):
-            self.busy += 1
-        else:
-            self.refused.append(str(reason))
 
 
 class Orphans:
@@ -171,19 +156,15 @@ class Orphans:
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier incarnation of the store prepared."""
-        ours, earlier = dict[BranchId, int](), list[BranchId]()
-        for id in self._prepared(participant):
-            try:
-                ours[id] = self._kernel.store.registry.identity.own(id.transaction)
-            except UnknownTransaction:
-                earlier.append(id)
-        known = self._kernel.store.work.written(set(ours.values()))
         identity = self._kernel.store.registry.identity
+        found = {id: _own(self._kernel, id) for id in _prepared(self._kernel, participant)}
+        ours = {id: txid for id, txid in found.items() if txid is not None}
+        known = self._kernel.store.work.written(set(ours.values()))
         alone = [id for id, txid in ours.items() if txid not in known]
-        earlier += [id for id in alone if identity.incarnation_of(ours[id]) != identity.incarnation]
+        orphans = [id for id in alone if identity.incarnation_of(ours[id]) == identity.incarnation]
+        earlier = [id for id in found if id not in ours or (id in alone and id not in orphans)]
         for id in earlier:
             self._tell(participant.name, id)
-        orphans = [id for id in alone if id not in earlier]
         if orphans and not self._sees_all():
             logger.warning(
                 "%d branches in %r may be of groups that this login does not see", len(orphans), participant.name
@@ -191,17 +172,14 @@ class Orphans:
             orphans = []
         orphans += [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
         # Skip branches that were finished since they were listed.
-        still = set(self._prepared(participant)) if orphans else set[BranchId]()
-        done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
+        still = set(_prepared(self._kernel, participant)) if orphans else set[BranchId]()
+        done = [id for id in orphans if id in still and self._rolled_back(participant, id, ours[id])]
         self.left[participant.name] = len(still.intersection(orphans).difference(done))
         return len(done), tuple(id.gid for id in earlier)
 
     def _sees_all(self) -> bool:
         with self._kernel.store.ledgers.open() as ledger:
             return ledger.sees()
-
-    def _prepared(self, participant: Participant) -> Sequence[BranchId]:
-        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
 
     def _is_orphan(self, id: BranchId, known: BranchesWritten) -> bool:
         branch = next((each for each in known.branches if (each.number, each.attempt) == (id.number, id.attempt)), None)
@@ -219,9 +197,8 @@ class Orphans:
                 return False  # the process that takes over a flow decides itself what it leaves out
             return life.owner > branch.attempt and ledger.standing(branch.txid) is None
 
-    def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
+    def _rolled_back(self, participant: Participant, id: BranchId, txid: int) -> bool:
         logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
-        txid = self._kernel.store.registry.identity.own(id.transaction)
         try:
             with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
                 participant.finish(id, Decision.ROLLBACK)
@@ -254,45 +231,24 @@ class RecoveryCleanup:
         if time.monotonic() < self._due.get(name, 0.0):
             return 0
         self._due[name] = time.monotonic() + PAUSE
-        pages = _Pages(self._kernel, name)
         try:
-            dropped = participant.sweep(self._kernel.store.registry.identity.uuid.hex, self._ages, pages.over)
+            with ExitStack() as page:
+                over = partial(self._over, name, page)
+                return participant.sweep(self._kernel.store.registry.identity.uuid.hex, self._ages, over)
         except RightsMissing as missing:  # only disk space depends on it
             logger.warning("%s; they stay", missing)
             return 0
-        pages.done()
-        return dropped
 
-
-class _Pages:
-    """The pages of one cleanup of a resource; each is announced before and after it is dropped."""
-
-    def __init__(self, kernel: Kernel, resource: str) -> None:
-        self._kernel, self._resource = kernel, resource
-        self._under_way: tuple[int, ...] = ()
-
-    def over(self, branches: Sequence[BranchId]) -> Collection[BranchId]:
-        """Return those that no process asks about any more."""
-        self.done()
-        places = {place: branch for branch in branches for place in self._places(branch)}
+    def _over(self, resource: str, page: ExitStack, branches: Sequence[BranchId]) -> Collection[BranchId]:
+        """Return those that no process asks about any more; they are dropped before the next page begins."""
+        page.close()
+        owned = ((_own(self._kernel, each), each) for each in branches)
+        places = {(txid, each.number, each.attempt): each for txid, each in owned if txid is not None}
         found = sorted(self._kernel.store.work.over(places.keys()))
         if found:
-            self._under_way = tuple(dict.fromkeys(txid for txid, _, _ in found))
-            self._kernel.announce(facts.Tidying(self._under_way, about=self._resource))
+            txids = dict.fromkeys(txid for txid, _, _ in found)
+            page.enter_context(self._kernel.announce.around(facts.Tidying, *txids, about=resource))
         return [places[place] for place in found]
-
-    def done(self) -> None:
-        """Announce that the previous page is dropped."""
-        if self._under_way:
-            self._kernel.announce(facts.Tidied(self._under_way, about=self._resource))
-            self._under_way = ()
-
-    def _places(self, branch: BranchId) -> list[tuple[int, int, int]]:
-        try:
-            txid = self._kernel.store.registry.identity.own(branch.transaction)
-        except UnknownTransaction:
-            return []  # of an incarnation of the store that this one does not know
-        return [(txid, branch.number, branch.attempt)]
 
 
 class Recovery:
@@ -305,7 +261,7 @@ class Recovery:
         self._kernel, self._reach, self._orphans = kernel, ResourceScheduler(patience), Orphans(kernel)
         self._tidying = RecoveryCleanup(kernel)
         self._scan_at, self._fresh = 0.0, fresh
-        self._databases: dict[int, UUID] = {}  # a resource registered under a number stays the same
+        self._recorded = cache(kernel.store.registry.resource_by_id)  # a number's resource stays the same
         self.seen: dict[str, ResourceHealth] = {}
 
     @property
@@ -329,10 +285,8 @@ class Recovery:
             decision = ledger.standing(txid)
         if decision is None:
             return 0
-        waiting: defaultdict[str, list[Told]] = defaultdict(list)
-        for branch in self._kernel.store.work.branches(txid):
-            if branch.unfinished and branch.resource in resources:
-                waiting[branch.resource].append((branch, decision))
+        branches = [each for each in self._kernel.store.work.branches(txid) if each.unfinished]
+        waiting = _by_resource((each, decision) for each in branches if each.resource in resources)
         return sum(self._finish(resource, told) for resource, told in waiting.items())
 
     def _scan_all(self, only: Set[str] | None = None) -> int:
@@ -364,68 +318,63 @@ class Recovery:
         done, after = 0, NONE
         while page := self._kernel.store.work.unfinished(after=after, older=self._fresh, limit=PAGE):
             after = page[-1][0][:3]
-            waiting: defaultdict[str, list[Told]] = defaultdict(list)
-            for told in page:
-                waiting[told[0].resource].append(told)
+            waiting = _by_resource(page)
             due = filter(self._reach.is_due, waiting)
             done += self._reach.each({name: partial(self._finish, name, waiting[name]) for name in due})
         return done
 
     def _finish(self, resource: str, waiting: Sequence[Told]) -> int:
-        heard = ResourceAnswer()
+        notes, refused = list[BranchOutcome](), list[str]()
         try:
-            participant = self._kernel.reach(resource)
-            swift: Sequence[Told] = []
-            if isinstance(participant, FinishesMany):
-                swift = [told for told in waiting if self._is_plain(*told, participant.database)]
-                for at in range(0, len(swift), TOGETHER):
-                    self._finish_many(participant, resource, swift[at : at + TOGETHER], heard)
-            together = {branch for branch, _ in swift}
-            for branch, decision in waiting:
-                if branch not in together:
-                    self._finish_alone(participant, branch, decision, heard)
-            self._answered(
-                resource, len(heard.notes), len(heard.refused) + heard.busy, "; ".join(dict.fromkeys(heard.refused))
-            )
+            for answer in self._answers(self._kernel.reach(resource), waiting):
+                if isinstance(answer, BranchOutcome):
+                    notes.append(answer)
+                elif isinstance(answer, AWAY):
+                    raise answer
+                elif not isinstance(answer, RetryLater):  # otherwise the session that prepared it is still alive
+                    refused.append(str(answer))
+            self._answered(resource, len(notes), len(waiting) - len(notes), "; ".join(dict.fromkeys(refused)))
         except TxSagaError as failure:
-            left = len(waiting) - len(heard.notes)
-            what = f"is away, {left} branches wait for it"
-            self._failed(resource, failure, what, told=len(heard.notes), left=left)
-        return self._note(heard.notes)
+            what = f"is away, {len(waiting) - len(notes)} branches wait for it"
+            self._failed(resource, failure, what, told=len(notes))
+        return self._note(notes)
+
+    def _answers(self, participant: Participant, waiting: Sequence[Told]) -> Iterator[BranchOutcome | TxSagaError]:
+        """Finish branches; those that need no second question go together if the resource can do that."""
+        plain = list[Told]()
+        if isinstance(participant, FinishesMany):
+            plain = [told for told in waiting if self._is_plain(*told, participant.database)]
+            for at in range(0, len(plain), TOGETHER):
+                yield from self._finish_many(participant, participant.name, plain[at : at + TOGETHER])
+        done = {branch for branch, _ in plain}
+        for branch, decision in waiting:
+            if branch not in done:
+                try:
+                    answer: BranchOutcome | TxSagaError = self._finish_one(participant, branch, decision)
+                except TxSagaError as reason:
+                    answer = reason
+                yield answer
 
     def _is_plain(self, branch: Branch, decision: Decision, database: UUID) -> bool:
         """Return whether only its resource has to be asked."""
-        if branch.aux or self._recorded(branch.recorded) != database:
+        if branch.aux or self._recorded(branch.recorded).database != database:
             return False
         return decision is Decision.COMMIT or not self._is_presumed(branch)
 
     def _finish_many(
-        self, participant: FinishesMany, resource: str, waiting: Sequence[Told], heard: ResourceAnswer
-    ) -> None:
+        self, participant: FinishesMany, resource: str, waiting: Sequence[Told]
+    ) -> Iterator[BranchOutcome | TxSagaError]:
         due = [(self._id(branch), _due(branch, decision)) for branch, decision in waiting]
         with self._kernel.announce.around(facts.Finishing, *(branch.txid for branch, _ in waiting), about=resource):
             found = participant.finish_many(due)
         for (branch, _), (id, decision), answer in zip(waiting, due, found, strict=True):
-            if isinstance(answer, Finish):
-                heard.notes.append(noted(branch.txid, id, decision, answer, participant))
-            else:
-                heard.refuse(answer)
-
-    def _finish_alone(
-        self, participant: Participant, branch: Branch, decision: Decision, heard: ResourceAnswer
-    ) -> None:
-        if self._recorded(branch.recorded) != participant.database:
-            heard.refused.append(f"resource {participant.name!r} leads to another database than the recorded one")
-            return
-        try:
-            heard.notes.append(self._finish_one(participant, branch, decision))
-        except TxSagaError as reason:
-            heard.refuse(reason)
+            yield noted(branch.txid, id, decision, answer, participant) if isinstance(answer, Finish) else answer
 
     def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> BranchOutcome:
-        due = _due(branch, decision)
-        id = self._id(branch)
-        if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in self._held(participant):
+        if self._recorded(branch.recorded).database != participant.database:
+            raise ConfigError(f"resource {participant.name!r} leads to another database than the recorded one")
+        due, id = _due(branch, decision), self._id(branch)
+        if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in _prepared(self._kernel, participant):
             why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
             return BranchOutcome(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
         with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
@@ -445,9 +394,6 @@ class Recovery:
         said = [each.who for each in self._kernel.store.overview.history(branch.txid) if each.what == "ROLLBACK"]
         return said in ([], [CHECK_BACK])
 
-    def _held(self, participant: Participant) -> Sequence[BranchId]:
-        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
-
     def _note(self, notes: Sequence[BranchOutcome]) -> int:
         if not notes:
             return 0
@@ -463,27 +409,39 @@ class Recovery:
     def _answered(self, resource: str, told: int, left: int, why: str) -> None:
         before = self.seen.get(resource, ResourceHealth())
         self._reach.answered(resource)
-        self.seen[resource] = replace(before, told=before.told + told, left=left, why=why, away=False)
+        self.seen[resource] = replace(before, told=before.told + told, why=why, away=False)
         if why and why != before.why:
             logger.error("resource %r was not told of %d branches: %s", resource, left, why)
 
-    def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0, left: int = 0) -> None:
+    def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0) -> None:
         pause, before = self._reach.failed(resource), self.seen.get(resource, ResourceHealth())
         unknown = isinstance(failure, ResourceUnknown)
-        self.seen[resource] = replace(
-            before, told=before.told + told, left=left or before.left, why=str(failure), away=not unknown
-        )
+        self.seen[resource] = replace(before, told=before.told + told, why=str(failure), away=not unknown)
         said = "is not registered here; its branches wait for a process that knows it" if unknown else what
         logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
-
-    def _recorded(self, resource: int) -> UUID:
-        if resource not in self._databases:
-            self._databases[resource] = self._kernel.store.registry.resource_by_id(resource).database
-        return self._databases[resource]
 
     def _id(self, branch: Branch) -> BranchId:
         transaction = self._kernel.store.registry.identity.transaction(branch.txid)
         return BranchId(transaction, branch.number, branch.attempt)
+
+
+def _own(kernel: Kernel, branch: BranchId) -> int | None:
+    """Return the number of a branch's transaction; None if the store's incarnation does not know it."""
+    try:
+        return kernel.store.registry.identity.own(branch.transaction)
+    except UnknownTransaction:
+        return None
+
+
+def _prepared(kernel: Kernel, participant: Participant) -> Sequence[BranchId]:
+    return participant.prepared(kernel.store.registry.identity.uuid.hex)
+
+
+def _by_resource(waiting: Iterable[Told]) -> Mapping[str, Sequence[Told]]:
+    found = defaultdict[str, list[Told]](list)
+    for told in waiting:
+        found[told[0].resource].append(told)
+    return found
 
 
 def _due(branch: Branch, decision: Decision) -> Decision:
