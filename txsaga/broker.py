@@ -38,7 +38,7 @@ from txsaga.flows.flow import Budgets, Flow
 from txsaga.flows.flow_begin import FlowOpening
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 from txsaga.lake.cut import Cut, chosen, names_of
 from txsaga.lake.table import TableName
 from txsaga.messages.administration import Administration
@@ -263,7 +263,7 @@ class Broker(Administration):
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
-        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), SagaRole(kernel)]
+        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), SagaRecovery(kernel)]
         telling = [] if self._followers is None else [FollowUpRole(kernel, self._followers, self.consumer)]
         return [Dispatcher(kernel), *settling, PartitionRole(kernel), Scheduler(kernel), Budgets(kernel), *telling]
 

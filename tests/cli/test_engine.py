@@ -56,7 +56,7 @@ def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:
     said = cli("engine", "--once", "--json")
     assert said.code == 0
     assert all(" INFO " in line for line in said.err.splitlines())  # a round that found others' halves old enough
-    settling = {"check-back", "recovery", "sagas", "budgets"}
+    settling = {"check-back", "recovery", "budgets"}
     assert said.document.keys() == {"dispatcher", *settling, "partitions", "scheduler"}
     assert said.document["dispatcher"] >= 1
     assert [line.split()[0] for line in cli("engine", "--once").lines] == ["role", *said.document]

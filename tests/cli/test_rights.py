@@ -95,7 +95,7 @@ def test_an_engine_without_its_right_leaves_at_once_and_says_what_helps(bare: Cl
 def test_an_engine_with_its_right_runs_each_role(bare: Cli, made: Logins) -> None:
     said = bare("engine", "--once", "--json", "--url", made.url_with(Right.ENGINE))
     assert (said.code, said.err) == (0, "")
-    assert set(said.document) == {"dispatcher", "scheduler", "check-back", "recovery", "sagas", "partitions", "budgets"}
+    assert set(said.document) == {"dispatcher", "scheduler", "check-back", "recovery", "partitions", "budgets"}
 
 
 def test_an_operator_sees_status_and_decides_by_hand(bare: Cli, made: Logins) -> None:

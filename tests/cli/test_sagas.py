@@ -11,7 +11,7 @@ from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
 from txsaga.flows.actions import CODE
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 
 pytestmark = pytest.mark.postgres
 
@@ -72,7 +72,7 @@ def test_a_step_is_resumed_with_a_reason(agency: Agency, desk: Cli) -> None:
     txid = stalled(agency)
     assert desk("saga", "resume", str(txid)).code == 2
     assert desk("saga", "resume", str(txid), "--reason", "there is money").out == f"saga {txid}: step 2 resumed\n"
-    assert SagaRole(agency.broker.kernel).run_once() == 0  # it fails again
+    assert SagaRecovery(agency.broker.kernel).run_once() == 0  # it fails again
     history = desk("tx", "show", str(txid), "--json").document["history"]
     assert [(each["what"], each["who"]) for each in history][-1] == ("STEP RESUMED", os_user())
 
@@ -81,7 +81,7 @@ def test_a_step_is_skipped_with_a_reason(agency: Agency, desk: Cli) -> None:
     txid = stalled(agency)
     said = desk("saga", "skip", str(txid), "--step", "2", "--reason", "paid by hand", "--json")
     assert said.document == {"txid": txid, "steps": [2], "done": "skipped"}
-    assert SagaRole(agency.broker.kernel).run_once() == 1
+    assert SagaRecovery(agency.broker.kernel).run_once() == 1
     assert desk("saga", "list", "--json").documents == []
     assert desk("saga", "show", str(txid), "--json").document["over"] is True
 
@@ -152,6 +152,6 @@ def test_an_engine_loads_the_code_of_sagas_and_drives_them(
     agency.stored.rows("UPDATE saga SET until = until - interval '1 hour'")
     assert done == []
     said = desk("engine", "--once", "--json", "--sagas", "tests.flows.saga.agency", "--sagas", "no.such.module")
-    assert said.document["sagas"] == 1
+    assert said.document["recovery"] == 1
     assert "module 'no.such.module' of sagas can't be loaded" in said.err
     assert done == ["mail a"]

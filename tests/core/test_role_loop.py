@@ -93,6 +93,30 @@ def test_a_wake_ends_a_long_wait() -> None:
     loop.stop()
 
 
+def test_parts_of_a_role_do_not_wait_for_each_other() -> None:
+    quick, asleep, may_end = Counted("two"), Counted("two", pause=3600), threading.Event()
+
+    class Hanging(Counted):
+        def run_once(self) -> int:
+            super().run_once()
+            may_end.wait(10)
+            return 0
+
+    hanging = Hanging("two", pause=3600)
+    loop = Loop([hanging, quick, asleep])
+    loop.start()
+    eventually(lambda: hanging.rounds == 1 and asleep.rounds == 1, "the first round of each")
+    assert quick.reached.wait(10)
+    loop.wake("two")
+    eventually(lambda: asleep.rounds == 2, "the round after the wake")
+    stopper = threading.Thread(target=loop.stop)
+    stopper.start()
+    may_end.set()
+    stopper.join(5)
+    assert not stopper.is_alive()
+    assert hanging.rounds == 1
+
+
 def test_a_role_that_did_something_takes_its_breath_whoever_wakes_it() -> None:
     role = Counted("eager", breath=0.05, done=1)
     loop = Loop([role])

@@ -27,7 +27,7 @@ from txsaga.core.decision import Decision
 from txsaga.errors import FlowUnknown, RightsMissing
 from txsaga.flows.flow import OVER, Budgets, Flow
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 from txsaga.messages.decide import DecidedBy
 from txsaga.store.right import Right
 
@@ -144,7 +144,7 @@ def test_what_a_producers_flow_committed_is_undone_by_itself_or_by_an_engine(
         flow._kernel.decider.within(ledger, flow.txid, Decision.ROLLBACK, DecidedBy(who="anna", why="a test"))
     engine.register("bank", bank)
     stored.rows("UPDATE saga SET until = until - interval '1 hour'")
-    assert SagaRole(engine.kernel, threads=1).run_once() == 1
+    assert SagaRecovery(engine.kernel, threads=1).run_once() == 1
     assert rows(bank) == [2]
 
 

@@ -21,7 +21,7 @@ from txsaga.broker import Broker
 from txsaga.errors import RightsMissing, TxSagaError
 from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.requests import Begin
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
@@ -58,7 +58,7 @@ def test_a_producer_runs_sagas_to_their_end(open_as: Open, operator: Broker) -> 
 def test_an_engine_undoes_what_a_producer_left(open_as: Open, engine: Broker, home_url: str) -> None:
     left(open_as(Right.PRODUCER))
     Stored(home_url).rows("UPDATE saga SET until = until - interval '1 hour'")
-    assert SagaRole(engine.kernel, threads=1).run_once() == 1
+    assert SagaRecovery(engine.kernel, threads=1).run_once() == 1
     assert done == ["a", "undo a"]
     assert engine.kernel.store.work.sagas() == []
 
@@ -75,7 +75,7 @@ def test_an_operator_skips_a_step_and_another_producer_sees_nothing_of_it(
     made.run("UPDATE producer_group SET role = 'nobody_at_all'")  # type: ignore[attr-defined]
     assert open_as(Right.PRODUCER).kernel.store.work.steps(saga.txid) == []
     SagasByHand(operator.kernel).skip(saga.txid, 1, who="anna", why="called off by hand")
-    assert SagaRole(engine.kernel, threads=1).run_once() == 1
+    assert SagaRecovery(engine.kernel, threads=1).run_once() == 1
     assert operator.kernel.store.work.sagas() == []
 
 

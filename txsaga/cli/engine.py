@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType
@@ -65,7 +66,7 @@ def engine(
     ] = "text",
     **checks: object,
 ) -> None:
-    """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until SIGTERM or SIGINT."""
+    """Run dispatcher, scheduler, check-back, recovery and partitions until SIGTERM or SIGINT."""
     options = options_of(context)
     handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
     asked = PROFILES[profile].of_group(of_profile(checks))
@@ -157,7 +158,9 @@ def run_once(roles: list[Role], options: Options) -> None:
     """Run each role once and print how much it did; what the scheduler commits is dispatched in the same call."""
     from txsaga.messages.scheduler import Scheduler
 
-    done = {role.name: role.run_once() for role in sorted(roles, key=lambda role: role.name != Scheduler.name)}
+    done = Counter[str]()
+    for role in sorted(roles, key=lambda role: role.name != Scheduler.name):
+        done[role.name] += role.run_once()
     if options.json:
         document(done)
     else:

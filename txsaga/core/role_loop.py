@@ -27,7 +27,7 @@ class Role(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in logs."""
+        """Its name in logs; roles with one name are parts of one, each with rounds and a pace of its own."""
 
     @property
     def pace(self) -> Pace:
@@ -43,60 +43,57 @@ class Loop:
     def __init__(self, roles: Sequence[Role], jitter: Callable[[], float] = lambda: 1.0) -> None:
         self._roles, self._jitter = list(roles), jitter
         self._stop = threading.Event()
-        self._wakes = {role.name: threading.Event() for role in self._roles}
+        self._wakes = [threading.Event() for _ in self._roles]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start all the threads, or none."""
         with on_failure(self.stop):
-            for role in self._roles:
-                thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
+            for role, wakes in zip(self._roles, self._wakes, strict=True):
+                thread = threading.Thread(target=self._run, args=(role, wakes), name=f"txsaga-{role.name}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
 
     def wake(self, name: str) -> None:
         """End a role's wait."""
-        event = self._wakes.get(name)
-        if event is not None and not event.is_set():
-            event.set()
+        for role, wakes in zip(self._roles, self._wakes, strict=True):
+            if role.name == name and not wakes.is_set():
+                wakes.set()
 
     def stop(self) -> None:
         """Let every role finish its round, then stop."""
         self._stop.set()
-        for event in self._wakes.values():
-            event.set()
+        for wakes in self._wakes:
+            wakes.set()
         for thread in self._threads:
             thread.join()
 
-    def _run(self, role: Role) -> None:
+    def _run(self, role: Role, wakes: threading.Event) -> None:
         pause, told = role.pace.pause, ""
         while not self._stop.is_set():
             try:
                 done = role.run_once()
             except BaseException as failure:  # noqa: BLE001  # otherwise the role would end silently
                 told = _tell(role.name, failure, told)
-                self._wait(role.name, AFTER_ERROR)
+                _wait(wakes, AFTER_ERROR)
                 continue
             if told:
                 logger.warning("role %s works again", role.name, extra={"role": role.name})
                 told = ""
             if done:
                 pause = role.pace.pause
-                self._breathe(role)
+                if role.pace.breath:
+                    self._stop.wait(role.pace.breath)
+                    wakes.clear()  # the next round sees what woke it meanwhile
                 continue
-            woken = self._wait(role.name, pause * self._jitter())
+            woken = _wait(wakes, pause * self._jitter())
             pause = role.pace.pause if woken else min(pause * 2, max(role.pace.pause, role.pace.rest))
 
-    def _breathe(self, role: Role) -> None:
-        if role.pace.breath:
-            self._stop.wait(role.pace.breath)
-            self._wakes[role.name].clear()  # the next round sees what woke it meanwhile
 
-    def _wait(self, name: str, seconds: float) -> bool:
-        event = self._wakes[name]
-        woken = event.wait(seconds)
-        event.clear()
-        return woken
+def _wait(wakes: threading.Event, seconds: float) -> bool:
+    woken = wakes.wait(seconds)
+    wakes.clear()
+    return woken
 
 
 def _tell(role: str, failure: BaseException, told: str) -> str:

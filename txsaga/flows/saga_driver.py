@@ -16,9 +16,9 @@ If a driver dies at any point, its lease runs out and the next one goes on: what
 Held work of a flow leaves only what its lane has committed on its own. A lane's commit that may not have reached its
 resource is finished first, or a compensation would look for rows that appear later.
 
-The role takes over sagas whose driver is gone. An undecided one is rolled back, as its owner would have done (R6): it
-was never closed, so no process may commit it (R1). Any number of copies may run: each saga is claimed by one. If the
-role never runs, the steps of dead processes stay as they are, and their keys stay closed.
+Recovery takes over sagas whose driver is gone. An undecided one is rolled back, as its owner would have done (R6): it
+was never closed, so no process may commit it (R1). Any number of copies may run: each saga is claimed by one. If it
+never runs, the steps of dead processes stay as they are, and their keys stay closed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from itertools import starmap
+from operator import attrgetter
 
 from txsaga.checkback.heartbeat import at_work
 from txsaga.checkback.profile import LEASE
@@ -62,6 +63,7 @@ from txsaga.evidence.ports import Ran
 from txsaga.flows.actions import LONGEST_PAUSE, Action
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.flows.owner import decided
+from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import ClaimedSaga, Close, Decide, Mark, Release
 from txsaga.flows.step import Left, Step, StepEvent, StepKind, StepState, Unit, lane_unit, last_attempts
 from txsaga.flows.step_execution import StepActions, Turn
@@ -81,15 +83,17 @@ class _StillRunning(Exception):
 
 AWAY = (_StillRunning, StoreUnavailable, StoreBusy, OutcomeUnknown, NotPrimary)
 
-Wait = Callable[[float], bool]
-"""Waits for so many seconds and returns True; or returns False, and the saga is put off."""
+PATIENCE = 30.0
+"""Seconds that a caller waits for what is busy."""
+LOOK = 0.2
+"""Seconds between two looks whether another driver has finished."""
 
 
 class SagaDriver:
-    """Drives one saga to its end."""
+    """Drives one saga to its end; what is busy is waited for until a moment of the monotonic clock."""
 
-    def __init__(self, kernel: Kernel, saga: ClaimedSaga, wait: Wait) -> None:
-        self._kernel, self._saga, self._wait = kernel, saga, wait
+    def __init__(self, kernel: Kernel, saga: ClaimedSaga, until: float = 0.0) -> None:
+        self._kernel, self._saga, self._until = kernel, saga, until
         self._acting = StepActions(kernel)
         self._transaction = kernel.store.registry.identity.transaction(saga.txid)
         self._marks: list[Mark] = []
@@ -98,7 +102,9 @@ class SagaDriver:
     def drive(self, steps: Sequence[Step]) -> None:
         """Do what is left; `NotCompensated` if another process has to go on later."""
         back = self._saga.decision is Decision.ROLLBACK
-        todo = sorted((step for step in steps if step.waits and step.forward is not back), reverse=back, key=_number)
+        todo = sorted(
+            (step for step in steps if step.waits and step.forward is not back), reverse=back, key=attrgetter("number")
+        )
         running, saga = self._kernel.running, self._saga
         running.drive(saga.txid, saga.owner)
         try:
@@ -204,8 +210,9 @@ class SagaDriver:
         self._pause(pause, why)
 
     def _pause(self, seconds: float, why: str) -> None:
-        if not self._wait(seconds):
+        if time.monotonic() + seconds > self._until:
             self._rest(timedelta(seconds=seconds), why)
+        time.sleep(seconds)
 
     def _stalled(self, step: Step, why: str) -> CompensationFailed:
         """Leave the saga to an operator."""
@@ -266,10 +273,6 @@ def _what(step: Step) -> str:
     return f"{'step' if step.forward else 'the compensation of step'} {step.number} {step.name!r}"
 
 
-def _number(step: Step) -> int:
-    return step.number
-
-
 LEFT = {Finish.ROLLED_BACK: Left.NOTHING, Finish.HAZARD: Left.UNKNOWN}
 
 
@@ -319,35 +322,10 @@ def _committed_unheard(kernel: Kernel, txid: int, participant: Participant, unit
     return found
 
 
-PATIENCE = 30.0
-"""Seconds that all pauses together may take."""
-
-
-def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
-    """Return a function that waits, as long as all its pauses together are not too long."""
-    end = time.monotonic() + seconds
-
-    def wait(pause: float) -> bool:
-        if time.monotonic() + pause > end:
-            return False
-        time.sleep(pause)
-        return True
-
-    return wait
-
-
-def impatient(_: float) -> bool:
-    """Never wait: there are other sagas to be driven."""
-    return False
-
-
 def drive(kernel: Kernel, saga: ClaimedSaga, steps: Sequence[Step] | None = None) -> None:
     """Drive a decided saga to its end, waiting for what is busy; its steps are read unless they are given."""
-    SagaDriver(kernel, saga, patience()).drive(kernel.store.work.steps(saga.txid) if steps is None else steps)
-
-
-LOOK = 0.2
-"""Seconds between two looks whether another driver has finished."""
+    driver = SagaDriver(kernel, saga, time.monotonic() + PATIENCE)
+    driver.drive(kernel.store.work.steps(saga.txid) if steps is None else steps)
 
 
 def undo(kernel: Kernel, life: TxRecord) -> None:
@@ -373,7 +351,7 @@ def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
 
 def wait_until_undone(kernel: Kernel, txid: int) -> None:
     """Wait until a flow that was rolled back is undone, taking over if its driver is gone."""
-    wait = patience()
+    end = time.monotonic() + PATIENCE
     while True:
         with kernel.store.ledgers.open() as ledger:
             if not ledger.compensates(txid):
@@ -383,24 +361,21 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
         for saga in taken:
             drive(kernel, saga)
         if not taken:
-            _require_driven(kernel, txid)
-            if not wait(LOOK):
+            for view in kernel.store.work.sagas(txid=txid):
+                if view.stalled:
+                    raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
+            if time.monotonic() + LOOK > end:
                 raise NotCompensated(txid, "another process undoes it")
-
-
-def _require_driven(kernel: Kernel, txid: int) -> None:
-    for view in kernel.store.work.sagas(txid=txid):
-        if view.stalled:
-            raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
+            time.sleep(LOOK)
 
 
 WHY = "the owner is gone, and never closed it"
 
 
-class SagaRole:
-    """Takes over sagas and drives them to their end."""
+class SagaRecovery:
+    """The part of recovery that takes over sagas and drives them to their end."""
 
-    name = "sagas"
+    name = Recovery.name
     pace = Pace(0.1, 0.5)
     LIMIT, THREADS = 200, 8
 
@@ -420,13 +395,13 @@ class SagaRole:
         todo = [(saga, steps.get(saga.txid, ())) for saga in taken]
         if len(taken) == 1 or self._threads == 1:
             return sum(starmap(self._driven, todo))
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="txsaga-sagas") as pool:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="txsaga-recovery") as pool:
             return sum(pool.map(lambda each: self._driven(*each), todo))
 
     def _driven(self, saga: ClaimedSaga, steps: Sequence[Step]) -> bool:
         try:
             decided = saga if saga.decision is not None else self._rolled_back(saga)
-            SagaDriver(self._kernel, decided, impatient).drive(steps)
+            SagaDriver(self._kernel, decided).drive(steps)
         except NotCompensated as left:
             logger.warning("%s", left, extra={"txid": saga.txid})
             return False
@@ -436,13 +411,11 @@ class SagaRole:
         return True
 
     def _rolled_back(self, saga: ClaimedSaga) -> ClaimedSaga:
-        request = Decide(_life(saga), Decision.ROLLBACK, self.name, WHY, driver=self._kernel.member)
+        # As much of its record as a decision needs.
+        life = TxRecord(
+            txid=saga.txid, group=saga.group, token=b"", key=saga.key, epoch=1, owner=saga.owner, state=TxState.ACTIVE
+        )
+        request = Decide(life, Decision.ROLLBACK, self.name, WHY, driver=self._kernel.member)
         standing = decided(self._kernel, request)
         self._kernel.tell_decided()
         return saga._replace(decision=standing)
-
-
-def _life(saga: ClaimedSaga) -> TxRecord:
-    """Return as much of a transaction record as a decision request needs."""
-    named = {"txid": saga.txid, "group": saga.group, "key": saga.key, "owner": saga.owner}
-    return TxRecord(**named, token=b"", epoch=1, state=TxState.ACTIVE)  # type: ignore[arg-type]

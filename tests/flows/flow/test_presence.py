@@ -71,7 +71,7 @@ def slow() -> Slow:
 
 def impatient() -> AbstractContextManager[object]:
     """Have whoever rolls back wait for nothing."""
-    return patch("txsaga.flows.saga_driver.patience", lambda: lambda _: False)
+    return patch("txsaga.flows.saga_driver.PATIENCE", 0.0)
 
 
 @pytest.mark.rule("R6")

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from tests.flows.flow.desks import CHANGE, Desks
 from txsaga import compensation
 from txsaga.flows.flow import Flow
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 
 said: list[str] = []
 broken: list[str] = []
@@ -75,4 +75,4 @@ def states(desks: Desks, txid: int) -> list[str]:
 def take_over(desks: Desks) -> int:
     """See to what nobody drives, as an engine does."""
     desks.stored.rows("UPDATE saga SET until = until - interval '1 hour'")
-    return SagaRole(desks.bank.broker.kernel, threads=1).run_once()
+    return SagaRecovery(desks.bank.broker.kernel, threads=1).run_once()

@@ -13,7 +13,7 @@ from txsaga import Broker
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 
 BOOK = "insert into line (what) values (:what)"
 CANCEL = "insert into line (what) values ('undo ' || :what)"
@@ -120,4 +120,4 @@ class Agency:
     def take_over(self) -> int:
         """See to sagas whose driver is gone, as an engine does."""
         self.let_pass()
-        return SagaRole(self.broker.kernel, threads=1).run_once()
+        return SagaRecovery(self.broker.kernel, threads=1).run_once()

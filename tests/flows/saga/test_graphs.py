@@ -17,7 +17,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.errors import ServiceRefused, TxSagaError
 from txsaga.flows.actions import compensation
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 
 HOUR = 3_600.0
 _shelf: list[Shelf] = []
@@ -123,7 +123,7 @@ def engine(town: Town, dies_at: int | None) -> None:
     town.clock.advance(HOUR)
     kernel, _ = town.process(dies_at)
     with suppress(Killed):
-        while SagaRole(kernel, threads=1).run_once():
+        while SagaRecovery(kernel, threads=1).run_once():
             pass
 
 

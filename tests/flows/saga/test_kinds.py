@@ -228,13 +228,13 @@ def test_a_reservation_that_expired_before_the_decision_rolls_back(agency: Agenc
 
 
 def test_a_reservation_that_expires_is_cancelled_although_its_owner_lives(agency: Agency) -> None:
-    from txsaga.flows.saga_driver import SagaRole
+    from txsaga.flows.saga_driver import SagaRecovery
 
     saga = agency.saga()
     saga.__enter__()
     saga.reserve(call, confirm=confirm, cancel=call_off, expires=timedelta(milliseconds=50), input={"what": "room"})
     time.sleep(0.1)
-    assert SagaRole(agency.broker.kernel).run_once() == 1
+    assert SagaRecovery(agency.broker.kernel).run_once() == 1
     assert done == ["room", "undo room"]
     saga._steps.leave()
 

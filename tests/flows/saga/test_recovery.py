@@ -27,7 +27,7 @@ from txsaga.flows.actions import CODE, Action
 from txsaga.flows.by_hand import SagasByHand
 from txsaga.flows.requests import Start
 from txsaga.flows.saga import Saga
-from txsaga.flows.saga_driver import SagaRole
+from txsaga.flows.saga_driver import SagaRecovery
 from txsaga.flows.step import StepKind
 from txsaga.flows.step_execution import StepActions, Turn
 from txsaga.testing.checking import check_once
@@ -57,7 +57,7 @@ def left_in_a_step(saga: Saga, what: str) -> Start:
 @pytest.mark.req("IBM-64")
 def test_a_saga_whose_owner_was_killed_is_rolled_back_and_undone(agency: Agency) -> None:
     saga = left_open(agency, "a", "b", "c")
-    assert SagaRole(agency.broker.kernel).run_once() == 0  # its owner may live
+    assert SagaRecovery(agency.broker.kernel).run_once() == 0  # its owner may live
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "b", "c", "undo c", "undo b", "undo a"]
     assert agency.states(saga.txid) == ["compensated"] * 3
@@ -147,7 +147,7 @@ def test_a_driver_that_dies_is_followed_by_another(agency: Agency, monkeypatch: 
         patch.setattr("txsaga.flows.saga_driver.SagaDriver._mark", die)
         agency.take_over()
     assert agency.lines() == ["a", "b", "undo b"]
-    assert SagaRole(agency.broker.kernel).run_once() == 0  # the driver before may live
+    assert SagaRecovery(agency.broker.kernel).run_once() == 0  # the driver before may live
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "b", "undo b", "undo a"]
     assert agency.states(saga.txid) == ["compensated"] * 2
@@ -287,7 +287,7 @@ def test_a_person_resumes_it_with_a_reason(agency: Agency, monkeypatch: pytest.M
     monkeypatch.setitem(CODE._functions, "agency-fails", call_off)
     (step,) = hand.resume(txid, who="anna", why="there is money now")
     assert step.number == 2
-    assert SagaRole(agency.broker.kernel).run_once() == 1  # at once
+    assert SagaRecovery(agency.broker.kernel).run_once() == 1  # at once
     assert (done[-1], agency.lines()) == ("undo b", ["a", "undo a"])
     said = agency.broker.kernel.store.overview.history(txid)[-1]
     assert (said.what, said.who, said.why) == ("STEP RESUMED", "anna", "step 2 'call': there is money now")
@@ -296,7 +296,7 @@ def test_a_person_resumes_it_with_a_reason(agency: Agency, monkeypatch: pytest.M
 def test_a_person_skips_it_with_a_reason(agency: Agency) -> None:
     txid, hand = stalled(agency), SagasByHand(agency.broker.kernel)
     hand.skip(txid, 2, who="anna", why="paid by hand")
-    assert SagaRole(agency.broker.kernel).run_once() == 1
+    assert SagaRecovery(agency.broker.kernel).run_once() == 1
     assert agency.states(txid) == ["compensated", "skipped"]
     assert agency.lines() == ["a", "undo a"]
     assert agency.broker.kernel.store.overview.history(txid)[-1].what == "STEP SKIPPED"

@@ -64,11 +64,12 @@ class EngineRoles(BaseOperator):
         roles, done = [*self._answering(broker), *broker.roles()], Counter[str]()
         until = time.monotonic() + self.seconds
         while True:
-            worked = {role.name: role.run_once() for role in roles}
-            done.update(worked)
+            before = done.total()
+            for role in roles:
+                done[role.name] += role.run_once()
             if time.monotonic() >= until:
                 return dict(done)
-            if not any(worked.values()):
+            if done.total() == before:
                 time.sleep(PAUSE)
 
     def _answering(self, broker: Broker) -> list[Role]:
