@@ -81,7 +81,7 @@ class DeclaredContract:
             ledger.flows.end(declared(life).finished())
         _written(store, Release(life.txid, life.owner, NONE, ""))
         with store.ledgers.open() as ledger:
-            life = ledger.flows.take_over(life.txid)
+            life = ledger.flows.take_over(life)
             ledger.move(life.txid, TxEvent.ROLL_BACK)
             ledger.write_op(life.txid, ROLLBACK, from_check=False)
             assert ledger.compensates(life.txid)

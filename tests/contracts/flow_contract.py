@@ -190,14 +190,14 @@ class FlowContract:
     def test_whoever_ends_a_flow_raises_its_owner_and_only_while_it_is_open(self, store: Store) -> None:
         life = begun(store)
         with store.ledgers.open() as ledger:
-            assert ledger.flows.take_over(life.txid).owner == 2
-            assert ledger.flows.take_over(life.txid).owner == 3
+            assert ledger.flows.take_over(life).owner == 2
+            assert ledger.flows.take_over(life).owner == 3
         with store.ledgers.open() as ledger:
             ledger.lock(life.txid)
             ledger.write_op(life.txid, ROLLBACK, from_check=False)
             ledger.move(life.txid, TxEvent.ROLL_BACK)
         with pytest.raises(TransactionClosed), store.ledgers.open() as ledger:
-            ledger.flows.take_over(life.txid)
+            ledger.flows.take_over(life)
 
     def test_locks_are_counted_by_resource(self, store: Store) -> None:
         life = begun(store)

@@ -24,11 +24,10 @@ from txsaga.core.layout import Batch
 from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message
 from txsaga.core.records import DecisionOutcome, HalfView, Receipt
 from txsaga.evidence.late_bodies import Slot
-from txsaga.flows.block_lane import BlockLane
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.flow import Flow
-from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.journal import Journal
+from txsaga.flows.lane import BlockLane, FlowLane
 from txsaga.flows.saga import Saga
 from txsaga.lake.cut import Cut
 from txsaga.lake.table_writes import HomeTable, Table

@@ -128,8 +128,9 @@ class MemoryFlowLedger(FlowLedger):
         """Have nobody see to the steps of a flow any more."""
         self._kept.sagas.pop(txid, None)
 
-    def take_over(self, txid: int) -> TxRecord:
+    def take_over(self, life: TxRecord) -> TxRecord:
         """Raise the owner."""
+        txid = life.txid
         opened = self._kept.lives[txid]
         if opened.life.state is not TxState.ACTIVE:
             raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")

@@ -7,7 +7,7 @@ vote is never cast, its ballot is never carried and the transaction can only rol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from txsaga.core import facts
@@ -16,10 +16,17 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, DecidedOtherwise, TransactionClosed, UnknownTransaction
-from txsaga.flows.ballot import CastVote, Polled
+from txsaga.flows.ballot import Ballot, CastVote, Polled
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
+
+
+def call_ballot(kernel: Kernel, life: TxRecord, ballot: Ballot, lock: Callable[[Ledger, TxRecord], object]) -> None:
+    """Open a ballot on a transaction that `lock` finds open; opening the same one again changes nothing."""
+    with kernel.announce.around(facts.Calling, life.txid, about=ballot.name), kernel.store.ledgers.open() as ledger:
+        lock(ledger, life)
+        ledger.call(life.txid, ballot)
 
 
 def vote(kernel: Kernel, txid: int, name: str, cast: CastVote) -> bool:

@@ -40,10 +40,10 @@ from txsaga.errors import (
 )
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
-from txsaga.flows.block_lane import BlockLane
 from txsaga.flows.branch_block import BranchBlock
 from txsaga.flows.enlisted import Enlisted, check_names
 from txsaga.flows.journal import Journal
+from txsaga.flows.lane import BlockLane
 from txsaga.flows.owner import Owner
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites

@@ -63,7 +63,7 @@ class Enlisted:
         self._kernel, self._owner, self._names, self._patience = kernel, owner, names, patience
         self._resources: Sequence[NamedParticipant] = () if loops() else resources_of(kernel, names, patience)
         self._released = PhaseTwoResult([], {}, [])
-        self.settled_units = False  # a unit of a lane was committed or rolled back by itself
+        self._settled_units = False  # a unit of a lane was committed or rolled back by itself
         self.work: Work
 
     def begin(self) -> None:
@@ -112,7 +112,7 @@ class Enlisted:
         self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
     ) -> Decision:
         """Write the decision with the branches that voted; return the final decision."""
-        if self.settled_units:
+        if self._settled_units:
             run_blocking(self._kernel.notes.flush)  # their outcomes are from before the decision
         try:
             return self._owner.decide(decision, why, rows, votes)
@@ -182,12 +182,8 @@ class Enlisted:
 
     def note(self, branch: BranchId, decision: Decision) -> None:
         """Note that a branch is finished apart from the others; it is written later."""
+        self._settled_units = True
         self._kernel.notes.add([noted(self._owner.life.txid, branch, decision, Finish.DONE)])
-
-    def free(self, branch: BranchId, participant: Participant) -> None:
-        """Roll back what an earlier owner prepared: no decision names it any more, and its locks would block us."""
-        with self._kernel.announce.around(facts.Finishing, self._owner.life.txid, about=participant.name):
-            participant.finish(branch, Decision.ROLLBACK)
 
     def _enter(self, ids: Sequence[int]) -> Sequence[int]:
         """Open the key and name the branches; finish what earlier records and owners of it left."""
@@ -204,7 +200,9 @@ class Enlisted:
             for branch in self._kernel.store.work.branches(life.txid):
                 participant = participants.get(branch.recorded)
                 if participant is not None and branch.unfinished and branch.attempt < life.owner:
-                    self.free(self.id(branch.number, branch.attempt), participant)
+                    # No decision names it any more, and its locks would block us.
+                    with self._kernel.announce.around(facts.Finishing, life.txid, about=participant.name):
+                        participant.finish(self.id(branch.number, branch.attempt), Decision.ROLLBACK)
         return numbers
 
     def _follow_evidence(self, last: str, branch: BranchId, error: Exception) -> tuple[Decision, Exception | None]:

@@ -28,18 +28,17 @@ from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message, MessageOptions, as_message
-from txsaga.core.records import Group, TxRecord
+from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
 from txsaga.flows.actions import FIRST_PAUSE, Doing, Undo, asked
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
-from txsaga.flows.ballots import vote
-from txsaga.flows.block_lane import able
-from txsaga.flows.flow_begin import FlowFound, locked, opened
+from txsaga.flows.ballots import call_ballot, vote
+from txsaga.flows.flow_begin import FlowFound, entered, opened
 from txsaga.flows.flow_end import FlowEnding
-from txsaga.flows.flow_lane import FlowLane
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared
 from txsaga.flows.flow_tables import FlowTables
+from txsaga.flows.lane import FlowLane, able
 from txsaga.flows.saga_driver import undo, undo_after
 from txsaga.flows.step import (
     BUDGET,
@@ -59,7 +58,6 @@ from txsaga.resources.participant import Journals, Participant
 
 logger = logging.getLogger("txsaga")
 
-IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
 AMENDS = "__amends__"
 """The header of a message that names the transaction whose messages it replaces."""
 NO_OTHER_INPUT = "what that one consumed is done: another message is no amendment of it; begin a flow of its own for it"
@@ -171,48 +169,42 @@ class Flow:
 
     def hand_on(self, result: object) -> None:
         """Store the result of the open step when it ends: `attempt(name)` returns it."""
-        if self._step is None:
-            raise TransactionError(IN_STEPS.format("hands results on"))
-        self._step.hand_on(result)
+        self._open_step("hands results on").hand_on(result)
 
     def lane(self, resource: str) -> FlowLane:
         """Return the lane of a resource: its open unit can be committed or rolled back by itself, from here too."""
         self._require_enrolled(resource, lane=True)
-        return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
+        return FlowLane(self._kernel, self._life, resource)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
         """Add a message in the open step; it counts when the step is done."""
-        if self._step is None:
-            raise TransactionError(IN_STEPS.format("sends"))
-        message = as_message(topic, body, options)
-        if self.amends is not None:
-            message = _amending(message, self.amends)
-        self._step.outbox.add(message)
+        step, message = self._open_step("sends"), as_message(topic, body, options)
+        step.outbox.add(message if self.amends is None else _amending(message, self.amends))
 
     def table(self, name: str) -> Table:
         """Return a table of the home catalog, in the open step; what is written counts when the step is done."""
-        return self._tables("writes to tables").table(name)
+        return self._open_step("writes to tables").tables.table(name)
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database, in the open step; its rows are written when the flow commits."""
-        return self._tables("writes rows").rows(table)
+        return self._open_step("writes rows").tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate check rows or messages in the open step; if it rejects them, the flow can't commit."""
-        return self._tables("has gates").check(about, rows, gate)
+        return self._open_step("has gates").tables.check(about, rows, gate)
 
     def check_staged(self, name: str, gate: Gate) -> Judged:
         """Let a gate check what earlier steps have staged for a table."""
-        return self._tables("has gates").check_staged(name, gate)
+        return self._open_step("has gates").tables.check_staged(name, gate)
 
     def frames(self) -> FlowTables:
         """Return where the open step records which frames of messages count."""
-        return self._tables("sends frames")
+        return self._open_step("sends frames").tables
 
-    def _tables(self, what: str) -> FlowTables:
+    def _open_step(self, what: str) -> FlowStepWork:
         if self._step is None:
-            raise TransactionError(IN_STEPS.format(what))
-        return self._step.tables
+            raise TransactionError(f"a flow {what} in its steps; write `with flow.step(…):` around it")
+        return self._step
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Consume a message, or move a cursor past a chunk, with the decision, once the open step is done.
@@ -224,14 +216,13 @@ class Flow:
 
     def take(self, portion: PendingConsumption) -> None:
         """Keep what was consumed until the open step ends."""
-        if self._step is None:
-            raise TransactionError(IN_STEPS.format("consumes"))
+        step = self._open_step("consumes")
         if self._amended is not None:
             raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
         ours = self._kernel.store.registry.identity.uuid
         if portion.store.uuid != ours:
             raise TransactionError(f"it lies in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
-        self._step.take(portion)
+        step.take(portion)
 
     def join_life(self) -> TxRecord:
         """Return the transaction record, to bind other work to it."""
@@ -244,10 +235,7 @@ class Flow:
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
         """Open a ballot: unless it is carried, the flow can only roll back."""
         called = Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed)
-        with self._kernel.announce.around(facts.Calling, self.txid, about=name):
-            with self._kernel.store.ledgers.open() as ledger:
-                opened(ledger, self._life)
-                ledger.call(self.txid, called)
+        call_ballot(self._kernel, self._life, called, opened)
 
     def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
         """Cast a vote in one of its ballots; False if this voter has already voted."""
@@ -256,14 +244,11 @@ class Flow:
     def touch(self) -> None:
         """Renew the lease of the flow: a process still waits for it."""
         with self._kernel.announce.around(facts.Touching, self.txid), self._kernel.store.ledgers.open() as ledger:
-            locked(ledger, self._life)
+            entered(ledger, self._life)
 
     def end(self, *, handled: Collection[str] = ()) -> None:
         """Commit the flow, or roll it back and raise why; every step must be done, or its failure handled."""
-        self._require_no_step()
-        self._hear_out_lanes()
-        handled = list_of(handled, "handled", "give a list of the names of steps")
-        ending = FlowEnding(self._kernel, self._group(), self._life, handled=handled)
+        ending = self._ending(handled=list_of(handled, "handled", "give a list of the names of steps"))
 
         def undo_if_rolled_back(error: BaseException) -> None:
             if ending.decision is Decision.ROLLBACK:
@@ -276,9 +261,7 @@ class Flow:
     def roll_back(self, why: str = "the flow was rolled back") -> None:
         """Roll the flow back and undo what committed by itself; raise `NotCompensated` if that is not done yet."""
         check_kind(why, str, "why", "give a text")
-        self._require_no_step()
-        self._hear_out_lanes()
-        ending = FlowEnding(self._kernel, self._group(), self._life, journals=False)
+        ending = self._ending(journals=False)
         with ending:
             self._listen(ending)
             ending.give_up(why)
@@ -288,18 +271,16 @@ class Flow:
             except BrokerClosed as closed:
                 raise NotCompensated(self.txid, f"{closed}; an engine goes on") from closed
 
-    def _group(self) -> Group:
-        """Return its producer group, which only its end needs."""
-        return self._kernel.store.registry.group_by_id(self._life.group)
-
-    def _hear_out_lanes(self) -> None:
+    def _ending(self, *, handled: Collection[str] = (), journals: bool = True) -> FlowEnding:
+        self._require_no_step()
         for name, aux in sorted(self._enrolled):
             if aux:
                 self.lane(name).hear_out()
+        group = self._kernel.store.registry.group_by_id(self._life.group)  # which only the end needs
+        return FlowEnding(self._kernel, group, self._life, handled=handled, journals=journals)
 
     def _listen(self, ending: FlowEnding) -> None:
-        ending.when_decided(self._decided)
-        for listener in self._listeners:
+        for listener in (self._decided, *self._listeners):
             ending.when_decided(listener)
 
     def _decided(self, decision: Decision) -> None:
@@ -343,9 +324,9 @@ class Flow:
 
 
 def enrolled(
-    resources: Sequence[str], lanes: Sequence[str], budget: timedelta | Mapping[str, timedelta]
+    kernel: Kernel, resources: Sequence[str], lanes: Sequence[str], budget: timedelta | Mapping[str, timedelta]
 ) -> list[Enrolled]:
-    """Return what a flow is begun with."""
+    """Return what a flow is begun with; refuse what is not registered, or can't have a lane."""
     lanes = list_of(lanes, "lanes", "give a list of the names of resources")
     named = [*((name, False) for name in resources), *((name, True) for name in lanes)]
     for name, _ in named:
@@ -355,6 +336,8 @@ def enrolled(
     budgets = budget if isinstance(budget, Mapping) else dict.fromkeys((name for name, _ in named), budget)
     for each in budgets.values():
         check_duration(each, "budget", timedelta(days=365))
+    for name, lane in named:
+        able(kernel, name) if lane else kernel.participant(name)
     return [Enrolled(name, lane, budgets.get(name, BUDGET)) for name, lane in named]
 
 

@@ -25,7 +25,6 @@ from txsaga.errors import (
     OutcomeUnknown,
     TransactionClosed,
 )
-from txsaga.flows.block_lane import able
 from txsaga.flows.requests import Entered
 from txsaga.flows.saga import undo
 from txsaga.flows.step import Amendment, Enrolled
@@ -60,16 +59,15 @@ class FlowOpening:
     """Finds flows, or begins them."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._lives = kernel, TxRecords(kernel)
+        self._kernel = kernel
 
     def begin(self, group: Group, key: str, said: FlowStart) -> FlowFound:
         """Begin a flow, or join the one that was begun with the same options under its key."""
-        for each in said.enrolled:
-            able(self._kernel, each.resource) if each.lane else self._kernel.participant(each.resource)
         with self._kernel.announce.around(facts.Declaring, about=key):
             while True:
                 try:
-                    found = self._try(group, key, said)
+                    with self._kernel.store.ledgers.open() as ledger:
+                        found = _found(ledger, _tried(ledger, group, key, said))
                 except OutcomeUnknown:
                     continue  # anything written is found again by the key
                 except NotCompensated as left:
@@ -79,7 +77,11 @@ class FlowOpening:
                     continue
                 if found.life.state is TxState.ACTIVE:
                     return found
-                self._settle(found.life, key, said)
+                try:
+                    TxRecords(self._kernel).settle_first(found.life, key)
+                except AlreadyCommitted:
+                    if said.amend is None:
+                        raise
 
     def join(self, group: Group, key: str) -> FlowFound:
         """Join the flow with this key."""
@@ -99,37 +101,27 @@ class FlowOpening:
         _joined(found.life, found.life.key or "")
         return FlowFound(found.life, found.enrolled, found.amendment and found.amendment.of)
 
-    def _settle(self, life: TxRecord, key: str, said: FlowStart) -> None:
-        """Find out the outcome of a flow that is already sealed; a committed one may be amended."""
-        try:
-            self._lives.settle_first(life, key)
-        except AlreadyCommitted:
-            if said.amend is None:
-                raise
 
-    def _try(self, group: Group, key: str, said: FlowStart) -> FlowFound | None:
-        with self._kernel.store.ledgers.open() as ledger:
-            return _found(ledger, self._tried(ledger, group, key, said))
-
-    def _tried(self, ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord | None:
-        life = ledger.latest(group.id, key)
-        match life:
-            case None:
-                return _fresh(ledger, group, key, 1, said)
-            case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
-                raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
-            case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
-                return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
-            case TxRecord(state=TxState.COMMITTED, txid=txid, lease=None):
-                raise AlreadyCommitted(txid, key)
-            case TxRecord(state=TxState.COMMITTED, txid=txid, epoch=epoch):
-                return _fresh(ledger, group, key, epoch + 1, said, txid)
-            case TxRecord(state=TxState.ACTIVE, txid=txid):
-                _joined(life, key)
-                _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
-                _amend(ledger, life, said, amended(ledger, life))
-                ledger.touch(txid)
-        return life
+def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord | None:
+    """Return the record of a key, begun or joined; one that is sealed has to be settled first."""
+    life = ledger.latest(group.id, key)
+    match life:
+        case None:
+            return _fresh(ledger, group, key, 1, said)
+        case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
+            raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
+        case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
+            return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
+        case TxRecord(state=TxState.COMMITTED, txid=txid, lease=None):
+            raise AlreadyCommitted(txid, key)
+        case TxRecord(state=TxState.COMMITTED, txid=txid, epoch=epoch):
+            return _fresh(ledger, group, key, epoch + 1, said, txid)
+        case TxRecord(state=TxState.ACTIVE, txid=txid):
+            _joined(life, key)
+            _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
+            _amend(ledger, life, said, amended(ledger, life))
+            ledger.touch(txid)
+    return life
 
 
 def _found(ledger: Ledger, life: TxRecord | None) -> FlowFound | None:
@@ -177,24 +169,20 @@ def entered(ledger: Ledger, life: TxRecord) -> Entered:
     return found
 
 
-def opened(ledger: Ledger, life: TxRecord) -> TxRecord:
-    """Lock a flow, require that steps can be added, and renew its lease."""
-    return require_joined(locked(ledger, life))
+def opened(ledger: Ledger, life: TxRecord) -> Entered:
+    """Do the same, and require that steps can be added."""
+    found = entered(ledger, life)
+    require_joined(found.life)
+    return found
 
 
-def require_joined(life: TxRecord) -> TxRecord:
+def require_joined(life: TxRecord) -> None:
     """Refuse to add to a flow that a process is ending, or began to end."""
     if life.owner != JOINED:
         raise TransactionClosed(f"flow {life.txid} is being ended; no step can be added any more: end it, or roll back")
-    return life
 
 
-def locked(ledger: Ledger, life: TxRecord) -> TxRecord:
-    """Lock an undecided flow and renew its lease."""
-    return entered(ledger, life).life
-
-
-def _joined(life: TxRecord, key: str) -> TxRecord:
+def _joined(life: TxRecord, key: str) -> None:
     if life.lease is None:
         raise ConfigError(
             f"key {key!r} belongs to transaction {life.txid}, which is no flow; "
@@ -204,7 +192,6 @@ def _joined(life: TxRecord, key: str) -> TxRecord:
         raise AlreadyCommitted(life.txid, key)
     if life.state is TxState.ROLLED_BACK:
         raise DecidedOtherwise(life.txid, Decision.ROLLBACK.name)
-    return life
 
 
 def _require_same(txid: int, known: Sequence[Enrolled], said: Sequence[Enrolled]) -> None:

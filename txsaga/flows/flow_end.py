@@ -12,7 +12,7 @@ The compensation of each was written before it ran.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from txsaga.core import facts
@@ -24,19 +24,23 @@ from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
     DecidedOtherwise,
-    FlowUnknown,
+    ProtocolError,
+    RolledBack,
     StepsOpen,
+    TransactionClosed,
 )
-from txsaga.flows.branch import BranchState
+from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.branch_block import BranchBlock
 from txsaga.flows.enlisted import Enlisted
-from txsaga.flows.held_work import HeldBranch, free
+from txsaga.flows.flow_begin import entered
 from txsaga.flows.journal import Journalled
 from txsaga.flows.owner import Owner
+from txsaga.flows.requests import Entered
 from txsaga.flows.self_deadlock import held_by
 from txsaga.flows.step import HOME, MAIN, Step, StepState, Unit, last_attempts
-from txsaga.flows.step_attempts import close_failed
+from txsaga.flows.step_attempts import close_failed, free
 from txsaga.flows.work import BranchPart
+from txsaga.resources.participant import Participant
 
 if TYPE_CHECKING:
     from txsaga.flows.flows_store import FlowLedger
@@ -45,6 +49,41 @@ if TYPE_CHECKING:
 
 DIED = "its process died in it, and its failure was dealt with"
 CLOSED = (TxState.SEALED, TxState.PREPARED, TxState.PARKED)
+
+
+class HeldBranch:
+    """A branch that a step left prepared: it has no session here."""
+
+    def __init__(self, participant: Participant, branch: BranchId, step: str) -> None:
+        self._participant, self._branch, self._step = participant, branch, step
+
+    @property
+    def handle(self) -> object:
+        """Refuse: its work is over."""
+        raise ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Check whether its resource still holds it."""
+        return self._look
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Carry out the decision."""
+        return lambda: self._participant.finish(self._branch, decision)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Refuse: it is past one-phase commit."""
+        raise ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
+
+    def leave(self) -> None:
+        """Leave it prepared."""
+
+    def _look(self) -> Vote:
+        if self._branch not in self._participant.prepared(self._branch.store):
+            raise RolledBack(
+                f"what step {self._step!r} prepared as {self._branch.gid} is gone from {self._participant.name!r}: "
+                "somebody finished it by hand"
+            )
+        return Vote.PREPARED
 
 
 class Run(NamedTuple):
@@ -91,50 +130,56 @@ class FlowEnding(BranchBlock):
         self._roll_back(why)
 
     def _enter(self) -> None:
+        try:
+            self._take_over()
+        except TransactionClosed:
+            self._settle_closed()
+            self._take_over()
+        self._owner.hold(self._branches)
+
+    def _take_over(self) -> None:
         """Take the flow over, and name the branches of journals before their work (R9)."""
         txid, kernel = self._flow.txid, self._kernel
-        self._settle_ended()
         with kernel.announce.around(facts.Naming, txid), kernel.store.ledgers.open() as ledger:
-            self._require_undecided(ledger)
-            flows = ledger.flows
-            last = last_attempts(flows.steps(txid))
+            found, flows = self._entered(ledger), ledger.flows
+            last = last_attempts(found.steps)
             dead = self._given_up(flows, last) if self._journals else []
             units = [each for each in flows.units(txid) if each.decision is None]
-            life = flows.take_over(txid)
+            life = flows.take_over(found.life)
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             runs = list(self._journals_named(flows, units, life.owner)) if self._journals else []
         self._owner.own(life)
         self._branches.open()
         self._held = [each for each in last if each.holds_locks]
-        self._take_held(units)
+        if self._held:
+            self._take_held(units)
         for unit, statements in runs:
             self._take_run(unit, statements)
-        self._free([*earlier, *dead])
-        self._owner.hold(self._branches)
+        stale: list[Unit | Step] = [*earlier, *dead]
+        for each in stale:
+            participant = kernel.reach(each.resource or "")
+            free(kernel, txid, participant, [(each.branch or 0, each.attempt)])
 
-    def _has_effects(self) -> bool:
-        """Return whether its decision would write rows or tables, which may be refused."""
-        with self._kernel.store.ledgers.open() as ledger:
-            return bool(ledger.effects(self._flow.txid))
+    def _entered(self, ledger: Ledger) -> Entered:
+        try:
+            return entered(ledger, self._flow)
+        except DecidedOtherwise as decided:
+            if decided.standing == Decision.COMMIT.name:
+                raise AlreadyCommitted(self._flow.txid, self._flow.key or "") from None
+            raise
 
-    def _require_undecided(self, ledger: Ledger) -> None:
-        txid = self._flow.txid
-        current = ledger.lock(txid)
-        if current is None or current.token != self._flow.token:
-            raise FlowUnknown(f"transaction {txid} is not in this store")
-        standing = ledger.standing(txid)
-        if standing is Decision.COMMIT:
-            raise AlreadyCommitted(txid, self._flow.key or "")
-        if standing is not None:
-            raise DecidedOtherwise(txid, standing.name)
-
-    def _settle_ended(self) -> None:
+    def _settle_closed(self) -> None:
         """Find out the outcome of a flow that was sealed before a last resource committed."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(self._flow.txid)
         if current is not None and current.state in CLOSED:
             self._owner.records.settle_first(current, self._flow.key or "")
+
+    def _has_effects(self) -> bool:
+        """Return whether its decision would write rows or tables, which may be refused."""
+        with self._kernel.store.ledgers.open() as ledger:
+            return bool(ledger.effects(self._flow.txid))
 
     def _given_up(self, flows: FlowLedger, last: Sequence[Step]) -> list[Step]:
         """Require that all steps are done or handled; those whose process died are marked failed."""
@@ -190,9 +235,3 @@ class FlowEnding(BranchBlock):
         held = held_by(transaction, [each for each in self._held if each.resource == unit.resource])
         self._branches.add(key, participant, unit.branch, aux=unit.number != MAIN, held=held)
         self._runs.append(Run(key, statements))
-
-    def _free(self, earlier: Sequence[Unit | Step]) -> None:
-        """Roll back what dead processes prepared, in journals and steps: its locks would block the journals."""
-        for each in earlier:
-            branch = self._branches.id(each.branch or 0, each.attempt)
-            free(self._kernel, self._flow.txid, self._kernel.reach(each.resource or ""), [branch])

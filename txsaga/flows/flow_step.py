@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -42,12 +42,11 @@ from txsaga.flows.actions import Action, Doing, RequestedStep, Undo, undoing
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.flow_tables import FlowTables
-from txsaga.flows.held_work import free
 from txsaga.flows.journal import Journal, taken
 from txsaga.flows.requests import Start
 from txsaga.flows.self_deadlock import SelfDeadlockDetector, held_by
 from txsaga.flows.step import HOME, Application, Left, Step, StepKind
-from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
+from txsaga.flows.step_attempts import Attempts, Begun, StepPlace, free
 from txsaga.flows.step_execution import StepRetry, Tries, Turn
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, ShowsLocks
@@ -77,6 +76,7 @@ class FlowStepWork:
         self._place, self._participant = place, None if place is None else place.participant
         self._attempts = Attempts(kernel, life)
         self._portions: list[PendingConsumption] = []
+        self._branch: BranchId | None = None
         self._session: EnlistedBranch | None = None
         self._journal = Journal()
         self._watch = SelfDeadlockDetector(life.txid)
@@ -88,7 +88,7 @@ class FlowStepWork:
     def tables(self) -> FlowTables:
         """What this attempt writes to tables."""
         if self._tables is None:
-            self._tables = FlowTables(self._kernel, self._step, self._joined)
+            self._tables = FlowTables(self._kernel, self._step, lambda _: self._life)
         return self._tables
 
     def hand_on(self, result: object) -> None:
@@ -101,9 +101,6 @@ class FlowStepWork:
     def take(self, portion: PendingConsumption) -> None:
         """Keep what was consumed: it becomes the flow's when this attempt is done."""
         self._portions.append(portion)
-
-    def _joined(self, what: str) -> TxRecord:
-        return self._life
 
     def _record(self, ledger: Ledger) -> None:
         """Record table writes and consumed messages in the commit that ends the step."""
@@ -123,8 +120,7 @@ class FlowStepWork:
         self._under_way(self)
         self._kernel.running.begin(self, Doubt.of(self._life))
         try:
-            self._free(begun.earlier)
-            handle = self._opened(begun)
+            handle = self._opened(begun, self._place)
         except BaseException as error:
             self._fail(error)
             self._over()
@@ -152,13 +148,17 @@ class FlowStepWork:
         assert self._begun is not None
         return self._begun.step
 
-    def _opened(self, begun: Begun) -> object:
-        if self._place is None:
+    def _opened(self, begun: Begun, place: StepPlace | None) -> object:
+        if place is None:
             return None
+        if self._participant is not None:
+            here = [(each.branch or 0, each.attempt) for each in begun.earlier if each.resource == place.resource]
+            free(self._kernel, self._life.txid, self._participant, here)
         if begun.step.branch is None or self._participant is None:
             return self._journal
-        self._session = self._participant.enlist(self._branch(begun.step))
-        held = held_by(self._branch(begun.step).transaction, begun.held)
+        transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
+        self._branch = BranchId(transaction, begun.step.branch, begun.step.attempt)
+        self._session, held = self._participant.enlist(self._branch), held_by(transaction, begun.held)
         self._watch.enter(self._name, self._participant, self._session, held=held, who=f"step {self._name!r}")
         return self._session.handle
 
@@ -181,12 +181,11 @@ class FlowStepWork:
 
     def _prepared(self, session: EnlistedBranch) -> tuple[Step, Vote]:
         assert self._participant is not None
-        about, step = {"about": self._participant.name}, self._step
+        step = self._step
         if isinstance(self._participant, ShowsLocks):
             step = step._replace(mark=self._participant.mark(session))
-        self._kernel.announce(facts.Voting((step.txid,), **about))
-        vote = session.prepare()()
-        self._kernel.announce(facts.Voted((step.txid,), **about))
+        with self._kernel.announce.around(facts.Voting, step.txid, about=self._participant.name):
+            vote = session.prepare()()
         return step, vote
 
     def _fail(self, error: BaseException) -> None:
@@ -194,9 +193,8 @@ class FlowStepWork:
         taken_back = self._take_back()  # first: no rows stay locked while messages are returned one by one
         self._put_back(error)
         left = Left.NOTHING if isinstance(error, StepLeftOut) else Left.UNKNOWN
-        if self._attempts.failed(self._step, error, left) and taken_back:
-            branch = self._branch(self._step)
-            self._kernel.notes.add([noted(self._life.txid, branch, Decision.ROLLBACK, Finish.DONE)])
+        if self._attempts.failed(self._step, error, left) and taken_back and self._branch is not None:
+            self._kernel.notes.add([noted(self._life.txid, self._branch, Decision.ROLLBACK, Finish.DONE)])
 
     def _mark(self) -> str:
         return "" if self._application is None else self._application.written()
@@ -218,17 +216,6 @@ class FlowStepWork:
             logger.warning("step %r can't be rolled back here, recovery does it: %s", self._name, reason)
             return False
         return True
-
-    def _free(self, earlier: Sequence[Step]) -> None:
-        """Roll back what earlier attempts prepared: its locks would block this one."""
-        if self._participant is not None and self._place is not None:
-            here = [self._branch(step) for step in earlier if step.resource == self._place.resource]
-            free(self._kernel, self._life.txid, self._participant, here)
-
-    def _branch(self, step: Step) -> BranchId:
-        assert step.branch is not None
-        transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
-        return BranchId(transaction, step.branch, step.attempt)
 
     def _over(self) -> None:
         session, self._session = self._session, None

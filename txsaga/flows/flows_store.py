@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -84,10 +85,8 @@ def unit_of(row: Any) -> Unit:
 class FlowLedger:
     """The rows of one locked flow inside one database transaction."""
 
-    def __init__(
-        self, connection: Connection, texts: tuple[str, str, str], lock: Callable[[int], TxRecord | None]
-    ) -> None:
-        self._connection, self._lock = connection, lock
+    def __init__(self, connection: Connection, texts: tuple[str, str, str]) -> None:
+        self._connection = connection
         self._s, self._token, self._unlist = texts  # the (quoted) namespace, and how the two are asked for there
 
     def look(self, txid: int) -> Entered | None:
@@ -124,8 +123,8 @@ class FlowLedger:
 
     def steps(self, txid: int, name: str | None = None) -> Sequence[Step]:
         """Return every attempt of every step, or of one, in order."""
-        found = map(step_of, self._run("steps", txid))
-        return [step for step in found if name in (None, step.name)]
+        found = self._run("steps", txid) if name is None else self._run("attempts", txid=txid, name=name)
+        return [step_of(row) for row in found]
 
     def start(self, step: Step) -> None:
         """Write a new attempt; what undoes its step moves on to it."""
@@ -167,17 +166,12 @@ class FlowLedger:
         """Have the steps of a flow left as they are: what they did stays."""
         self._run("let_stand", txid=txid)
 
-    def take_over(self, txid: int) -> TxRecord:
-        """Raise the owner: from here on only the new owner ends the flow, and steps can't be added.
-
-        After ROLLBACK, its steps are reserved for this owner for a time.
-        """
-        if self._run("take_over", txid=txid).rowcount != 1:
-            raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")
-        self._run("reserve", txid=txid, lease=LEASE.total_seconds())
-        life = self._lock(txid)
-        assert life is not None
-        return life
+    def take_over(self, life: TxRecord) -> TxRecord:
+        """Raise the owner: from here on only the new owner ends the flow, and steps can't be added."""
+        owner = self._run("take_over", txid=life.txid, lease=LEASE.total_seconds()).scalar()
+        if owner is None:
+            raise TransactionClosed(f"transaction {life.txid} is closed; nobody can end it any more")
+        return replace(life, owner=owner)
 
     def do_home_work(self, txid: int) -> None:
         """Execute what is journalled for the home database, in this very transaction.

@@ -19,9 +19,9 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Doubt, Group, Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import EffectConflict, OutcomeUnknown, Superseded
+from txsaga.errors import EffectConflict, OutcomeUnknown, Superseded, UnknownTransaction
 from txsaga.flows.ballot import Ballot, require_carried
-from txsaga.flows.ballots import ballots
+from txsaga.flows.ballots import ballots, call_ballot
 from txsaga.flows.requests import Begin, BranchVote, Decide, Marks, RecordSteps, Start
 from txsaga.lake.table import Effect
 from txsaga.messages.decide import DecidedBy
@@ -80,10 +80,7 @@ class Owner:
 
     def call(self, ballot: Ballot) -> None:
         """Call a ballot."""
-        life, announce = self.life, self._kernel.announce
-        with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
-            self.records.hold(ledger, life)
-            ledger.call(life.txid, ballot)
+        call_ballot(self._kernel, self.life, ballot, self.records.hold)
         self.polled = True
 
     def seal(self, rows: Sequence[Row], votes: Sequence[BranchVote], evidence: int, why: str) -> Decision | None:
@@ -162,7 +159,8 @@ def _written(kernel: Kernel, request: Decide, ready: PreparedEffects) -> tuple[D
                 return decision, False  # its answer was lost, and another process undoes it already
             raise Superseded(life.txid)
         if decision is Decision.COMMIT and current is not None and current.state is TxState.ACTIVE:
-            TxRecords(kernel).own(ledger, life)
+            if current.token != life.token:
+                raise UnknownTransaction(f"transaction {life.txid} is not in this store")
             if request.rows:
                 ledger.add(life, PART, request.rows)
             ledger.win(life.txid, PART, life.owner)  # also without messages: those of an earlier owner don't count (R4)

@@ -9,7 +9,7 @@ step was never done; its next attempt replaces this one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,11 +20,12 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StepDone, Superseded, TxSagaError
-from txsaga.flows.branch import Vote
-from txsaga.flows.flow_begin import entered, require_joined
+from txsaga.errors import DecidedOtherwise, OutcomeUnknown, RetryLater, StepDone, Superseded, TxSagaError
+from txsaga.flows.batches import noted
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.flow_begin import entered, opened, require_joined
 from txsaga.flows.journal import JournalEntry
-from txsaga.flows.requests import Start
+from txsaga.flows.requests import NamedBranch, Start
 from txsaga.flows.step import (
     MAIN,
     Application,
@@ -178,9 +179,7 @@ def _undone_by(step: Step, declared: Start) -> Step:
 
 def current_attempt(ledger: Ledger, life: TxRecord, step: Step) -> Step:
     """Lock the flow, make sure that no later attempt replaced this one, and return it."""
-    found = entered(ledger, life)
-    require_joined(found.life)
-    (last,) = [each for each in last_attempts(found.steps) if each.number == step.number]
+    (last,) = [each for each in last_attempts(opened(ledger, life).steps) if each.number == step.number]
     if last.attempt != step.attempt:
         raise Superseded(life.txid)
     return last
@@ -191,6 +190,21 @@ def close_failed(flows: FlowLedger, step: Step, why: str, left: Left = Left.UNKN
     if step.branch is not None:
         flows.settle(step.txid, [(step.branch, step.attempt)], Decision.ROLLBACK)
     flows.end(step.failed(why, left))
+
+
+def free(kernel: Kernel, txid: int, participant: Participant, branches: Iterable[NamedBranch]) -> None:
+    """Roll back what dead processes prepared, and note it: its locks would block the work that takes its place.
+
+    Recovery retries what a session still holds open.
+    """
+    for number, attempt in branches:
+        branch = BranchId(kernel.store.registry.identity.transaction(txid), number, attempt)
+        try:
+            with kernel.announce.around(facts.Finishing, txid, about=participant.name):
+                participant.finish(branch, Decision.ROLLBACK)
+        except RetryLater:
+            continue
+        kernel.notes.add([noted(txid, branch, Decision.ROLLBACK, Finish.DONE)])
 
 
 class Attempted(NamedTuple):

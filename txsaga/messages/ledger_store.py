@@ -77,7 +77,7 @@ class Ledgers:
         """Open a database transaction; `OutcomeUnknown` if its COMMIT was not answered."""
         with transaction(self._engine) as connection:
             ledger = Ledger(connection, self._schema, self._token, self._unlist)
-            ledger.flows = FlowLedger(connection, self._of_flows, ledger.lock)
+            ledger.flows = FlowLedger(connection, self._of_flows)
             yield ledger
 
 

@@ -209,7 +209,7 @@ class Producer(OfBroker):
             raise ConfigError("lease is 0:00:00; give the time for which the flow waits for its next process")
         if amend is not None:
             check_text(amend, "amend", "give a word that is the same whenever this amendment is begun again")
-        said = FlowStart(enrolled(resources, lanes, budget), lease, run, amend)
+        said = FlowStart(enrolled(self._kernel, resources, lanes, budget), lease, run, amend)
         return Flow(self._kernel, FlowOpening(self._kernel).begin(self.group, key, said))
 
     def flow(self, key: str) -> Flow:

@@ -259,8 +259,7 @@ def test_a_journal_refuses_what_can_not_be_done_later(desks: Desks, text: str, s
 
 
 def _stopped_before_its_decision(flow: Flow) -> FlowEnding:
-
-    ending = FlowEnding(flow._kernel, flow._group(), flow._life)
+    ending = flow._ending()
     ending.__enter__()
     ending.do_journals()
     ending._branches.work.prepare()

@@ -208,7 +208,7 @@ def test_a_lane_that_was_killed_behind_its_decision_is_committed_by_recovery(des
 def test_a_lane_that_was_killed_before_its_decision_is_settled_anew_and_once(desks: Desks) -> None:
     txid = desks.begin("current", lanes=["mortgage"])
     audit(desks, txid, "audit", 1, "journal")
-    with patch("txsaga.flows.flow_lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
+    with patch("txsaga.flows.lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
         settle(desks, txid, Decision.COMMIT)
     assert len(desks.bank.prepared()) == 1
     settle(desks, txid, Decision.COMMIT)
@@ -222,7 +222,7 @@ def test_a_journal_that_was_committed_in_one_phase_is_not_done_twice(open_desks:
     desks = open_desks(mortgage="sqlite")
     txid = desks.begin("current", lanes=["mortgage"])
     desks.write(txid, "audit", 1, lane="mortgage")
-    with patch("txsaga.flows.flow_lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
+    with patch("txsaga.flows.lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
         settle(desks, txid, Decision.COMMIT)
     assert desks.bank.balances()["mortgage"] == START + 1  # and nobody wrote that down
     if then == "commit":
@@ -251,7 +251,7 @@ def test_a_late_commit_in_one_phase_is_impossible_once_the_lane_is_settled_anew(
         settle(desks, txid, Decision.COMMIT)
         assert desks.bank.balances()["mortgage"] == START + 1
         with pytest.raises(TxSagaError):
-            lane._commit_in_one_phase(unit)
+            lane._commit_journal(unit)
     assert desks.bank.balances()["mortgage"] == START + 1
 
 

@@ -186,7 +186,7 @@ def test_no_step_is_added_once_a_flow_is_being_ended(desks: Desks) -> None:
     desks.pay(txid, "debit", -10, on="current")
     with desks.joined(txid) as late:
         with desks.bank.broker.kernel.store.ledgers.open() as ledger:
-            ledger.flows.take_over(txid)
+            ledger.flows.take_over(late.join_life())
         with pytest.raises(TransactionClosed, match="being ended"), late.step("more", on="current"):
             pytest.fail("entered")  # pragma: no cover
 
@@ -202,7 +202,9 @@ def test_who_runs_a_flow_again_whose_end_was_killed_finds_its_steps_done_and_end
     desks.write(txid, "audit", 1, lane="mortgage")
     desks.commit(txid, "mortgage")
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
-        ledger.flows.take_over(txid)  # it died there
+        life = ledger.lock(txid)
+        assert life is not None
+        ledger.flows.take_over(life)  # it died there
     with pytest.raises(StepDone):
         desks.pay(txid, "debit", -10, on="current")
     desks.commit(txid, "mortgage")  # nothing is open

@@ -21,7 +21,8 @@ from txsaga.errors import (
     StoreUnavailable,
     Unfinished,
 )
-from txsaga.flows import flow_lane, owner
+from txsaga.flows import lane as lanes
+from txsaga.flows import owner
 from txsaga.flows.flow_end import FlowEnding
 from txsaga.inspect.preview import preview_of
 
@@ -74,7 +75,7 @@ def test_what_a_lane_may_have_committed_unheard_is_not_told_to_be_rolled_back(op
         lane = flow.lane("mortgage")
         with (
             patch.object(lane, "_decided", side_effect=StoreUnavailable("away")),
-            patch.object(flow_lane, "patiently", lambda step: step()),
+            patch.object(lanes, "patiently", lambda step: step()),
             pytest.raises(StoreUnavailable),
         ):
             lane.commit()

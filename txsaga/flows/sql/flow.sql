@@ -15,6 +15,9 @@ SELECT resource, lane, budget FROM txsaga.flow_resource WHERE txid = {txid} ORDE
 -- name: steps
 SELECT {columns} FROM txsaga.step WHERE txid = {txid} ORDER BY number, attempt;
 
+-- name: attempts
+SELECT {columns} FROM txsaga.step WHERE txid = %(txid)s AND name = %(name)s ORDER BY number, attempt;
+
 -- name: enrol
 INSERT INTO txsaga.flow_resource (txid, resource, lane, budget)
 SELECT %(txid)s, * FROM unnest(%(resources)s::text[], %(lanes)s::bool[], %(budgets)s::float8[]);
@@ -83,10 +86,12 @@ UPDATE txsaga.branch b SET state = coalesce(%(state)s, b.state), decision = coal
 DELETE FROM txsaga.saga WHERE txid = %(txid)s;
 
 -- name: take_over
-UPDATE txsaga.tx SET owner = owner + 1, touched = clock_timestamp() WHERE txid = %(txid)s AND state = 'active';
-
--- name: reserve
-UPDATE txsaga.saga SET until = clock_timestamp() + %(lease)s * interval '1 second' WHERE txid = %(txid)s;
+-- Its steps are reserved for the new owner for a time, in case of ROLLBACK.
+WITH taken AS (UPDATE txsaga.tx SET owner = owner + 1, touched = clock_timestamp()
+     WHERE txid = %(txid)s AND state = 'active' RETURNING txid, owner),
+ reserved AS (UPDATE txsaga.saga s SET until = clock_timestamp() + %(lease)s * interval '1 second'
+    FROM taken WHERE s.txid = taken.txid)
+SELECT owner FROM taken;
 
 -- name: alarm
 UPDATE txsaga.step SET late = true
