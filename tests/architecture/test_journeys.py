@@ -12,8 +12,8 @@ MARKS = {
     "send and decide one message": (200, 36),
     "receive and ack one message": (140, 22),
     "a coordinated block with one INSERT": (384, 48),
-    "a step of a flow with one INSERT": (285, 46),
-    "the end of a flow with one journalled row": (530, 57),
+    "a step of a flow with one INSERT": (256, 44),
+    "the end of a flow with one journalled row": (456, 57),
     "a saga of one SQL step": (313, 46),
     "one tick of the dispatcher": (12, 5),
 }

@@ -25,8 +25,9 @@ from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vot
 from txsaga.flows.owner import Owner
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import BranchOutcome, BranchVote
-from txsaga.flows.self_deadlock import NOTHING, Held
+from txsaga.flows.self_deadlock import held_by
 from txsaga.flows.sessions_in_loop import looped
+from txsaga.flows.step import Step
 from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
 from txsaga.resources.participant import Participant
 
@@ -84,9 +85,12 @@ class Enlisted:
         """Prepare for work under the owner's record."""
         self.work = Work(self._owner.life.txid, self._kernel.announce, self._patience)
 
-    def add(self, key: str, participant: Participant, number: int, *, aux: bool = False, held: Held = NOTHING) -> None:
-        """Add a named branch to work in; `held` is what its flow holds prepared in the same database."""
-        self.work.add(key, BranchPart(self.id(number, self._owner.life.owner), participant, aux=aux, held=held))
+    def add(
+        self, key: str, participant: Participant, number: int, *, aux: bool = False, held: Sequence[Step] = ()
+    ) -> None:
+        """Add a named branch to work in; `held` are steps that its flow holds prepared in the same database."""
+        branch = self.id(number, self._owner.life.owner)
+        self.work.add(key, BranchPart(branch, participant, aux=aux, held=held_by(branch.transaction, held)))
 
     def id(self, number: int, attempt: int) -> BranchId:
         """Return the name of a branch in its resource."""

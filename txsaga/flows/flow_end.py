@@ -13,7 +13,7 @@ The compensation of each was written before it ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from txsaga.core import facts
 from txsaga.core.decision import Decision
@@ -36,7 +36,6 @@ from txsaga.flows.flow_begin import entered
 from txsaga.flows.journal import Journalled
 from txsaga.flows.owner import Owner
 from txsaga.flows.requests import Entered
-from txsaga.flows.self_deadlock import held_by
 from txsaga.flows.step import HOME, MAIN, Step, StepState, Unit, last_attempts
 from txsaga.flows.step_attempts import close_failed, free
 from txsaga.flows.work import BranchPart
@@ -86,13 +85,6 @@ class HeldBranch:
         return Vote.PREPARED
 
 
-class Run(NamedTuple):
-    """A journal that is executed at the end, and its branch."""
-
-    key: str
-    statements: Sequence[Journalled]
-
-
 class FlowEnding(BranchBlock):
     """The end of a flow, as a block: entering it takes the flow over, leaving it decides."""
 
@@ -104,7 +96,7 @@ class FlowEnding(BranchBlock):
         owner.polled = owner.with_effects = True  # any process may have called ballots, or left effects
         self._bound = True  # never one-phase: other processes may have voted
         self._flow, self._handled, self._journals = life, handled, journals
-        self._runs: list[Run] = []
+        self._runs: dict[str, Sequence[Journalled]] = {}  # the journals that are executed, by their branch
         self._held: Sequence[Step] = ()
         self._home_work = False
 
@@ -116,13 +108,16 @@ class FlowEnding(BranchBlock):
     def do_journals(self) -> None:
         """Execute the journals, each resource in one transaction."""
         work = self._branches.work
-        for run in self._runs:
-            work.do(run.key, run.statements)
-        if work.last(alone=False) is not None and (self._home_work or self._has_effects()):
+        for key, statements in self._runs.items():
+            work.do(key, statements)
+        if work.last(alone=False) is None:
+            return
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = ledger.effects(self._flow.txid)
+        if self._home_work or effects:
             raise ConfigError(
                 "rows and tables of the home database can't be written beside a resource whose commit is the decision "
-                "(R12); "
-                "leave one of them to a flow of its own"
+                "(R12); leave one of them to a flow of its own"
             )
 
     def give_up(self, why: str) -> None:
@@ -176,11 +171,6 @@ class FlowEnding(BranchBlock):
         if current is not None and current.state in CLOSED:
             self._owner.records.settle_first(current, self._flow.key or "")
 
-    def _has_effects(self) -> bool:
-        """Return whether its decision would write rows or tables, which may be refused."""
-        with self._kernel.store.ledgers.open() as ledger:
-            return bool(ledger.effects(self._flow.txid))
-
     def _given_up(self, flows: FlowLedger, last: Sequence[Step]) -> list[Step]:
         """Require that all steps are done or handled; those whose process died are marked failed."""
         undone = [each.name for each in last if each.state is not StepState.DONE and each.name not in self._handled]
@@ -231,7 +221,6 @@ class FlowEnding(BranchBlock):
         assert unit.branch is not None
         _, participant = self._kernel.participant(unit.resource)
         key = unit.resource if unit.number == MAIN else f"{unit.resource} unit {unit.number}"
-        transaction = self._branches.id(unit.branch, unit.attempt).transaction
-        held = held_by(transaction, [each for each in self._held if each.resource == unit.resource])
+        held = [each for each in self._held if each.resource == unit.resource]
         self._branches.add(key, participant, unit.branch, aux=unit.number != MAIN, held=held)
-        self._runs.append(Run(key, statements))
+        self._runs[key] = statements

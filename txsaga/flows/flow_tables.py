@@ -89,18 +89,14 @@ class FlowTables(TableWrites):
 
     def known(self, life: TxRecord) -> Sequence[TableWrite]:
         """Return everything written into tables so far, also by earlier steps."""
-        with self._kernel.store.ledgers.open() as ledger:
-            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
-        return [*(TableWrite.read(each.payload) for each in effects), *super().known(life)]
+        return [*self._stored(life), *super().known(life)]
 
     def check_staged(self, said: str, gate: Gate) -> Judged:
         """Let a gate check what earlier steps have staged for a table."""
         life, name = self.life("check rows"), self._kernel.tables.name(said)
-        with self._kernel.store.ledgers.open() as ledger:
-            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
-        writes = [write for each in effects if (write := TableWrite.read(each.payload)).name == name]
+        writes = [each for each in self._stored(life) if each.name == name and each.mode is not WriteMode.CREATE]
         gates.start(gate)
-        subjects = [self._kernel.tables.lake.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
+        subjects = [self._kernel.tables.lake.subject(each) for each in writes]
         subject = together(str(name), subjects)
         ballot = f"{name} {self._part}.{self._step.attempt}.{next(self._numbers)}"
         found = gates.judged(gate, ballot, subject)
@@ -154,14 +150,17 @@ class FlowTables(TableWrites):
             )
 
     def _find_created(self) -> None:
-        life = self.life("write to a table")
-        with self._kernel.store.ledgers.open() as ledger:
-            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
-        for write in (TableWrite.read(each.payload) for each in effects):
+        for write in self._stored(self.life("write to a table")):
             if write.mode is WriteMode.CREATE:
                 self._created[TableName(*write.name)] = str(write.created)
                 self._seen[TableName(*write.name)] = None
         self._known = True
+
+    def _stored(self, life: TxRecord) -> list[TableWrite]:
+        """Return what earlier steps have staged for tables."""
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = ledger.effects(life.txid)
+        return [TableWrite.read(each.payload) for each in effects if each.kind == TABLE_EFFECT]
 
 
 def _wrote(effect: Effect, name: TableName) -> bool:

@@ -43,7 +43,7 @@ from txsaga.flows.step import (
 )
 from txsaga.resources import journal
 from txsaga.store import sql_files
-from txsaga.store.connection import transaction, translating
+from txsaga.store.connection import transaction
 
 SQL = sql_files.read("flows/sql/flow.sql")
 
@@ -180,8 +180,7 @@ class FlowLedger:
         """
         statements = [each for each in self.journal(txid) if each.resource == HOME]
         try:
-            with translating():
-                journal.do(self._connection, statements, HOME)
+            journal.do(self._connection, statements, HOME)
         except VotedNo as no:
             raise EffectConflict(str(no)) from no
 
@@ -198,8 +197,7 @@ class FlowLedger:
 
     def _run(self, name: str, of: int | None = None, /, **values: Any) -> Any:
         statement = SQL[name].format(s=self._s, txid=of, columns=COLUMNS, amends=AMENDS)
-        with translating():
-            return self._connection.exec_driver_sql(statement, values)
+        return self._connection.exec_driver_sql(statement, values)
 
     def _asked(self, txid: int, *first: str) -> Entered | None:
         token = self._token.format(s=self._s, group="pgroup", txid="txid")
@@ -207,10 +205,9 @@ class FlowLedger:
         sql = ";\n".join([*first, *(SQL[name] for name in ("outcome", "resources", "steps"))]).format(
             s=self._s, token=token, txid=int(txid), unlist=unlist, amends=AMENDS, columns=COLUMNS
         )
-        with translating():
-            result = self._connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
-            found = _rows_of(result.cursor)
-            result.close()
+        result = self._connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
+        found = _rows_of(result.cursor)
+        result.close()
         lives, ((decision, amendment),), enrolled, steps = found[0], *found[-3:]  # a function's rows may lie in between
         if not lives:
             return None

@@ -227,10 +227,7 @@ def attempted(kernel: Kernel, txid: int, name: str) -> Attempted | None:
         return None
     step = steps[-1]
     application = read_application(step.mark)
-    runs = application is not None and step.state is StepState.STARTED
-    alive = runs and application is not None and _is_alive(kernel, txid, name, application)
+    alive = False
+    if application is not None and step.state is StepState.STARTED:
+        alive = place_of(txid, application.member, name) in kernel.store.leases.alive(AT_WORK).get(*AT_WORK, ())
     return Attempted(step.attempt, step.state, application, alive, step.error)
-
-
-def _is_alive(kernel: Kernel, txid: int, name: str, application: Application) -> bool:
-    return place_of(txid, application.member, name) in kernel.store.leases.alive(AT_WORK).get(*AT_WORK, ())
