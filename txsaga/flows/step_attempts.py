@@ -9,7 +9,8 @@ step was never done; its next attempt replaces this one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,20 +112,15 @@ class Attempts:
         """Write that an attempt is done, with everything it leaves behind; `also` writes more in the same commit."""
 
         def write() -> None:
-            txid = self._life.txid
-            with (
-                self._kernel.announce.around(facts.Closing, txid, about=step.name),
-                self._kernel.store.ledgers.open() as it,
-            ):
-                current = current_attempt(it, self._life, step)
+            with self._closing(step) as (it, current):
                 if current.state is StepState.DONE:
                     return  # an earlier answer was lost
                 if step.branch is not None and vote is not None:
-                    it.flows.hold(txid, (step.branch, step.attempt), vote)
+                    it.flows.hold(step.txid, (step.branch, step.attempt), vote)
                 also(it)
                 if rows:
                     it.add(self._life, PARTS + step.number, rows)
-                    it.win(txid, PARTS + step.number, self._life.owner)
+                    it.win(step.txid, PARTS + step.number, self._life.owner)
                 it.flows.end(current.finished(mark=step.mark, output=step.output), entries)
 
         try:
@@ -138,19 +134,23 @@ class Attempts:
         What it may have prepared is decided ROLLBACK. An earlier attempt may still be running, or have done something:
         only the first one can know that nothing is left.
         """
-        txid, why = self._life.txid, short_cause(f"{type(error).__name__}: {error}")
+        why = short_cause(f"{type(error).__name__}: {error}")
         try:
-            with (
-                self._kernel.announce.around(facts.Closing, txid, about=step.name),
-                self._kernel.store.ledgers.open() as it,
-            ):
-                current = current_attempt(it, self._life, step)
+            with self._closing(step) as (it, current):
                 if current.state is StepState.STARTED:
                     close_failed(it.flows, current, why, left if step.attempt == 1 else Left.UNKNOWN)
         except TxSagaError as reason:
-            logger.warning("step %r of transaction %d is not written as failed: %s", step.name, txid, reason)
+            logger.warning("step %r of transaction %d is not written as failed: %s", step.name, step.txid, reason)
             return False
         return True
+
+    @contextmanager
+    def _closing(self, step: Step) -> Iterator[tuple[Ledger, Step]]:
+        with (
+            self._kernel.announce.around(facts.Closing, step.txid, about=step.name),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            yield ledger, current_attempt(ledger, self._life, step)
 
     def _placed(self, flows: FlowLedger, step: Step, place: StepPlace, before: Step | None) -> Step:
         unit = self._unit(flows, place.resource) if place.lane else MAIN
