@@ -34,11 +34,12 @@ from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, Transaction
 from txsaga.flows.actions import FIRST_PAUSE, Doing, Undo, asked
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import call_ballot, vote
-from txsaga.flows.flow_begin import FlowFound, entered, opened
+from txsaga.flows.flow_begin import entered, opened
 from txsaga.flows.flow_end import FlowEnding
 from txsaga.flows.flow_step import FlowStepWork, StepCall, declared
 from txsaga.flows.flow_tables import FlowTables
 from txsaga.flows.lane import FlowLane, able
+from txsaga.flows.requests import Entered
 from txsaga.flows.saga_driver import undo, undo_after
 from txsaga.flows.step import (
     BUDGET,
@@ -69,8 +70,9 @@ OVER = "OVER BUDGET"
 class Flow:
     """A flow as used by one process."""
 
-    def __init__(self, kernel: Kernel, found: FlowFound) -> None:
-        self._kernel, self._life, self._amended = kernel, found.life, found.amends
+    def __init__(self, kernel: Kernel, found: Entered) -> None:
+        self._kernel, self._life = kernel, found.life
+        self._amended = found.amendment and found.amendment.of
         self._enrolled = {(each.resource, each.lane) for each in found.enrolled}
         self._step: FlowStepWork | None = None
         self._listeners: list[Callable[[Decision], None]] = []

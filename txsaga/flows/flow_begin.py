@@ -47,27 +47,20 @@ class FlowStart(NamedTuple):
     amend: str | None = None  # identifier of this amendment; without one, committed work stays as it is
 
 
-class FlowFound(NamedTuple):
-    """A flow as found, read together with its row."""
-
-    life: TxRecord
-    enrolled: Sequence[Enrolled]
-    amends: int | None
-
-
 class FlowOpening:
     """Finds flows, or begins them."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def begin(self, group: Group, key: str, said: FlowStart) -> FlowFound:
+    def begin(self, group: Group, key: str, said: FlowStart) -> Entered:
         """Begin a flow, or join the one that was begun with the same options under its key."""
         with self._kernel.announce.around(facts.Declaring, about=key):
             while True:
                 try:
                     with self._kernel.store.ledgers.open() as ledger:
-                        found = _found(ledger, _tried(ledger, group, key, said))
+                        life = _tried(ledger, group, key, said)
+                        found = None if life is None else ledger.flows.look(life.txid)
                 except OutcomeUnknown:
                     continue  # anything written is found again by the key
                 except NotCompensated as left:
@@ -83,23 +76,24 @@ class FlowOpening:
                     if said.amend is None:
                         raise
 
-    def join(self, group: Group, key: str) -> FlowFound:
+    def join(self, group: Group, key: str) -> Entered:
         """Join the flow with this key."""
         with self._kernel.store.ledgers.open() as ledger:
-            found = _found(ledger, ledger.latest(group.id, key))
+            life = ledger.latest(group.id, key)
+            found = None if life is None else ledger.flows.look(life.txid)
         if found is None:
             raise FlowUnknown(f"no flow was begun under key {key!r}; begin it with producer.begin_flow(…, key={key!r})")
         _joined(found.life, key)
         return found
 
-    def join_by_number(self, txid: int) -> FlowFound:
+    def join_by_number(self, txid: int) -> Entered:
         """Join the flow with this number."""
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.flows.look(txid)
         if found is None:
             raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
         _joined(found.life, found.life.key or "")
-        return FlowFound(found.life, found.enrolled, found.amendment and found.amendment.of)
+        return found
 
 
 def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord | None:
@@ -122,10 +116,6 @@ def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord 
             _amend(ledger, life, said, amended(ledger, life))
             ledger.touch(txid)
     return life
-
-
-def _found(ledger: Ledger, life: TxRecord | None) -> FlowFound | None:
-    return None if life is None else FlowFound(life, ledger.flows.enrolled(life.txid), amended(ledger, life))
 
 
 def _fresh(
