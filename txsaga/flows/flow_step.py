@@ -88,7 +88,7 @@ class FlowStepWork:
     def tables(self) -> FlowTables:
         """What this attempt writes to tables."""
         if self._tables is None:
-            self._tables = FlowTables(self._kernel, self._step, lambda _: self._life)
+            self._tables = FlowTables(self._kernel, self._step, self._joined)
         return self._tables
 
     def hand_on(self, result: object) -> None:
@@ -101,6 +101,9 @@ class FlowStepWork:
     def take(self, portion: PendingConsumption) -> None:
         """Keep what was consumed: it becomes the flow's when this attempt is done."""
         self._portions.append(portion)
+
+    def _joined(self, what: str) -> TxRecord:
+        return self._life
 
     def _record(self, ledger: Ledger) -> None:
         """Record table writes and consumed messages in the commit that ends the step."""
