@@ -57,10 +57,6 @@ class Action:
         found = json.loads(text)
         return cls(**{**found, "kind": StepKind(found["kind"])})
 
-    def with_options(self, options: Mapping[str, object]) -> Self:
-        """Return it with further options."""
-        return replace(self, options={**self.options, **options})
-
     def pause_before(self, attempt: int, jitter: float) -> float:
         """Return the seconds to wait before another try, doubled each time."""
         return min(self.pause * 2.0 ** min(attempt - 1, 60), LONGEST_PAUSE) * jitter
@@ -118,7 +114,7 @@ class RegisteredFunctions:
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., object]] = {}
         self._names: dict[Callable[..., object], str] = {}
-        self._unloaded: dict[str, str] = {}
+        self.unloaded: dict[str, str] = {}  # modules that could not be loaded, and why
 
     def register(self, name: str, function: Callable[..., object]) -> None:
         """Register a function under a name, which always leads to the same function."""
@@ -142,7 +138,7 @@ class RegisteredFunctions:
     def find(self, name: str) -> Callable[..., object]:
         """Return the function registered under a name."""
         if name not in self._functions:
-            raise CodeMissing(name, "".join(f"; module {m!r} can't be loaded: {w}" for m, w in self._unloaded.items()))
+            raise CodeMissing(name, "".join(f"; module {m!r} can't be loaded: {w}" for m, w in self.unloaded.items()))
         return self._functions[name]
 
     def load(self, modules: Iterable[str]) -> None:
@@ -150,14 +146,9 @@ class RegisteredFunctions:
         for module in modules:
             try:
                 import_module(module)
-                self._unloaded.pop(module, None)
+                self.unloaded.pop(module, None)
             except Exception as reason:  # noqa: BLE001  # other sagas go on
-                self._unloaded[module] = f"{type(reason).__name__}: {reason}"
-
-    @property
-    def unloaded(self) -> Mapping[str, str]:
-        """The modules that could not be loaded, and why."""
-        return self._unloaded
+                self.unloaded[module] = f"{type(reason).__name__}: {reason}"
 
 
 CODE = RegisteredFunctions()
@@ -262,36 +253,54 @@ def check_times(timeout: float | None, pause: float) -> None:
 class RequestedStep:
     """A step as the user requests it."""
 
-    do: Doing
-    on: str | None
-    compensate: Doing | Undo | None
     name: str
+    action: Action  # of the requesting process: a function needs no registered name
+    undo: Action | None
     input: Mapping[str, object]
-    retries: int
-    timeout: float | None
-    pause: float
-    expires: timedelta | None = None
+    function: Callable[..., object] | None
+    expires: timedelta | None
 
-    def action(self) -> Action:
-        """Return what the requesting process does: a function needs no registered name."""
-        more = {"retries": self.retries, "timeout": self.timeout, "pause": self.pause}
-        return action_of(self.do, self.on, registered=False, **more)
-
-    def start(self, number: int, action: Action) -> Start:
+    def start(self, number: int) -> Start:
         """Return what is written before the step runs."""
         kept = as_json(dict(self.input), f"the input of step {self.name!r}")
-        undo = undoing(self.compensate, self.on)
-        written = None if undo is None else undo.written()
-        return Start(number, self.name, action.kind, action.resource, kept, written, expires=self.expires)
+        undo = None if self.undo is None else self.undo.written()
+        return Start(number, self.name, self.action.kind, self.action.resource, kept, undo, expires=self.expires)
+
+    def later(self, retries: int | None, options: Mapping[str, object]) -> Action:
+        """Return what any process does after the decision."""
+        what = self.action.what if self.function is None else CODE.name_of(self.function)
+        return replace(self.action, what=what, retries=retries, options={**self.action.options, **options})
 
     def told(self, output: object) -> str | None:
         """Return its result as JSON; for a statement, the number of rows it changed."""
-        if output is None or (isinstance(self.do, str) and not isinstance(output, int)):
+        if output is None or (self.action.kind is StepKind.SQL and not isinstance(output, int)):
             return None
         return as_json(output, f"what step {self.name!r} returned")
 
 
 INPUT = "give a mapping of names to JSON values"
+_HOLDS = (
+    "keeps work from others until the decision, and each step here commits when it ends; "
+    "take a flow: flow.step(…) holds work, and flow.call(…, compensate=…) commits beside it"
+)
+HELD = {
+    **dict.fromkeys(("hold", "on", "journal"), _HOLDS),
+    "lane": "lets work commit before the rest, and each step here commits when it ends; take a step without "
+    "compensate=, or a flow with lanes=[…]",
+}
+"""What only a block with a vote offers: why, and what to take."""
+COMMITTED = dict.fromkeys(
+    ("step", "call", "parallel", "reserve", "no_return"),
+    "is for work that commits at once and has a compensation, and here others see nothing before the decision; "
+    "take a flow: flow.call(…, compensate=…) commits, and flow.step(…) holds work beside it",
+)
+"""What only a block with compensations offers: why, and what to take."""
+
+
+def elsewhere(block: object, name: str, why: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that a block does not have."""
+    told = f"{name}() {why[name]}" if name in why else f"{type(block).__name__!r} object has no attribute {name!r}"
+    return AttributeError(told, name=name, obj=block)
 
 
 class StepOptions(StepTimes, total=False):
@@ -314,12 +323,16 @@ def asked(
     timeout: float | None = None,
     pause: float = FIRST_PAUSE,
     expires: timedelta | None = None,
+    **others: object,
 ) -> RequestedStep:
     """Check the options of a step."""
+    for option in others:
+        raise ConfigError(f"{option}= {HELD[option]}") if option in HELD else TypeError(f"a step takes no {option}=")
     if on is not None:
         check_text(on, "the resource of a step", "give the name of a registered one")
-    kind_of(do, on)
     check_times(timeout, pause)
+    more = {"retries": checked_retries(retries), "timeout": timeout, "pause": pause}
+    action = action_of(do, on, registered=False, **more)
     if input is not None:
         check_kind(input, Mapping, "the input of a step", INPUT)
         for key in input:
@@ -327,13 +340,10 @@ def asked(
     if name not in (None, ""):
         check_text(name, "the name of a step", "give a text")
     return RequestedStep(
-        do=do,
-        on=on,
-        compensate=compensate,
         name=name or name_of(do),
+        action=action,
+        undo=undoing(compensate, on),
         input=input or {},
-        retries=checked_retries(retries),
-        timeout=timeout,
-        pause=pause,
+        function=do if callable(do) else None,
         expires=expires,
     )

@@ -57,9 +57,8 @@ class OutcomeWriter:
     def flush(self) -> None:
         """Write what waits by now; what can't be written is left to recovery."""
         with self._turn:
-            left = len(self._waiting)
-            while left > 0 and (waiting := self._taken(min(left, AT_ONCE))):
-                left -= len(waiting)
+            for _ in range(0, len(self._waiting), AT_ONCE):
+                waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), AT_ONCE))]
                 try:
                     self._write(waiting)
                 except TxSagaError as silent:
@@ -78,15 +77,6 @@ class OutcomeWriter:
             self.flush()
         except Exception:  # outermost frame of its thread: recovery finds the branches finished
             logger.exception("what became of branches was not noted")
-
-    def _taken(self, most: int) -> list[BranchOutcome]:
-        found: list[BranchOutcome] = []
-        try:
-            while len(found) < most:
-                found.append(self._waiting.popleft())
-        except IndexError:
-            pass
-        return found
 
     def start_anew(self) -> None:
         """Discard what waits, as a forked child must: outcomes and writing thread are its parent's."""

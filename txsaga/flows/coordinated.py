@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from txsaga.aio.block import AsyncBlock, AsyncContext, ShieldedContext
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -35,9 +35,8 @@ from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import (
-    TransientFailure,
-)
+from txsaga.errors import TransientFailure
+from txsaga.flows.actions import COMMITTED, elsewhere
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.branch_block import BranchBlock
@@ -117,20 +116,21 @@ _making = Lock()
 class On:
     """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
 
-    __slots__ = ("_failed", "_open")
+    __slots__ = ("_block", "_driver", "_resource")
 
-    def __init__(self, open: Callable[[], object], failed: Callable[[BaseException], None]) -> None:
-        self._open, self._failed = open, failed
+    def __init__(self, block: Coordinated, resource: str, *, driver: bool) -> None:
+        self._block, self._resource, self._driver = block, resource, driver
 
     def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection
-        return self._open()
+        self._block._require_open("work in a resource")
+        return self._block._branches.work.handle(self._resource, driver=self._driver)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the session open for the transaction; raise `OwnLock` if it waited for its own transaction."""
         if error is not None:
-            self._failed(error)
+            self._block._branches.work.refuse_own_lock(self._resource, error)
 
 
 class Coordinated(BranchBlock):
@@ -186,10 +186,7 @@ class Coordinated(BranchBlock):
         turns in it; in different resources they work in parallel.
         """
         check_kind(resource, str, "the resource", "give the name of a registered one")
-        return On(
-            lambda: self._worked_in(resource, driver=driver),
-            lambda error: self._branches.work.refuse_own_lock(resource, error),
-        )
+        return On(self, resource, driver=driver)
 
     def journal(self, resource: str) -> Journal:
         """Record what a resource is to do when the block ends; nothing is sent to it before.
@@ -202,10 +199,6 @@ class Coordinated(BranchBlock):
         check_kind(resource, str, "the resource", "give the name of a registered one")
         return self._branches.work.journal(resource, partial(self._require_open, what))
 
-    def _worked_in(self, resource: str, *, driver: bool) -> object:
-        self._require_open("work in a resource")
-        return self._branches.work.handle(resource, driver=driver)
-
     def lane(self, resource: str) -> BlockLane:
         """Open the auxiliary lane of a resource, whose units you commit or roll back one by one."""
         self._require_open("open a lane")
@@ -214,6 +207,11 @@ class Coordinated(BranchBlock):
             lane = BlockLane(self._kernel, self._branches, resource, self._require_open)
             self._lanes.setdefault(resource, lane)
         return self._lanes[resource]
+
+    if not TYPE_CHECKING:  # which finds a wrong name by itself
+
+        def __getattr__(self, name: str) -> Never:
+            raise elsewhere(self, name, COMMITTED)
 
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
         """Open a ballot: unless it is carried, the transaction can only roll back."""
@@ -273,16 +271,14 @@ def again(
     """Run work in a transaction that `open` makes, up to so many times while it raises `TransientFailure`."""
     check_count(attempts, "attempts")
     pause = FIRST
-    for _ in range(attempts - 1):
+    while True:
+        attempts -= 1
         try:
-            return _once(open, work)
+            with open() as tx:
+                answer = work(tx)
+            return answer
         except TransientFailure:
+            if not attempts:
+                raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST)
-    return _once(open, work)
-
-
-def _once(open: Callable[[], AbstractContextManager[Opened]], work: Callable[[Opened], Answer]) -> Answer:
-    with open() as tx:
-        answer = work(tx)
-    return answer

@@ -15,6 +15,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.actions import Action, Doing, RequestedStep, Undo, undoing
+from txsaga.flows.actions import Doing, RequestedStep, Undo, undoing
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.flow_tables import FlowTables
@@ -47,7 +48,7 @@ from txsaga.flows.requests import Start
 from txsaga.flows.self_deadlock import SelfDeadlockDetector, held_by
 from txsaga.flows.step import HOME, Application, Left, Step, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace, free
-from txsaga.flows.step_execution import StepRetry, Tries, Turn
+from txsaga.flows.step_execution import StepRetry
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, ShowsLocks
 
@@ -246,10 +247,9 @@ class StepCall:
 
     def run(self, asked: RequestedStep) -> object:
         """Run it, and return its result; if it was done before, return the stored result."""
-        if asked.on is not None:
-            self._kernel.resource(asked.on)
-        action = asked.action()
-        start = asked.start(0, action)
+        if asked.action.resource is not None:
+            self._kernel.resource(asked.action.resource)
+        start = asked.start(0)
         with Presence(self._kernel, self._life.txid, start):
             try:
                 step = self._attempts.begin(asked.name, None, start).step
@@ -257,17 +257,13 @@ class StepCall:
                 return self._known(asked.name)
             self._kernel.running.begin(self, Doubt.of(self._life))
             try:
-                return self._run(step, action, asked)
+                return self._run(step, asked)
             finally:
                 self._kernel.running.end(self)
 
-    def _run(self, step: Step, action: Action, asked: RequestedStep) -> object:
-        transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
-        turn = Turn(transaction, self._life.txid, self._life.group, step.number, asked.name)
-        tries = Tries(action)
-        with report_failure(lambda error: self._attempts.failed(step, error, tries.left)):
-            output = self._trying.run(turn, action, asked, tries).output
-            told = asked.told(output)
+    def _run(self, step: Step, asked: RequestedStep) -> object:
+        failed = partial(self._attempts.failed, step)
+        output, told = self._trying.run(self._life, step.number, asked, failed)
         self._attempts.done(step._replace(output=told))
         return output
 

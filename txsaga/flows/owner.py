@@ -30,10 +30,6 @@ from txsaga.messages.stored_block import PART
 from txsaga.messages.tx_records import TxRecords
 
 
-def _none() -> Sequence[Effect]:
-    return ()
-
-
 class Owner:
     """The owner of one transaction."""
 
@@ -42,7 +38,7 @@ class Owner:
         self.records = TxRecords(kernel)
         self.polled = False  # ballots may have been called
         self.with_effects = False  # it has effects of its own: the batch of many owners would refuse them
-        self.recorded: Callable[[], Sequence[Effect]] = _none
+        self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.txid: int | None = None
         self.life: TxRecord
 
@@ -116,7 +112,7 @@ class Owner:
 
 
 def decided(
-    kernel: Kernel, request: Decide, recorded: Callable[[], Sequence[Effect]] = _none, *, at_once: bool = True
+    kernel: Kernel, request: Decide, recorded: Callable[[], Sequence[Effect]] = tuple, *, at_once: bool = True
 ) -> Decision:
     """Write an owner's decision, with its effects if it has some; return the final decision."""
     if at_once:

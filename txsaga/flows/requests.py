@@ -163,6 +163,11 @@ class ClaimedSaga(NamedTuple):
     decision: Decision | None
     key: str | None
 
+    @classmethod
+    def of(cls, life: TxRecord, decision: Decision) -> ClaimedSaga:
+        """Return a saga that its owner has decided, to be driven by it."""
+        return cls(life.txid, life.group, life.owner, decision, life.key)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaView:

@@ -25,26 +25,24 @@ nothing.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from threading import Event, Lock
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
-from txsaga.core.failure import on_failure, report_failure
+from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, Row, TxRecord
-from txsaga.core.stored_json import as_json
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -54,120 +52,96 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.actions import Doing, RequestedStep, StepOptions, StepTimes, Undo, action_of, asked, name_of
+from txsaga.flows.actions import HELD, OUTPUT, Doing, RequestedStep, StepOptions, StepTimes, Undo, asked, elsewhere
 from txsaga.flows.owner import Owner
 from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
 from txsaga.flows.saga_driver import drive
 from txsaga.flows.step import Hold, Left, Step, StepEvent, StepState
-from txsaga.flows.step_execution import StepRetry, Tries, Turn
+from txsaga.flows.step_execution import StepRetry
 from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 
 
-class SagaStep:
-    """What this process knows of one step."""
-
-    __slots__ = ("error", "left", "output", "start", "state")
-
-    def __init__(self, start: Start | None = None) -> None:
-        self.start, self.state, self.left = start, StepState.STARTED, Left.UNKNOWN
-        self.output: str | None = None
-        self.error = ""
-
-    def record(self, life: TxRecord) -> Step:
-        """Return it as the store keeps it after ROLLBACK; only the store knows the times."""
-        assert self.start is not None
-        start = self.start
-        state = StepState.STARTED if start.action else StepState.COMPENSATING
-        step = Step(life.txid, start.number, life.owner, start.name, state, Hold.COMMIT, start.kind, start.resource)
-        step = step._replace(input=start.input, compensation=start.compensation, action=start.action)
-        return step._replace(output=self.output, left=self.left, error=self.error)
-
-
 class SagaSteps:
-    """The steps of one saga."""
+    """The steps of one saga, as this process knows them."""
 
     def __init__(self, kernel: Kernel, owner: Owner) -> None:
         self._kernel, self._owner, self._lock = kernel, owner, Lock()
         self._trying = StepRetry(kernel)
         self._marks: list[Mark] = []
-        self._known: dict[int, SagaStep] = {}
+        self._known: dict[int, Step] = {}
+        self._last = 0
 
-    def enter(self) -> None:
-        """Open the key, once everything earlier under it is undone (R6)."""
-        if self._owner.key is not None:
-            self._drive(self._owner.enter())
+    def drive(self, life: TxRecord) -> TxRecord:
+        """Let nobody else ask about the saga, and renew its lease."""
+        self._owner.hold(self)
+        self._kernel.running.drive(life.txid, life.owner)
+        return life
 
     def opened(self) -> TxRecord:
         """Return the transaction record, opening one if there is none yet."""
         with self._lock:
-            return self._drive(self._owner.open()) if self._owner.txid is None else self._owner.life
+            return self.drive(self._owner.open()) if self._owner.txid is None else self._owner.life
 
     def number(self) -> int:
         """Return the next step's number: steps are undone in reverse order of these."""
         with self._lock:
-            number = len(self._known) + 1
-            self._known[number] = SagaStep()
-            return number
+            self._last += 1
+            return self._last
+
+    def run(self, number: int, asked: RequestedStep) -> object:
+        """Run a step to its end; return its result, which is written with the next call."""
+        start = asked.start(number)
+        with on_failure(self._drop, start):
+            self.record(start)
+            step = self._known[number] = _step(self._owner.life, start)
+        output, told = self._trying.run(self._owner.life, number, asked, partial(self._fail, step))
+        self._mark(StepEvent.FINISH, step._replace(state=StepState.DONE, left=Left.WORK, output=told))
+        return output
 
     def record(self, start: Start) -> None:
         """Write a step and the results before it."""
-        self._known[start.number].start = start
         with self._lock:
             if self._owner.txid is None:
-                self._drive(self._owner.begin(steps=[start]))
+                self.drive(self._owner.begin(steps=[start]))
                 return
             marks, self._marks = self._marks, []
         self._kernel.requests.call(RecordSteps(self._owner.life, [start], marks))
 
-    def run(self, number: int, asked: RequestedStep) -> object:
-        """Run a step to its end; return its result, which is written with the next call."""
-        action, step = asked.action(), self._known[number]
-        with on_failure(self._drop, step):
-            self.record(asked.start(number, action))
-        life, tries = self._owner.life, Tries(action)
-        transaction = self._kernel.store.registry.identity.transaction(life.txid)
-        turn = Turn(transaction, life.txid, life.group, number, asked.name)
-        with report_failure(partial(self._fail, number, tries)):
-            ran = self._trying.run(turn, action, asked, tries)
-            output = asked.told(ran.output)
-        step.state, step.left, step.output = StepState.DONE, Left.WORK, output
-        self._mark(number, StepEvent.FINISH, step)
-        return ran.output
+    def _drop(self, start: Start) -> None:
+        """Note that a step never ran, because writing it failed: it may be written nevertheless."""
+        if self._owner.txid is not None:
+            never = _step(self._owner.life, start)
+            self._known[start.number] = never._replace(left=Left.NOTHING, error="it did not begin")
 
-    def _drop(self, step: SagaStep) -> None:
-        """Note that a step never ran, because writing it failed."""
-        step.left, step.error = Left.NOTHING, "it did not begin"
-        if self._owner.txid is None:
-            step.start = None
+    def _fail(self, step: Step, error: BaseException, left: Left) -> None:
+        why = short_cause(f"{type(error).__name__}: {error}")
+        self._mark(StepEvent.FAIL, step._replace(state=StepState.FAILED, left=left, error=why))
 
-    def _fail(self, number: int, tries: Tries, error: BaseException) -> None:
-        step = self._known[number]
-        step.state, step.left = StepState.FAILED, tries.left
-        step.error = short_cause(f"{type(error).__name__}: {error}")
-        self._mark(number, StepEvent.FAIL, step)
+    def _mark(self, event: StepEvent, step: Step) -> None:
+        with self._lock:
+            self._known[step.number] = step
+            self._marks.append(Mark(step.txid, step.attempt, step.number, event, step.left, step.output, step.error))
 
     def unknown(self) -> str:
         """Return which step failed and left nobody knows what; empty if none did."""
-        for number, step in self._known.items():
-            if step.start is not None and step.state is StepState.FAILED and step.left is not Left.NOTHING:
-                return f"step {number} {step.start.name!r} failed, and what it left is not known ({step.error})"
+        for number, step in sorted(self._known.items()):
+            if step.state is StepState.FAILED and step.left is not Left.NOTHING:
+                return f"step {number} {step.name!r} failed, and what it left is not known ({step.error})"
         return ""
 
-    def decide(
-        self, decision: Decision, why: str, rows: Sequence[Row] = (), after: Sequence[Start] = ()
-    ) -> ClaimedSaga:
-        """Write the decision with the results and the steps after it; return the saga to drive, as it is decided."""
-        life = self.opened()
+    def decide(self, decision: Decision, why: str, rows: Sequence[Row], after: Sequence[Start]) -> Decision:
+        """Write the decision with the results and the steps after it; return the final one."""
+        self.opened()
         with self._lock:
             marks, self._marks = self._marks, []
-        standing = self._owner.decide(decision, why, rows, driver=self._kernel.member, steps=after, marks=marks)
-        return ClaimedSaga(life.txid, life.group, life.owner, standing, life.key)
+        return self._owner.decide(decision, why, rows, driver=self._kernel.member, steps=after, marks=marks)
 
-    def records(self, after: Sequence[Start] = ()) -> list[Step]:
-        """Return the steps as the store has them after the decision."""
-        known = [*self._known.values(), *(SagaStep(start) for start in after)]
-        return [step.record(self._owner.life) for step in known if step.start is not None]
+    def go_on(self, decision: Decision, after: Sequence[Start]) -> None:
+        """Do what is left after the decision."""
+        life = self._owner.life
+        steps = [*self._known.values(), *(_step(life, start) for start in after)]
+        drive(self._kernel, ClaimedSaga.of(life, decision), steps)
 
     def leave(self) -> None:
         """Let others ask about the saga from here on."""
@@ -175,31 +149,27 @@ class SagaSteps:
         if self._owner.txid is not None:
             self._kernel.running.leave(self._owner.txid, self._owner.life.owner)
 
-    def _drive(self, life: TxRecord) -> TxRecord:
-        self._owner.hold(self)
-        self._kernel.running.drive(life.txid, life.owner)
-        return life
 
-    def _mark(self, number: int, event: StepEvent, step: SagaStep) -> None:
-        life = self._owner.life
-        with self._lock:
-            self._marks.append(Mark(life.txid, life.owner, number, event, step.left, step.output, step.error))
+def _step(life: TxRecord, start: Start) -> Step:
+    """Return a step as the store keeps it; only the store knows the times."""
+    step = Step(life.txid, start.number, life.owner, start.name, hold=Hold.COMMIT, kind=start.kind)
+    step = step._replace(resource=start.resource, input=start.input)
+    return step._replace(compensation=start.compensation, action=start.action)
 
 
-def enter(kernel: Kernel, owner: Owner, steps: SagaSteps) -> None:
-    """Open the owner's key with a record that has no steps yet; what earlier ones left is undone first."""
+def entered(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
+    """Open an owner's key with a record that has no steps yet; what earlier ones left is undone first (R6)."""
     while True:
         try:
-            steps.enter()
+            life = owner.enter(patience)
         except NotCompensated as left:
             undo(kernel, left)
             continue
-        if owner.txid is None or owner.life.owner == 1 or not kernel.store.work.steps(owner.txid):
-            return
-        saga = steps.decide(Decision.ROLLBACK, "its key was entered anew")
-        if saga.decision is Decision.ROLLBACK:
-            drive(kernel, saga)
-        steps.leave()
+        if life.owner == 1 or not kernel.store.work.steps(life.txid):
+            return life
+        decision = owner.decide(Decision.ROLLBACK, "its key was entered anew", driver=kernel.member)
+        if decision is Decision.ROLLBACK:
+            drive(kernel, ClaimedSaga.of(life, decision))
 
 
 def undo(kernel: Kernel, left: NotCompensated) -> None:
@@ -237,7 +207,6 @@ class Parallel:
         """Wait for all of them; raise the first error, with the others as notes."""
         if error is not None:
             self._failed.set()
-        wait(self._running)
         self._pool.shutdown()
         errors = [raised for each in self._running if (raised := _raised(each)) is not None]
         if error is not None or not errors:
@@ -258,10 +227,9 @@ def _raised(future: Future[object]) -> BaseException | None:
     return None if isinstance(error, CancelledError) else error
 
 
-logger = logging.getLogger("txsaga")
-
 LONGEST = timedelta(days=365)
 THREADS = 8
+NO_OPTIONS: Mapping[str, object] = {}
 
 
 class Later:
@@ -307,7 +275,8 @@ class Saga(DecidedBlock):
     def __enter__(self) -> Self:
         """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
-        enter(self._kernel, self._owner, self._steps)
+        if self._owner.key is not None:
+            self._steps.drive(entered(self._kernel, self._owner))
         self._stage = BlockStage.OPEN
         return self
 
@@ -327,12 +296,17 @@ class Saga(DecidedBlock):
         gets it as its parameters. `retries`, `timeout` and `pause` (before the second try) are for this step only.
         """
         self._require_open("begin a step")
+        wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)
         if not self._past_return:
-            wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)
             return self._steps.run(self._steps.number(), wanted)
         if compensate is not None:
             raise ConfigError("after the point of no return nothing is undone; leave compensate= out")
-        return self._later(do, name=name, on=on, input=input or {}, **{"retries": None, **times})
+        return self._later(wanted, times.get("retries"))
+
+    if not TYPE_CHECKING:  # which finds a wrong name by itself
+
+        def __getattr__(self, name: str) -> Never:
+            raise elsewhere(self, name, HELD)
 
     def parallel(self, threads: int = THREADS) -> Parallel:
         """Return a block that runs steps in parallel."""
@@ -361,10 +335,11 @@ class Saga(DecidedBlock):
         self._require_open("reserve")
         check_duration(expires, "expires", LONGEST)
         wanted = asked(do, compensate=cancel, on=on, name=name, input=input, expires=expires, **times)
+        confirmed = asked(confirm, on=on, name=f"confirm {wanted.name}", input=input)
         until = time.monotonic() + expires.total_seconds()
         answer = self._steps.run(self._steps.number(), wanted)
         self._deadlines.append((until, wanted.name))
-        self._later(confirm, f"confirm {wanted.name}", on=on, input=wanted.input, output=answer, retries=None)
+        self._later(confirmed, None, {} if answer is None else {OUTPUT: answer})
         return answer
 
     def no_return(self) -> None:
@@ -429,38 +404,22 @@ class Saga(DecidedBlock):
     def _decided(self, decision: Decision, why: str, rows: Sequence[Row] = ()) -> Decision:
         """Decide, and see to the steps that are left: after COMMIT the later ones, after ROLLBACK the earlier ones."""
         after = self._after if decision is Decision.COMMIT else []
-        saga = self._steps.decide(decision, why, rows, after)
-        assert saga.decision is not None
-        self._told(saga.decision)
-        if saga.decision is Decision.ROLLBACK:
-            drive(self._kernel, saga, self._steps.records())
-        elif after:
-            drive(self._kernel, saga, self._steps.records(after))
-        return saga.decision
+        standing = self._steps.decide(decision, why, rows, after)
+        self._told(standing)
+        if standing is Decision.ROLLBACK or after:
+            self._steps.go_on(standing, after)
+        return standing
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, BlockStage.LEFT
         self._tell(decision)
         self._kernel.tell_decided()
 
-    def _later(
-        self,
-        do: Doing,
-        name: str | None,
-        *,
-        on: str | None,
-        input: Mapping[str, object],
-        output: object = None,
-        **times: Any,
-    ) -> Later:
-        """Keep a step to be written with the decision; `output` is what the try returned that it confirms."""
-        number, called = self._steps.number(), name or name_of(do)
-        action = action_of(do, on, **times)
-        if output is not None:
-            action = action.with_options({"output": output})
-        kept = as_json(dict(input), f"the input of step {called!r}")
-        self._after.append(Start(number, called, action.kind, action.resource, kept, None, action.written()))
-        return Later(self._kernel, lambda: self.txid, number, called)
+    def _later(self, wanted: RequestedStep, retries: int | None, options: Mapping[str, object] = NO_OPTIONS) -> Later:
+        """Keep a step to be written with the decision; one that confirms has what was returned as its option."""
+        number, action = self._steps.number(), wanted.later(retries, options)
+        self._after.append(wanted.start(number)._replace(action=action.written()))
+        return Later(self._kernel, lambda: self.txid, number, wanted.name)
 
     def _store(self, rows: Sequence[Row]) -> None:
         self._steps.opened()

@@ -48,12 +48,8 @@ class Search:
         """Scan all resources, then yield the branches in pages, by resource."""
         # A heuristic branch may be held as well: then the store's state says more.
         found = {(each.resource, each.gid): each for each in (*self._held(), *self._heuristics())}
-        return self._paged(sorted(found.values()), size)
-
-    def _paged(self, found: list[Recovered], size: int) -> Iterator[list[Recovered]]:
-        waiting = iter(found)
-        while page := list(islice(waiting, min(size, sys.maxsize))):
-            yield page
+        waiting = iter(sorted(found.values()))
+        return iter(lambda: list(islice(waiting, min(size, sys.maxsize))), [])
 
     def _held(self) -> Iterator[Recovered]:
         identity = self._kernel.store.registry.identity

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from txsaga.core import facts
@@ -22,7 +23,7 @@ from txsaga.core.failure import complete, report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
-from txsaga.core.records import Half, Row
+from txsaga.core.records import Half, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.errors import (
     AnswerLost,
@@ -97,31 +98,19 @@ class StepActions:
         output: object,
         function: Callable[..., object] | None,
     ) -> Ran:
+        does: Callable[..., object] | str = action.what
         if action.kind is StepKind.CALL:
-            found, special = function or CODE.find(action.what), {OUTPUT: output, ID: turn.id}
-            if action.resource is None:
-                return self._acted(turn, lambda: called(found, input=input, **special))
+            found = function or CODE.find(action.what)
+            does = partial(called, found, input=input, **{OUTPUT: output, ID: turn.id})
+        if action.resource is not None:
             work = self._kernel.resource(action.resource)[1].steps
-            return work.run(
-                turn.transaction,
-                turn.row,
-                lambda connection: called(found, connection, input=input, **special),
-                {},
-                lambda done: self._tell(turn, done=done),
-            )
-        if action.kind is StepKind.SQL:
-            assert action.resource is not None
-            work = self._kernel.resource(action.resource)[1].steps
-            return work.run(turn.transaction, turn.row, action.what, input, lambda done: self._tell(turn, done=done))
-        if action.kind is StepKind.HTTP:
-            return self._acted(turn, lambda: self._called(turn, action, input))
-        return self._acted(turn, lambda: self._sent(turn, action, input))
-
-    def _acted(self, turn: Turn, work: Callable[[], object]) -> Ran:
-        if not self._kernel.announce:
-            return Ran(work(), True)
+            given = input if isinstance(does, str) else {}
+            return work.run(turn.transaction, turn.row, does, given, lambda done: self._tell(turn, done=done))
         with self._kernel.announce.around(facts.Acting, turn.txid, about=turn.name):
-            return Ran(work(), True)
+            if not isinstance(does, str):
+                return Ran(does(), True)
+            acts = self._called if action.kind is StepKind.HTTP else self._sent
+            return Ran(acts(turn, action, input), True)
 
     def _tell(self, turn: Turn, *, done: bool) -> None:
         if self._kernel.announce:
@@ -190,20 +179,15 @@ NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
 class Tries:
     """What the tries of one step leave behind, as far as it can be known."""
 
-    __slots__ = ("_action", "_failed", "_unsure")
+    __slots__ = ("_action", "_unsure", "left")
 
     def __init__(self, action: Action) -> None:
-        self._action, self._failed, self._unsure = action, False, False
+        self._action, self._unsure, self.left = action, False, Left.UNKNOWN
 
     def heard(self, error: BaseException) -> None:
-        """Record the error of a try."""
-        self._failed = True
+        """Record the error of a try; only if every one was a definite no, NOTHING is left."""
         self._unsure = self._unsure or not _is_sure_no(self._action, error)
-
-    @property
-    def left(self) -> Left:
-        """What is left: NOTHING only if every try was a definite no."""
-        return Left.NOTHING if self._failed and not self._unsure else Left.UNKNOWN
+        self.left = Left.UNKNOWN if self._unsure else Left.NOTHING
 
 
 class StepRetry:
@@ -212,19 +196,27 @@ class StepRetry:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._acting = kernel, StepActions(kernel)
 
-    def run(self, turn: Turn, action: Action, asked: RequestedStep, tries: Tries) -> Ran:
-        """Run a step, again if it may be retried."""
-        function: Callable[..., object] | None = asked.do if callable(asked.do) else None
-        attempt = 0
+    def run(
+        self, life: TxRecord, number: int, asked: RequestedStep, failed: Callable[[BaseException, Left], object]
+    ) -> tuple[object, str | None]:
+        """Run a step, again if it may be retried; return its result, also as JSON, or report what it left."""
+        transaction = self._kernel.store.registry.identity.transaction(life.txid)
+        turn, tries = Turn(transaction, life.txid, life.group, number, asked.name), Tries(asked.action)
+        with report_failure(lambda error: failed(error, tries.left)):
+            output = self._ran(turn, asked, tries).output
+            return output, asked.told(output)
+
+    def _ran(self, turn: Turn, asked: RequestedStep, tries: Tries) -> Ran:
+        attempt, action = 0, asked.action
         while True:
             try:
                 with report_failure(tries.heard):
-                    return self._acting.do(turn, action, asked.input, function=function)
+                    return self._acting.do(turn, action, asked.input, function=asked.function)
             except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
                 raise
             except Exception:
                 attempt += 1
-                if attempt > asked.retries:
+                if attempt > (action.retries or 0):
                     if tries.left is Left.UNKNOWN and (done := self._done_after_all(turn, action)) is not None:
                         return done
                     raise

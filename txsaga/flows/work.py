@@ -260,7 +260,11 @@ class Work:
                 f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
             )
         return tuple(
-            BranchVote(part.branch.number, part.branch.attempt, votes.get(key) or _silent_vote(part))
+            BranchVote(
+                part.branch.number,
+                part.branch.attempt,
+                votes.get(key) or (Vote.PREPARED if part.session is not None else Vote.READ_ONLY),
+            )
             for key, part in self._parts.items()
             if key not in besides and (key in votes or part.session is not None or not (part.used or part.aux))
         )
@@ -339,14 +343,10 @@ class Work:
                     )
                 self._claim(part, use)
                 part.driven = driver
-                with on_failure(self._unclaim, part):
+                with on_failure(setattr, part, "use", None):  # nothing was done: both uses are possible again
                     self._open(key, part)
             assert part.session is not None
             return part.session
-
-    def _unclaim(self, part: BranchPart) -> None:
-        """Allow both uses again: nothing was done in the resource."""
-        part.use = None
 
     def _open(self, key: str, part: BranchPart) -> None:
         with self.knots.room(key, part.participant, unit=part.aux):
@@ -392,7 +392,3 @@ class Work:
     def _tell(self, fact: type[facts.Fact], part: BranchPart) -> None:
         if self._announce:
             self._announce(fact((self._txid,), about=part.participant.name))
-
-
-def _silent_vote(part: BranchPart) -> Vote:
-    return Vote.PREPARED if part.session is not None else Vote.READ_ONLY
