@@ -266,10 +266,11 @@ class RequestedStep:
         undo = None if self.undo is None else self.undo.written()
         return Start(number, self.name, self.action.kind, self.action.resource, kept, undo, expires=self.expires)
 
-    def later(self, retries: int | None, options: Mapping[str, object]) -> Action:
-        """Return what any process does after the decision."""
+    def later(self, retries: int | None, output: object) -> Action:
+        """Return what any process does after the decision; `output` is what the try that it confirms returned."""
         what = self.action.what if self.function is None else CODE.name_of(self.function)
-        return replace(self.action, what=what, retries=retries, options={**self.action.options, **options})
+        options = self.action.options if output is None else {**self.action.options, OUTPUT: output}
+        return replace(self.action, what=what, retries=retries, options=options)
 
     def told(self, output: object) -> str | None:
         """Return its result as JSON; for a statement, the number of rows it changed."""

@@ -55,8 +55,8 @@ def _read(connection: Connection, query: Select[Any]) -> Sequence[tuple[int, Pol
         votes = connection.execute(cast_in).all() if ballots else []
     for row in votes:
         casts[row.txid, row.ballot].append(CastVote(voter=row.voter, yes=row.yes, evidence=row.evidence, at=row.at))
-    return [(row.txid, Polled(ballot=_ballot(row), casts=tuple(casts[row.txid, row.name]))) for row in ballots]
-
-
-def _ballot(row: Any) -> Ballot:  # a row of the table
-    return Ballot(name=row.name, voters=tuple(row.voters), rule=Rule(row.rule), needed=row.needed)
+    found: list[tuple[int, Polled]] = []
+    for row in ballots:
+        called = Ballot(name=row.name, voters=tuple(row.voters), rule=Rule(row.rule), needed=row.needed)
+        found.append((row.txid, Polled(ballot=called, casts=tuple(casts[row.txid, row.name]))))
+    return found

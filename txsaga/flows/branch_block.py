@@ -45,7 +45,6 @@ class BranchBlock(DecidedBlock):
     def __init__(self, kernel: Kernel, owner: Owner, branches: Enlisted) -> None:
         super().__init__(kernel)
         self._owner, self._branches = owner, branches
-        self._bound = False  # something that may be refused is decided with it: no resource decides alone
 
     @property
     def txid(self) -> int | None:
@@ -98,7 +97,7 @@ class BranchBlock(DecidedBlock):
         work.refuse_open_units()
         rows = self._outbox.take_whole()
         work.do_journals()
-        last = work.last(alone=not self._bound)
+        last = work.last(alone=not self._owner.with_effects)
         votes = work.named(work.prepare(besides=last), last=last)
         self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
         if last is None:

@@ -229,20 +229,20 @@ class Coordinated(BranchBlock):
         self._require_open("consume")
         self._branches.refuse_last_resource("consume")
         consume(self, consumed, batch)
-        self._bound = True
+        self._owner.with_effects = True
 
     def table(self, name: str) -> Table:
         """Return a table of the home catalog; what is written to it becomes visible with the decision."""
         self._require_open("write to a table")
         self._branches.refuse_last_resource("write to a table")
-        self._bound = self._owner.with_effects = True
+        self._owner.with_effects = True
         return self._tables.table(name)
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the rows staged for it are written by the decision."""
         self._require_open("write rows")
         self._branches.refuse_last_resource("write rows")
-        self._bound = self._owner.with_effects = True
+        self._owner.with_effects = True
         return self._tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> None:

@@ -93,8 +93,7 @@ class FlowEnding(BranchBlock):
     ) -> None:
         owner = Owner(kernel, group, key=life.key, run=life.run)
         super().__init__(kernel, owner, Enlisted(kernel, owner))
-        owner.polled = owner.with_effects = True  # any process may have called ballots, or left effects
-        self._bound = True  # never one-phase: other processes may have voted
+        owner.polled = owner.with_effects = True  # any process may have called ballots, left effects, or voted
         self._flow, self._handled, self._journals = life, handled, journals
         self._runs: dict[str, Sequence[Journalled]] = {}  # the journals that are executed, by their branch
         self._held: Sequence[Step] = ()

@@ -48,7 +48,7 @@ from txsaga.flows.requests import Start
 from txsaga.flows.self_deadlock import SelfDeadlockDetector, held_by
 from txsaga.flows.step import HOME, Application, Left, Step, StepKind
 from txsaga.flows.step_attempts import Attempts, Begun, StepPlace, free
-from txsaga.flows.step_execution import StepRetry
+from txsaga.flows.step_execution import StepActions
 from txsaga.messages.message_buffer import Outbox
 from txsaga.resources.participant import EnlistedBranch, ShowsLocks
 
@@ -243,7 +243,7 @@ class StepCall:
 
     def __init__(self, kernel: Kernel, life: TxRecord) -> None:
         self._kernel, self._life = kernel, life
-        self._attempts, self._trying = Attempts(kernel, life), StepRetry(kernel)
+        self._attempts, self._acting = Attempts(kernel, life), StepActions(kernel)
 
     def run(self, asked: RequestedStep) -> object:
         """Run it, and return its result; if it was done before, return the stored result."""
@@ -263,7 +263,7 @@ class StepCall:
 
     def _run(self, step: Step, asked: RequestedStep) -> object:
         failed = partial(self._attempts.failed, step)
-        output, told = self._trying.run(self._life, step.number, asked, failed)
+        output, told = self._acting.run(self._life, step.number, asked, failed)
         self._attempts.done(step._replace(output=told))
         return output
 

@@ -37,7 +37,7 @@ class Owner:
         self._kernel, self._group, self.key, self._run = kernel, group, key, run
         self.records = TxRecords(kernel)
         self.polled = False  # ballots may have been called
-        self.with_effects = False  # it has effects of its own: the batch of many owners would refuse them
+        self.with_effects = False  # they may be refused: no resource decides alone, nor the batch of many owners
         self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.txid: int | None = None
         self.life: TxRecord

@@ -52,12 +52,12 @@ from txsaga.errors import (
     TransactionError,
     TxSagaError,
 )
-from txsaga.flows.actions import HELD, OUTPUT, Doing, RequestedStep, StepOptions, StepTimes, Undo, asked, elsewhere
+from txsaga.flows.actions import HELD, Doing, RequestedStep, StepOptions, StepTimes, Undo, asked, elsewhere
 from txsaga.flows.owner import Owner
 from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
 from txsaga.flows.saga_driver import drive
 from txsaga.flows.step import Hold, Left, Step, StepEvent, StepState
-from txsaga.flows.step_execution import StepRetry
+from txsaga.flows.step_execution import StepActions
 from txsaga.messages.message_buffer import INCOMPLETE, DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 
@@ -67,7 +67,7 @@ class SagaSteps:
 
     def __init__(self, kernel: Kernel, owner: Owner) -> None:
         self._kernel, self._owner, self._lock = kernel, owner, Lock()
-        self._trying = StepRetry(kernel)
+        self._acting = StepActions(kernel)
         self._marks: list[Mark] = []
         self._known: dict[int, Step] = {}
         self._last = 0
@@ -95,7 +95,7 @@ class SagaSteps:
         with on_failure(self._drop, start):
             self.record(start)
             step = self._known[number] = _step(self._owner.life, start)
-        output, told = self._trying.run(self._owner.life, number, asked, partial(self._fail, step))
+        output, told = self._acting.run(self._owner.life, number, asked, partial(self._fail, step))
         self._mark(StepEvent.FINISH, step._replace(state=StepState.DONE, left=Left.WORK, output=told))
         return output
 
@@ -229,7 +229,6 @@ def _raised(future: Future[object]) -> BaseException | None:
 
 LONGEST = timedelta(days=365)
 THREADS = 8
-NO_OPTIONS: Mapping[str, object] = {}
 
 
 class Later:
@@ -339,7 +338,7 @@ class Saga(DecidedBlock):
         until = time.monotonic() + expires.total_seconds()
         answer = self._steps.run(self._steps.number(), wanted)
         self._deadlines.append((until, wanted.name))
-        self._later(confirmed, None, {} if answer is None else {OUTPUT: answer})
+        self._later(confirmed, None, answer)
         return answer
 
     def no_return(self) -> None:
@@ -415,9 +414,9 @@ class Saga(DecidedBlock):
         self._tell(decision)
         self._kernel.tell_decided()
 
-    def _later(self, wanted: RequestedStep, retries: int | None, options: Mapping[str, object] = NO_OPTIONS) -> Later:
-        """Keep a step to be written with the decision; one that confirms has what was returned as its option."""
-        number, action = self._steps.number(), wanted.later(retries, options)
+    def _later(self, wanted: RequestedStep, retries: int | None, output: object = None) -> Later:
+        """Keep a step to be written with the decision."""
+        number, action = self._steps.number(), wanted.later(retries, output)
         self._after.append(wanted.start(number)._replace(action=action.written()))
         return Later(self._kernel, lambda: self.txid, number, wanted.name)
 

@@ -48,6 +48,24 @@ UNSURE = (408, 425, 429)
 Answer = TypeVar("Answer")
 
 
+NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
+"""A retry would get the same answer."""
+
+
+class Tries:
+    """What the tries of one step leave behind, as far as it can be known."""
+
+    __slots__ = ("_action", "_unsure", "left")
+
+    def __init__(self, action: Action) -> None:
+        self._action, self._unsure, self.left = action, False, Left.UNKNOWN
+
+    def heard(self, error: BaseException) -> None:
+        """Record the error of a try; only if every one was a definite no, NOTHING is left."""
+        self._unsure = self._unsure or not _is_sure_no(self._action, error)
+        self.left = Left.UNKNOWN if self._unsure else Left.NOTHING
+
+
 class Turn(NamedTuple):
     """A step forwards, or its compensation."""
 
@@ -75,6 +93,45 @@ class StepActions:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
+    def run(
+        self, life: TxRecord, number: int, asked: RequestedStep, failed: Callable[[BaseException, Left], object]
+    ) -> tuple[object, str | None]:
+        """Run a step, again if it may be retried; return its result, also as JSON, or report what it left."""
+        transaction = self._kernel.store.registry.identity.transaction(life.txid)
+        turn, tries = Turn(transaction, life.txid, life.group, number, asked.name), Tries(asked.action)
+        with report_failure(lambda error: failed(error, tries.left)):
+            output = self._ran(turn, asked, tries).output
+            return output, asked.told(output)
+
+    def _ran(self, turn: Turn, asked: RequestedStep, tries: Tries) -> Ran:
+        attempt, action = 0, asked.action
+        while True:
+            try:
+                with report_failure(tries.heard):
+                    return self.do(turn, action, asked.input, function=asked.function)
+            except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
+                raise
+            except Exception:
+                attempt += 1
+                if attempt > (action.retries or 0):
+                    if tries.left is Left.UNKNOWN and (done := self._done_after_all(turn, action)) is not None:
+                        return done
+                    raise
+            time.sleep(action.pause_before(attempt, self._kernel.jitter()))
+
+    def _done_after_all(self, turn: Turn, action: Action) -> Ran | None:
+        """Check whether work whose COMMIT was not answered is there; fence it if not."""
+        if action.resource is None:
+            return None
+        work = self._kernel.resource(action.resource)[1].steps
+        try:
+            if not work.fence(turn.transaction, turn.row):
+                return None
+            kept = work.output(turn.transaction, turn.row)
+        except TxSagaError:
+            return None  # it stays unknown
+        return Ran(None if kept is None else json.loads(kept), False)
+
     def do(
         self,
         turn: Turn,
@@ -84,7 +141,7 @@ class StepActions:
         output: object = None,
         function: Callable[..., object] | None = None,
     ) -> Ran:
-        """Execute a step; a function that is not passed in is found by name."""
+        """Execute a step once; a function that is not passed in is found by name."""
         if action.timeout is None:
             return self._done(turn, action, input, output, function)
         what = f"{'the compensation of ' if turn.undo else ''}step {turn.name!r}"
@@ -170,70 +227,6 @@ def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"the key or tag of a message is {type(value).__name__}; give a text")
     return value
-
-
-NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
-"""A retry would get the same answer."""
-
-
-class Tries:
-    """What the tries of one step leave behind, as far as it can be known."""
-
-    __slots__ = ("_action", "_unsure", "left")
-
-    def __init__(self, action: Action) -> None:
-        self._action, self._unsure, self.left = action, False, Left.UNKNOWN
-
-    def heard(self, error: BaseException) -> None:
-        """Record the error of a try; only if every one was a definite no, NOTHING is left."""
-        self._unsure = self._unsure or not _is_sure_no(self._action, error)
-        self.left = Left.UNKNOWN if self._unsure else Left.NOTHING
-
-
-class StepRetry:
-    """Runs steps, with retries."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._acting = kernel, StepActions(kernel)
-
-    def run(
-        self, life: TxRecord, number: int, asked: RequestedStep, failed: Callable[[BaseException, Left], object]
-    ) -> tuple[object, str | None]:
-        """Run a step, again if it may be retried; return its result, also as JSON, or report what it left."""
-        transaction = self._kernel.store.registry.identity.transaction(life.txid)
-        turn, tries = Turn(transaction, life.txid, life.group, number, asked.name), Tries(asked.action)
-        with report_failure(lambda error: failed(error, tries.left)):
-            output = self._ran(turn, asked, tries).output
-            return output, asked.told(output)
-
-    def _ran(self, turn: Turn, asked: RequestedStep, tries: Tries) -> Ran:
-        attempt, action = 0, asked.action
-        while True:
-            try:
-                with report_failure(tries.heard):
-                    return self._acting.do(turn, action, asked.input, function=asked.function)
-            except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
-                raise
-            except Exception:
-                attempt += 1
-                if attempt > (action.retries or 0):
-                    if tries.left is Left.UNKNOWN and (done := self._done_after_all(turn, action)) is not None:
-                        return done
-                    raise
-            time.sleep(action.pause_before(attempt, self._kernel.jitter()))
-
-    def _done_after_all(self, turn: Turn, action: Action) -> Ran | None:
-        """Check whether work whose COMMIT was not answered is there; fence it if not."""
-        if action.resource is None:
-            return None
-        work = self._kernel.resource(action.resource)[1].steps
-        try:
-            if not work.fence(turn.transaction, turn.row):
-                return None
-            kept = work.output(turn.transaction, turn.row)
-        except TxSagaError:
-            return None  # it stays unknown
-        return Ran(None if kept is None else json.loads(kept), False)
 
 
 def _is_sure_no(action: Action, error: BaseException) -> bool:
