@@ -82,6 +82,13 @@ def test_a_coordinated_block_names_what_others_would_see(producer: Producer, nam
         _ = producer.coordinated("bank").stp  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("name", ["on", "journal", "parallel", "reserve", "no_return"])
+def test_a_flow_names_what_one_process_would_have_to_keep(producer: Producer, name: str) -> None:
+    with producer.begin_flow("bank", key=KEY) as flow, pytest.raises(AttributeError, match=rf"^{name}\(\) .*process"):
+        getattr(flow, name)
+    flow.roll_back()
+
+
 def test_an_option_that_no_step_has_is_named(agency: Agency) -> None:
     with pytest.raises(TypeError, match="a step takes no retry="), agency.saga() as saga:
         saga.step(book, on="bank", input=as_input("a"), retry=3)  # type: ignore[call-arg]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Never, Self, TypedDict, TypeVar
 
 from txsaga.core.arguments import check_function, check_kind, check_seconds, check_text
 from txsaga.core.stored_json import as_json
@@ -280,12 +280,12 @@ class RequestedStep:
 
 
 INPUT = "give a mapping of names to JSON values"
-_HOLDS = (
-    "keeps work from others until the decision, and each step here commits when it ends; "
-    "take a flow: flow.step(…) holds work, and flow.call(…, compensate=…) commits beside it"
-)
 HELD = {
-    **dict.fromkeys(("hold", "on", "journal"), _HOLDS),
+    **dict.fromkeys(
+        ("hold", "on", "journal"),
+        "keeps work from others until the decision, and each step here commits when it ends; "
+        "take a flow: flow.step(…) holds work, and flow.call(…, compensate=…) commits beside it",
+    ),
     "lane": "lets work commit before the rest, and each step here commits when it ends; take a step without "
     "compensate=, or a flow with lanes=[…]",
 }
@@ -296,12 +296,24 @@ COMMITTED = dict.fromkeys(
     "take a flow: flow.call(…, compensate=…) commits, and flow.step(…) holds work beside it",
 )
 """What only a block with compensations offers: why, and what to take."""
+OUTLIVES = {
+    **dict.fromkeys(("on", "journal"), "ends with its process, and this work outlives it; take flow.step(…, on=…)"),
+    "parallel": "is for threads of one process, and these steps may be in several; join the flow in each of them",
+    **dict.fromkeys(
+        ("reserve", "no_return"), "is kept by one process until it decides, and any may end this work; take a saga"
+    ),
+}
+"""What only a block of one process offers: why, and what to take."""
 
 
-def elsewhere(block: object, name: str, why: Mapping[str, str]) -> AttributeError:
-    """Return the error for an attribute that a block does not have."""
-    told = f"{name}() {why[name]}" if name in why else f"{type(block).__name__!r} object has no attribute {name!r}"
-    return AttributeError(told, name=name, obj=block)
+def elsewhere(why: Mapping[str, str]) -> Callable[[object, str], Never]:
+    """Return the `__getattr__` of a block, which tells why it does not have an attribute."""
+
+    def refuse(block: object, name: str) -> Never:
+        told = f"{name}() {why[name]}" if name in why else f"{type(block).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(told, name=name, obj=block)
+
+    return refuse
 
 
 class StepOptions(StepTimes, total=False):

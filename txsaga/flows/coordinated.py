@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from txsaga.aio.block import AsyncBlock, AsyncContext, ShieldedContext
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -82,6 +82,9 @@ class AsyncCoordinated(AsyncBlock["Coordinated"]):
     """One coordinated transaction of a producer, within an event loop."""
 
     crossing = ShieldedContext
+
+    if not TYPE_CHECKING:  # which finds a wrong name by itself
+        __getattr__ = elsewhere(COMMITTED)
 
     def on(self, resource: str, *, driver: bool = False) -> AsyncOn:
         """Work in a resource, in the same session each time; nothing is visible before the decision.
@@ -209,9 +212,7 @@ class Coordinated(BranchBlock):
         return self._lanes[resource]
 
     if not TYPE_CHECKING:  # which finds a wrong name by itself
-
-        def __getattr__(self, name: str) -> Never:
-            raise elsewhere(self, name, COMMITTED)
+        __getattr__ = elsewhere(COMMITTED)
 
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
         """Open a ballot: unless it is carried, the transaction can only roll back."""

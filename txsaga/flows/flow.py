@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, consume
 from txsaga.core import facts
@@ -31,7 +31,7 @@ from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
-from txsaga.flows.actions import FIRST_PAUSE, Doing, Undo, asked
+from txsaga.flows.actions import FIRST_PAUSE, OUTLIVES, Doing, Undo, asked, elsewhere
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import call_ballot, vote
 from txsaga.flows.flow_begin import entered, opened
@@ -92,6 +92,9 @@ class Flow:
     def amends(self) -> str | None:
         """The id of the committed transaction that it amends: what it publishes replaces that one's."""
         return None if self._amended is None else self._kernel.store.registry.identity.transaction(self._amended)
+
+    if not TYPE_CHECKING:  # which finds a wrong name by itself
+        __getattr__ = elsewhere(OUTLIVES)
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ from datetime import timedelta
 from functools import partial
 from threading import Event, Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -303,9 +303,7 @@ class Saga(DecidedBlock):
         return self._later(wanted, times.get("retries"))
 
     if not TYPE_CHECKING:  # which finds a wrong name by itself
-
-        def __getattr__(self, name: str) -> Never:
-            raise elsewhere(self, name, HELD)
+        __getattr__ = elsewhere(HELD)
 
     def parallel(self, threads: int = THREADS) -> Parallel:
         """Return a block that runs steps in parallel."""
