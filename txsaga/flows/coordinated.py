@@ -39,8 +39,7 @@ from txsaga.errors import TransientFailure
 from txsaga.flows.actions import COMMITTED, elsewhere
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
-from txsaga.flows.branch_block import BranchBlock
-from txsaga.flows.enlisted import Enlisted, check_names
+from txsaga.flows.enlisted import BranchBlock, Enlisted, check_names
 from txsaga.flows.journal import Journal
 from txsaga.flows.lane import BlockLane
 from txsaga.flows.owner import Owner

@@ -30,8 +30,7 @@ from txsaga.errors import (
     TransactionClosed,
 )
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
-from txsaga.flows.branch_block import BranchBlock
-from txsaga.flows.enlisted import Enlisted
+from txsaga.flows.enlisted import BranchBlock, Enlisted
 from txsaga.flows.flow_begin import entered
 from txsaga.flows.journal import Journalled
 from txsaga.flows.owner import Owner
