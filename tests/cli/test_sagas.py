@@ -143,7 +143,7 @@ def test_status_counts_sagas(agency: Agency, desk: Cli) -> None:
 def test_an_engine_loads_the_code_of_sagas_and_drives_them(
     agency: Agency, desk: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CODE, "_unloaded", {})
+    monkeypatch.setattr(CODE, "unloaded", {})
     with monkeypatch.context() as killed, agency.saga() as saga:
         saga.no_return()
         saga.step(mail, input={"what": "a"})

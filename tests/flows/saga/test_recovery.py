@@ -320,7 +320,7 @@ def test_a_saga_whose_code_is_not_here_waits_and_says_so(agency: Agency, monkeyp
     saga = left_open(agency, "a")
     with monkeypatch.context() as patch:
         patch.delitem(CODE._functions, "agency-cancel")
-        patch.setattr(CODE, "_unloaded", {"trips": "ModuleNotFoundError: No module named 'trips'"})
+        patch.setattr(CODE, "unloaded", {"trips": "ModuleNotFoundError: No module named 'trips'"})
         assert agency.take_over() == 0
     (view,) = agency.broker.kernel.store.work.sagas()
     assert "'agency-cancel' is not registered in this process; module 'trips' can't be loaded" in view.why
