@@ -143,6 +143,19 @@ def test_a_coordinated_block_with_the_key_of_a_saga_undoes_its_steps_first(agenc
         agency.saga(KEY).__enter__()
 
 
+@pytest.mark.rule("R6")
+def test_a_transaction_can_t_take_the_key_of_a_saga_that_is_not_over(agency: Agency, producer: Producer) -> None:
+    with pytest.raises(Stop), agency.saga(KEY) as saga:
+        agency.book(saga, "a")
+        with pytest.raises(ConfigError, match="belongs to saga"), producer.transaction(key=KEY):
+            pass
+        raise Stop
+    assert agency.lines() == ["a", "undo a"]
+    with producer.transaction(key=KEY) as tx:
+        tx.send(TRIPS, b"b")
+    assert agency.told() == ["b"]
+
+
 def test_a_saga_with_the_key_of_a_coordinated_block_takes_its_work_over(agency: Agency, producer: Producer) -> None:
     with pytest.raises(Superseded), producer.coordinated("bank", "flights", key=KEY) as tx:
         with tx.on("bank") as connection:

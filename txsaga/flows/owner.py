@@ -45,7 +45,8 @@ class Owner:
     def enter(self, patience: float = 0.0) -> TxRecord:
         """Open the key: a first record, a take-over, or the next epoch."""
         assert self.key is not None
-        return self.own(patiently(partial(self.records.enter, self._group, self.key, self._run), patience))
+        enter = partial(self.records.enter, self._group, self.key, self._run, undoes=True)
+        return self.own(patiently(enter, patience))
 
     def begin(self, resources: Sequence[int] = (), steps: Sequence[Start] = ()) -> TxRecord:
         """Begin without a key, with branches in these resources and these first steps."""

@@ -38,12 +38,15 @@ class TxRecords:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def enter(self, group: Group, key: str, run: str | None = None) -> TxRecord:
-        """Open a key: a first record, a take-over, or the next epoch; `AlreadyCommitted` if it is committed."""
+    def enter(self, group: Group, key: str, run: str | None = None, *, undoes: bool = False) -> TxRecord:
+        """Open a key: a first record, a take-over, or the next epoch; `AlreadyCommitted` if it is committed.
+
+        Only a caller that `undoes` the steps it finds takes a saga over.
+        """
         with self._kernel.announce.around(facts.Opening, about=key):
             while True:
                 try:
-                    life = self._try(group, key, run)
+                    life = self._try(group, key, run, undoes=undoes)
                 except OutcomeUnknown:
                     continue  # the retry finds under the key whatever was written
                 if life is None:
@@ -75,7 +78,7 @@ class TxRecords:
             current = ledger.lock(life.txid)
         return current is not None and (current.state, current.owner) == (TxState.SEALED, life.owner)
 
-    def _try(self, group: Group, key: str, run: str | None) -> TxRecord | None:
+    def _try(self, group: Group, key: str, run: str | None, *, undoes: bool) -> TxRecord | None:
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.latest(group.id, key)
             if life is None:
@@ -85,6 +88,11 @@ class TxRecords:
                     raise ConfigError(
                         f"key {key!r} belongs to flow {life.txid}; "
                         "flows and other transactions of a group need keys of their own"
+                    )
+                case TxState.ACTIVE if not undoes and ledger.compensates(life.txid):
+                    raise ConfigError(
+                        f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; "
+                        "give the transaction a key of its own"
                     )
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
