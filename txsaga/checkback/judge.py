@@ -26,6 +26,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from txsaga import errors
 from txsaga.checkback.checkers import Checkers
 from txsaga.checkback.doubt_context import DoubtContext, Seen
 from txsaga.core import facts
@@ -34,17 +35,6 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt, End, EvidenceOutcome, RegisteredResource, TxRecord
 from txsaga.core.timeboxed_calls import TimeboxedCalls
-from txsaga.errors import (
-    ConfigError,
-    EffectConflict,
-    EvidenceMissing,
-    InDoubt,
-    ResourceUnknown,
-    StoreError,
-    StoreUnavailable,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.evidence.ports import Evidence
 from txsaga.messages.decide import DecidedBy, Decider
 from txsaga.messages.end_request import EndHooks
@@ -80,12 +70,18 @@ class Verdict:
     found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
-AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
+AWAY = (
+    errors.ConfigError,
+    errors.EvidenceMissing,
+    errors.ResourceUnknown,
+    errors.StoreUnavailable,
+    errors.UnknownTransaction,
+)
 """The database can't be reached by anyone; a name that was never registered must not spoil other checks."""
 UNCOUNTED = (Basis.NOBODY, Basis.LATER, Basis.COORDINATOR)
 BRIEF = 1.0
 """Seconds during which databases are asked repeatedly: including the last answer, well below a round's lease."""
-UNREADABLE = (*AWAY, StoreError)
+UNREADABLE = (*AWAY, errors.StoreError)
 """No answer could be read."""
 
 
@@ -164,7 +160,7 @@ class Judge:
         names = [case.id for case in asked]
         try:
             return self._begin(resource, lambda found: found.read_many(names))
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             return partial(_raise, reason)
 
     def fences_at_once(self, resource: int) -> int:
@@ -229,7 +225,7 @@ class Judge:
         def asked() -> Answer:
             evidence = self._evidence(recorded.name)
             if evidence.database != recorded.database:
-                raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
+                raise errors.EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
             return ask(evidence)
 
         return self._calls.begin(f"resource {recorded.name!r}", asked)
@@ -292,7 +288,7 @@ class Settler:
         by = DecidedBy(who=who, why=verdict.why, from_check=True, found=verdict.found)
         try:
             return CheckResult(standing=self.written(case, decision, by, verdict), why=verdict.why)
-        except (EffectConflict, InDoubt) as reason:
+        except (errors.EffectConflict, errors.InDoubt) as reason:
             return CheckResult(why=str(reason), counted=True)
 
     def write(
@@ -308,7 +304,7 @@ class Settler:
         """Write a verdict; roll back instead if only a checker answered and home effects forbid the commit."""
         try:
             return self.write(case, decision, by, verdict.bodies)
-        except EffectConflict as conflict:
+        except errors.EffectConflict as conflict:
             if verdict.basis is Basis.EVIDENCE:
                 raise  # the local work is committed: for an operator to handle
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})

@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from threading import Thread
 from typing import NamedTuple, NoReturn, Self, Unpack, cast
 
+from txsaga import errors
 from txsaga.clusters.copies import as_copy
 from txsaga.clusters.members import AWAY, Members
 from txsaga.clusters.policies import PolicyName
@@ -37,22 +38,6 @@ from txsaga.core.layout import Batch
 from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import Group, Receipt
 from txsaga.core.validation import validate_key
-from txsaga.errors import (
-    ClusterError,
-    CommunicationFailed,
-    ConfigError,
-    OutcomeUnknown,
-    PinRefused,
-    ProtocolError,
-    ResourceManagerFailed,
-    StoreUnavailable,
-    TimedOut,
-    TransactionClosed,
-    TransactionError,
-    TransactionsRejected,
-    TransientFailure,
-    TxSagaError,
-)
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
@@ -66,7 +51,7 @@ logger = logging.getLogger("txsaga")
 
 CLEANING = 5.0
 """Seconds that a commit waits for brokers that take no part."""
-RETRIED = (CommunicationFailed, TransientFailure, TimedOut, ResourceManagerFailed)
+RETRIED = (errors.CommunicationFailed, errors.TransientFailure, errors.TimedOut, errors.ResourceManagerFailed)
 """Vote errors that are not about the message itself."""
 
 
@@ -124,7 +109,7 @@ class ClusterTransaction(Coordinated):
 
     async def __aenter__(self) -> NoReturn:
         """Refuse: its brokers are called in the caller's thread."""
-        raise ConfigError(
+        raise errors.ConfigError(
             "the transaction of a cluster can't be entered by `async with`; enter it by `with` in a thread, by "
             "asyncio.to_thread"
         )
@@ -140,7 +125,7 @@ class ClusterTransaction(Coordinated):
         answers = {name: self._sent(name, message) for name in self._chosen}
         try:
             took = self._chooser.accepted(answers)
-        except ClusterError:
+        except errors.ClusterError:
             self._stage = BlockStage.BROKEN  # a broker that accepted it would keep it
             raise
         self._set_aside(set(self._chosen) - set(took) - self._must)
@@ -166,7 +151,7 @@ class ClusterTransaction(Coordinated):
         if name in self._refused:
             raise self._refused[name]
         if name is None or name not in self._branches.work.used:
-            raise TransactionError(
+            raise errors.TransactionError(
                 f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
                 "transaction; open another transaction for it"
             )
@@ -183,7 +168,7 @@ class ClusterTransaction(Coordinated):
     def prepare(self) -> None:
         """Ask the participants for their votes; a no is raised, and the transaction can then only roll back."""
         if not self._ended:
-            raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
+            raise errors.ProtocolError("the transaction takes messages still; end() comes before prepare()")
         self._require_ours()
         work = self._branches.work
         answers = work.ask(work.used)
@@ -209,7 +194,7 @@ class ClusterTransaction(Coordinated):
         if told.against:
             raise told.against[0]
         if told.silent:
-            raise ResourceManagerFailed(
+            raise errors.ResourceManagerFailed(
                 f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not answer; "
                 "recovery tells it"
             )
@@ -248,7 +233,7 @@ class ClusterTransaction(Coordinated):
                 self._handle(name)
             except AWAY as away:
                 self._members.failed(name, away)
-            except TransactionsRejected as reason:  # the others take the messages
+            except errors.TransactionsRejected as reason:  # the others take the messages
                 self._refused[name] = reason
         if self._refused and not self._open:
             raise next(iter(self._refused.values()))
@@ -256,17 +241,17 @@ class ClusterTransaction(Coordinated):
     def _handle(self, name: str) -> BrokerWork:
         return cast(BrokerWork, self._branches.work.handle(name))
 
-    def _sent(self, name: str, message: Message) -> TxSagaError | None:
+    def _sent(self, name: str, message: Message) -> errors.TxSagaError | None:
         try:
             self._handle(name).send(message)
-        except TxSagaError as error:
+        except errors.TxSagaError as error:
             return error
         return None
 
     def _require_enough(self, answers: dict[str, Vote | Exception], refused: dict[str, Exception]) -> None:
         """Raise a no vote, unless enough of the brokers that got a copy accepted it."""
         for name, error in refused.items():
-            if isinstance(error, ResourceManagerFailed | CommunicationFailed):
+            if isinstance(error, errors.ResourceManagerFailed | errors.CommunicationFailed):
                 self._members.failed(name, error)
             error.add_note(f"this was the vote of broker {name!r}")
         many = PolicyName.GUARANTEED in self._chooser.policies and not self._must & set(refused)
@@ -296,7 +281,7 @@ class ClusterTransaction(Coordinated):
             self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
         except Exception as error:  # noqa: BLE001  # the caller does not wait for it
             self._failures[name] += 1
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, errors.StoreUnavailable):
                 self._members.failed(name, error)
             logger.warning("broker %r took no part in transaction %s and kept its branch: %s", name, self.txid, error)
         finally:
@@ -305,34 +290,34 @@ class ClusterTransaction(Coordinated):
     def _require_open(self, what: str) -> None:
         super()._require_open(what)
         if self._ended:
-            raise TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
+            raise errors.TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
 
     def _require_running(self, what: str) -> None:
         super()._require_open(what)
 
 
-def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, TransactionsRejected]]:
+def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, errors.TransactionsRejected]]:
     """Return the brokers that can open a branch, and why others refuse."""
-    found, refused = list[str](), dict[str, TransactionsRejected]()
+    found, refused = list[str](), dict[str, errors.TransactionsRejected]()
     for name in members.available():
         try:
             kernel.participant(name)
             found.append(name)
         except AWAY as away:
             members.failed(name, away)
-        except TransactionsRejected as reason:
+        except errors.TransactionsRejected as reason:
             refused[name] = reason
     if not found:
-        nobody = StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+        nobody = errors.StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
         raise next(iter(refused.values()), nobody)
     return found, refused
 
 
-def _reason(error: Exception | None) -> TxSagaError | None:
+def _reason(error: Exception | None) -> errors.TxSagaError | None:
     """Return why a broker did not accept, as a retryable or a permanent error."""
-    if error is None or (isinstance(error, TxSagaError) and not isinstance(error, RETRIED)):
+    if error is None or (isinstance(error, errors.TxSagaError) and not isinstance(error, RETRIED)):
         return error
-    return StoreUnavailable(str(error)) if isinstance(error, RETRIED) else TransactionError(str(error))
+    return errors.StoreUnavailable(str(error)) if isinstance(error, RETRIED) else errors.TransactionError(str(error))
 
 
 class PlacedSend(NamedTuple):
@@ -381,7 +366,7 @@ class ClusterProducer:
                     raise error
                 if nodes is None:
                     continue  # nothing was written there: try the next one
-                raise PinRefused(
+                raise errors.PinRefused(
                     f"broker {chosen[0]!r} is not available, and the message is pinned to it; "
                     "wait for it, or send without a node list"
                 ) from error
@@ -392,7 +377,7 @@ class ClusterProducer:
     def transaction(self, *, key: str | None = None, nodes: Sequence[str] | None = None) -> ClusterTransaction:
         """Open a transaction whose messages all go to brokers that the policy chooses once."""
         if self._coordinator is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"cluster {self._chooser.cluster.name!r} has no coordinator: brokers only vote; "
                 "give xa=True and the broker that coordinates"
             )
@@ -405,13 +390,13 @@ class ClusterProducer:
 
     def _sent(
         self, chosen: Sequence[str], message: Message
-    ) -> tuple[dict[str, Receipt], dict[str, TxSagaError | None]]:
-        receipts, answers = dict[str, Receipt](), dict[str, TxSagaError | None]()
+    ) -> tuple[dict[str, Receipt], dict[str, errors.TxSagaError | None]]:
+        receipts, answers = dict[str, Receipt](), dict[str, errors.TxSagaError | None]()
         for name in chosen:
             try:
                 receipts[name] = self._producer(name).send(message)
                 answers[name] = None
-            except TxSagaError as error:
+            except errors.TxSagaError as error:
                 answers[name] = error
                 if isinstance(error, AWAY):
                     self._members.failed(name, error)
@@ -423,5 +408,5 @@ class ClusterProducer:
         return self._producers[name]
 
 
-def _unknown(answers: Mapping[str, TxSagaError | None]) -> OutcomeUnknown | None:
-    return next((error for error in answers.values() if isinstance(error, OutcomeUnknown)), None)
+def _unknown(answers: Mapping[str, errors.TxSagaError | None]) -> errors.OutcomeUnknown | None:
+    return next((error for error in answers.values() if isinstance(error, errors.OutcomeUnknown)), None)

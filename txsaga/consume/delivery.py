@@ -23,6 +23,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
+from txsaga import errors
 from txsaga.consume.burial import bury
 from txsaga.consume.claim import LONGEST, Claim, Policy
 from txsaga.consume.dead_letter import short_cause
@@ -37,15 +38,6 @@ from txsaga.core.layout import Batch
 from txsaga.core.message import Delivered
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    AlreadyCommitted,
-    AlreadyDone,
-    ClaimLost,
-    ConfigError,
-    StoreError,
-    TransactionError,
-    TxSagaError,
-)
 from txsaga.messages.tx_records import TxRecords
 
 if TYPE_CHECKING:
@@ -190,9 +182,9 @@ class Delivery:
 
     def _says_done(self, error: Exception) -> bool:
         """Return whether an error means that the work of this very message is done."""
-        if isinstance(error, AlreadyDone):
+        if isinstance(error, errors.AlreadyDone):
             return (error.message, error.group) == (self.id, self.group)
-        return isinstance(error, AlreadyCommitted) and error.key == self.id
+        return isinstance(error, errors.AlreadyCommitted) and error.key == self.id
 
     def _send_ack(self) -> None:
         if self._sent is None or self._sent.over:
@@ -206,19 +198,19 @@ class Delivery:
         logger.warning(said, self.id, self.attempts, error, exc_info=error, extra=named(self))
         try:
             self.nack(f"{type(error).__name__}: {error}")
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             said = "message %s could not be put back, it comes again when its time is over: %s"
             logger.warning(said, self.id, reason, extra=named(self))
 
     def _let_go(self) -> None:
         if self._fate is Fate.HELD:
-            with suppress(TxSagaError):  # redelivered when its claim expires; the first error must come out
+            with suppress(errors.TxSagaError):  # redelivered when its claim expires; the first error must come out
                 self._settlement.give_back(self.claim)
             self._fate = Fate.PUT_BACK
 
     def _require_held(self) -> None:
         if self._fate is not Fate.HELD:
-            raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
+            raise errors.TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
 
 
 def named(message: Delivery) -> dict[str, str]:
@@ -233,11 +225,11 @@ def acknowledge(settlement: Settlement, messages: Sequence[Delivery]) -> None:
         check_kind(message, Delivery, "a message to be acknowledged", MESSAGES)
         message._require_held()
     calls = [(of_claim, settlement.send_ack(claim)) for claim, of_claim in by_claim(messages)]
-    lost: list[TxSagaError] = []
+    lost: list[errors.TxSagaError] = []
     for of_claim, call in calls:
         try:
             call.result()
-        except (ClaimLost, StoreError) as reason:
+        except (errors.ClaimLost, errors.StoreError) as reason:
             lost.append(reason)
         else:
             for message in of_claim:
@@ -310,7 +302,7 @@ class PendingMessage:
                 self._settlement.fail(message, f"its step failed: {type(error).__name__}: {error}", None)
             else:
                 self._settlement.give_back(message.claim)
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             logger.warning(
                 "message %s could not be put back, it comes again when its time is over: %s", message.id, reason
             )
@@ -370,7 +362,9 @@ class Settlement:
     def require_ours(self) -> None:
         """Refuse to act in a forked child: its parent holds the same messages."""
         if not self.ours:
-            raise ClaimLost("a forked child has nothing of its parent's consumer; open another with broker.consumer")
+            raise errors.ClaimLost(
+                "a forked child has nothing of its parent's consumer; open another with broker.consumer"
+            )
 
     def acknowledge(self, claim: Claim) -> None:
         """Remove its open messages from the group."""
@@ -428,7 +422,7 @@ class Settlement:
 
 def _span(given: timedelta) -> timedelta:
     if not isinstance(given, timedelta) or not timedelta() <= given <= LONGEST:
-        raise ConfigError(f"{given!r} is no time for a message; give a timedelta of at most {LONGEST.days} day")
+        raise errors.ConfigError(f"{given!r} is no time for a message; give a timedelta of at most {LONGEST.days} day")
     return given
 
 
@@ -470,7 +464,7 @@ class DeliveryLoop:
         for claim, _ in by_claim(rest):
             try:
                 self._settlement.give_back(claim)
-            except TxSagaError as reason:
+            except errors.TxSagaError as reason:
                 said = "messages of group %s come again when their time is over: %s"
                 logger.warning(said, claim.group, reason, extra={"group": claim.group})
 
@@ -479,10 +473,10 @@ class DeliveryLoop:
         for _, messages in by_claim(list(self._waiting)):  # closing the consumer empties it
             try:
                 messages[0].extend()
-            except StoreError as away:
+            except errors.StoreError as away:
                 told = named(messages[0])
                 logger.warning("a claim of group %s could not be held longer: %s", told["group"], away, extra=told)
-            except ClaimLost as lost:
+            except errors.ClaimLost as lost:
                 logger.warning("%s", lost, extra=named(messages[0]))
                 self._waiting = deque(message for message in list(self._waiting) if message not in messages)
 
@@ -491,5 +485,5 @@ def _wait_for(sent: ReplySend) -> None:
     for message, call in sent.calls:
         try:
             call.result(LONGEST_ANSWER)
-        except (TxSagaError, TimeoutError) as reason:
+        except (errors.TxSagaError, TimeoutError) as reason:
             logger.warning("message %s comes again: %s", message.id, reason, extra=named(message))

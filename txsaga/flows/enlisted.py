@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Self
 
+from txsaga import errors
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core import facts
 from txsaga.core.arguments import check_kind
@@ -24,17 +25,6 @@ from txsaga.core.fibers import current_fiber, loops, run_blocking
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, RegisteredResource, Row
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    ConfigError,
-    DecidedOtherwise,
-    EffectConflict,
-    Heuristic,
-    InDoubt,
-    Superseded,
-    TransactionError,
-    TxSagaError,
-    Unfinished,
-)
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
 from txsaga.flows.owner import Owner
@@ -59,7 +49,7 @@ def check_names(resources: Sequence[str]) -> None:
     for name in resources:
         check_kind(name, str, "a resource", "give the names of registered ones")
     if not resources or len(set(resources)) != len(resources):
-        raise ConfigError("name each resource of a coordinated transaction once, and at least one")
+        raise errors.ConfigError("name each resource of a coordinated transaction once, and at least one")
 
 
 def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[NamedParticipant]:
@@ -67,7 +57,7 @@ def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Seque
     resources = [patiently(partial(kernel.participant, name), patience) for name in names]
     unable = [each.name for _, each in resources if not each.capabilities.two_phase]
     if len(unable) > 1:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{' and '.join(map(repr, unable))} can't vote, and only one resource can come last; "
             "leave all but one of them to a transaction of their own"
         )
@@ -127,7 +117,7 @@ class Enlisted:
         """Refuse `what`, which can fail at the decision, if a resource's own commit is the decision (R12)."""
         for _, each in self._resources:
             if not each.capabilities.two_phase:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"a transaction can't {what} beside {each.name!r}: its commit comes last and can't be taken back; "
                     "leave it to a transaction of its own"
                 )
@@ -140,7 +130,7 @@ class Enlisted:
             run_blocking(self._kernel.notes.flush)  # their outcomes are from before the decision
         try:
             return self._owner.decide(decision, why, rows, votes)
-        except Superseded:  # the later owner may wait for our locks
+        except errors.Superseded:  # the later owner may wait for our locks
             self.work.finish(Decision.ROLLBACK)
             raise
 
@@ -151,7 +141,7 @@ class Enlisted:
         held = [vote for vote in votes if vote.vote is Vote.PREPARED]
         try:
             return self._owner.seal(rows, held, evidence.id, f"resource {last!r} decides")
-        except Superseded:
+        except errors.Superseded:
             self.work.finish(Decision.ROLLBACK)
             raise
 
@@ -166,8 +156,8 @@ class Enlisted:
         left = [vote for vote in votes if vote.vote is Vote.READ_ONLY]
         try:
             return self.decide(Decision.COMMIT, f"resource {last!r} committed", votes=left), None
-        except TxSagaError as silent:  # it is committed: the process that finds the evidence writes COMMIT
-            raise Unfinished(self._owner.life.txid, ["the home database"]) from silent
+        except errors.TxSagaError as silent:  # it is committed: the process that finds the evidence writes COMMIT
+            raise errors.Unfinished(self._owner.life.txid, ["the home database"]) from silent
 
     def finish(self, decision: Decision) -> PhaseTwoResult:
         """Finish every branch by the decision; the outcomes are written later."""
@@ -189,9 +179,9 @@ class Enlisted:
     def abandon(self, error: BaseException) -> None:
         """Undo a begin that was interrupted: it must not be taken for running work."""
         self._owner.leave(self)
-        if self._owner.txid is None or isinstance(error, TxSagaError):
+        if self._owner.txid is None or isinstance(error, errors.TxSagaError):
             return  # nothing is to be undone, or it can't be undone now: check-back does it
-        with suppress(TxSagaError):
+        with suppress(errors.TxSagaError):
             standing = self._owner.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}")
             if hasattr(self, "work"):
                 self.finish(standing)
@@ -233,10 +223,12 @@ class Enlisted:
         life, (evidence, _) = self._owner.life, self._kernel.resource(last)
         try:
             checked = run_blocking(lambda: self._kernel.settler.check(Doubt.of(life, evidence.id)))
-        except TxSagaError as silent:
-            raise InDoubt(f"transaction {life.txid} is undecided: {silent}; check-back settles it") from error
+        except errors.TxSagaError as silent:
+            raise errors.InDoubt(f"transaction {life.txid} is undecided: {silent}; check-back settles it") from error
         if checked.standing is None:
-            raise InDoubt(f"transaction {life.txid} is undecided: {checked.why}; check-back settles it") from error
+            raise errors.InDoubt(
+                f"transaction {life.txid} is undecided: {checked.why}; check-back settles it"
+            ) from error
         decision = checked.standing.decision
         if checked.standing.won:  # otherwise the decision may contradict the evidence: recovery asks the resource
             self._released.notes.append(noted(life.txid, branch, decision, Finish.DONE))
@@ -281,17 +273,19 @@ class BranchBlock(DecidedBlock):
         if self._stage is BlockStage.OPEN and error is None:
             try:
                 self._commit()
-            except (DecidedOtherwise, InDoubt, Unfinished, Heuristic):
+            except (errors.DecidedOtherwise, errors.InDoubt, errors.Unfinished, errors.Heuristic):
                 raise
             except BaseException as reason:
-                if self._stage is BlockStage.OPEN or isinstance(reason, EffectConflict):
-                    with suppress(TxSagaError):  # if this fails, others find it open and roll it back
+                if self._stage is BlockStage.OPEN or isinstance(reason, errors.EffectConflict):
+                    with suppress(errors.TxSagaError):  # if this fails, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
-                elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # by a signal
+                elif (
+                    not isinstance(reason, errors.TxSagaError) and self.decision is not Decision.ROLLBACK
+                ):  # by a signal
                     reason.add_note(f"transaction {self.txid} may stand committed: ask before it is done again")
                 raise
         elif self._stage in (BlockStage.OPEN, BlockStage.BROKEN):
-            broken = TransactionError("the transaction did not commit: its messages could not all be stored")
+            broken = errors.TransactionError("the transaction did not commit: its messages could not all be stored")
             if error is not None:
                 self._branches.work.explain_own_lock(error)
             why = f"the block raised {type(error).__name__}: {error}" if error else "it was broken"
@@ -320,11 +314,11 @@ class BranchBlock(DecidedBlock):
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
-            raise DecidedOtherwise(self._owner.life.txid, standing.name)
+            raise errors.DecidedOtherwise(self._owner.life.txid, standing.name)
         if told.against:
             raise told.against[0]
         if told.silent:
-            raise Unfinished(self._owner.life.txid, list(told.silent))
+            raise errors.Unfinished(self._owner.life.txid, list(told.silent))
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
         """Roll back; note on the exception which resources were not notified, and which had committed."""

@@ -11,20 +11,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import (
-    AlreadyCommitted,
-    ConfigError,
-    DecidedOtherwise,
-    FlowUnknown,
-    NotCompensated,
-    OutcomeUnknown,
-    TransactionClosed,
-)
 from txsaga.flows.requests import Entered
 from txsaga.flows.saga import undo
 from txsaga.flows.step import Amendment, Enrolled
@@ -61,9 +53,9 @@ class FlowOpening:
                     with self._kernel.store.ledgers.open() as ledger:
                         life = _tried(ledger, group, key, said)
                         found = None if life is None else ledger.flows.look(life.txid)
-                except OutcomeUnknown:
+                except errors.OutcomeUnknown:
                     continue  # anything written is found again by the key
-                except NotCompensated as left:
+                except errors.NotCompensated as left:
                     undo(self._kernel, left)
                     continue
                 if found is None:
@@ -72,7 +64,7 @@ class FlowOpening:
                     return found
                 try:
                     TxRecords(self._kernel).settle_first(found.life, key)
-                except AlreadyCommitted:
+                except errors.AlreadyCommitted:
                     if said.amend is None:
                         raise
 
@@ -82,7 +74,9 @@ class FlowOpening:
             life = ledger.latest(group.id, key)
             found = None if life is None else ledger.flows.look(life.txid)
         if found is None:
-            raise FlowUnknown(f"no flow was begun under key {key!r}; begin it with producer.begin_flow(…, key={key!r})")
+            raise errors.FlowUnknown(
+                f"no flow was begun under key {key!r}; begin it with producer.begin_flow(…, key={key!r})"
+            )
         _joined(found.life, key)
         return found
 
@@ -91,7 +85,7 @@ class FlowOpening:
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.flows.look(txid)
         if found is None:
-            raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
+            raise errors.FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
         _joined(found.life, found.life.key or "")
         return found
 
@@ -103,11 +97,11 @@ def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord 
         case None:
             return _fresh(ledger, group, key, 1, said)
         case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
-            raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
+            raise errors.NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
         case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
             return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
         case TxRecord(state=TxState.COMMITTED, txid=txid, lease=None):
-            raise AlreadyCommitted(txid, key)
+            raise errors.AlreadyCommitted(txid, key)
         case TxRecord(state=TxState.COMMITTED, txid=txid, epoch=epoch):
             return _fresh(ledger, group, key, epoch + 1, said, txid)
         case TxRecord(state=TxState.ACTIVE, txid=txid):
@@ -123,7 +117,7 @@ def _fresh(
 ) -> TxRecord | None:
     """Create a record for a key; after a committed one only if an amendment is named, and not committed yet."""
     if of is not None and (done := of if said.amend is None else _done_by(ledger, group, key, said.amend)) is not None:
-        raise AlreadyCommitted(done, key)
+        raise errors.AlreadyCommitted(done, key)
     life = ledger.create(group.id, key, epoch, said.run, lease=said.lease)
     if life is not None:
         ledger.flows.enrol(life.txid, said.enrolled)
@@ -151,11 +145,11 @@ def entered(ledger: Ledger, life: TxRecord) -> Entered:
     """Lock an undecided flow, renew its lease, and return it with its steps."""
     found = ledger.flows.enter(life.txid)
     if found is None or found.life.token != life.token:  # another store uses the same numbers
-        raise FlowUnknown(f"transaction {life.txid} is not in this store")
+        raise errors.FlowUnknown(f"transaction {life.txid} is not in this store")
     if found.standing is not None:
-        raise DecidedOtherwise(life.txid, found.standing.name)
+        raise errors.DecidedOtherwise(life.txid, found.standing.name)
     if found.life.state is not TxState.ACTIVE:
-        raise TransactionClosed(f"flow {life.txid} is closed: its end is written")
+        raise errors.TransactionClosed(f"flow {life.txid} is closed: its end is written")
     return found
 
 
@@ -169,24 +163,26 @@ def opened(ledger: Ledger, life: TxRecord) -> Entered:
 def require_joined(life: TxRecord) -> None:
     """Refuse to add to a flow that a process is ending, or began to end."""
     if life.owner != JOINED:
-        raise TransactionClosed(f"flow {life.txid} is being ended; no step can be added any more: end it, or roll back")
+        raise errors.TransactionClosed(
+            f"flow {life.txid} is being ended; no step can be added any more: end it, or roll back"
+        )
 
 
 def _joined(life: TxRecord, key: str) -> None:
     if life.lease is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"key {key!r} belongs to transaction {life.txid}, which is no flow; "
             "flows and other transactions of a group need keys of their own"
         )
     if life.state is TxState.COMMITTED:
-        raise AlreadyCommitted(life.txid, key)
+        raise errors.AlreadyCommitted(life.txid, key)
     if life.state is TxState.ROLLED_BACK:
-        raise DecidedOtherwise(life.txid, Decision.ROLLBACK.name)
+        raise errors.DecidedOtherwise(life.txid, Decision.ROLLBACK.name)
 
 
 def _require_same(txid: int, known: Sequence[Enrolled], said: Sequence[Enrolled]) -> None:
     if sorted(known) != sorted(said):
         told = ", ".join(f"{each.resource}{' (lane)' if each.lane else ''}" for each in known) or "nothing"
-        raise ConfigError(
+        raise errors.ConfigError(
             f"flow {txid} was begun with {told}; begin it the same way again, or join it with producer.flow(key)"
         )

@@ -15,20 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import (
-    AlreadyCommitted,
-    ConfigError,
-    DecidedOtherwise,
-    ProtocolError,
-    RolledBack,
-    StepsOpen,
-    TransactionClosed,
-)
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.enlisted import BranchBlock, Enlisted
 from txsaga.flows.flow_begin import entered
@@ -58,7 +50,7 @@ class HeldBranch:
     @property
     def handle(self) -> object:
         """Refuse: its work is over."""
-        raise ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
+        raise errors.ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
 
     def prepare(self) -> Callable[[], Vote]:
         """Check whether its resource still holds it."""
@@ -70,14 +62,14 @@ class HeldBranch:
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse: it is past one-phase commit."""
-        raise ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
+        raise errors.ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
 
     def leave(self) -> None:
         """Leave it prepared."""
 
     def _look(self) -> Vote:
         if self._branch not in self._participant.prepared(self._branch.store):
-            raise RolledBack(
+            raise errors.RolledBack(
                 f"what step {self._step!r} prepared as {self._branch.gid} is gone from {self._participant.name!r}: "
                 "somebody finished it by hand"
             )
@@ -113,7 +105,7 @@ class FlowEnding(BranchBlock):
         with self._kernel.store.ledgers.open() as ledger:
             effects = ledger.effects(self._flow.txid)
         if self._home_work or effects:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "rows and tables of the home database can't be written beside a resource whose commit is the decision "
                 "(R12); leave one of them to a flow of its own"
             )
@@ -125,7 +117,7 @@ class FlowEnding(BranchBlock):
     def _enter(self) -> None:
         try:
             self._take_over()
-        except TransactionClosed:
+        except errors.TransactionClosed:
             self._settle_closed()
             self._take_over()
         self._owner.hold(self._branches)
@@ -157,9 +149,9 @@ class FlowEnding(BranchBlock):
     def _entered(self, ledger: Ledger) -> Entered:
         try:
             return entered(ledger, self._flow)
-        except DecidedOtherwise as decided:
+        except errors.DecidedOtherwise as decided:
             if decided.standing == Decision.COMMIT.name:
-                raise AlreadyCommitted(self._flow.txid, self._flow.key or "") from None
+                raise errors.AlreadyCommitted(self._flow.txid, self._flow.key or "") from None
             raise
 
     def _settle_closed(self) -> None:
@@ -173,9 +165,9 @@ class FlowEnding(BranchBlock):
         """Require that all steps are done or handled; those whose process died are marked failed."""
         undone = [each.name for each in last if each.state is not StepState.DONE and each.name not in self._handled]
         if undone:
-            raise StepsOpen(self._flow.txid, "the flow", undone)
+            raise errors.StepsOpen(self._flow.txid, "the flow", undone)
         if unknown := sorted(set(self._handled) - {each.name for each in last}):
-            raise ConfigError(f"flow {self._flow.txid} has no step {', '.join(map(repr, unknown))}")
+            raise errors.ConfigError(f"flow {self._flow.txid} has no step {', '.join(map(repr, unknown))}")
         dead = [each for each in last if each.state is StepState.STARTED]
         for step in dead:
             close_failed(flows, step, DIED)

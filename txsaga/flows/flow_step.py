@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from txsaga import errors
 from txsaga.checkback.heartbeat import Presence
 from txsaga.consume.delivery import PendingConsumption, bind_all
 from txsaga.core import facts
@@ -29,16 +30,6 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.core.topic import SendKind
-from txsaga.errors import (
-    ConfigError,
-    OutcomeUnknown,
-    StepDone,
-    StepLeftOut,
-    StoreUnavailable,
-    TransactionClosed,
-    TransactionError,
-    TxSagaError,
-)
 from txsaga.flows.actions import Doing, RequestedStep, Undo, undoing
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
@@ -95,7 +86,9 @@ class FlowStepWork:
     def hand_on(self, result: object) -> None:
         """Keep the result of the application until the step ends."""
         if self._application is None:
-            raise TransactionError(f"step {self._name!r} has no application; say flow.step(…, application={{…}})")
+            raise errors.TransactionError(
+                f"step {self._name!r} has no application; say flow.step(…, application={{…}})"
+            )
         kept = as_json(result, f"what step {self._name!r} returned")
         self._application = self._application._replace(result=kept)
 
@@ -115,7 +108,7 @@ class FlowStepWork:
     def __enter__(self) -> Any:  # for most resources, a SQLAlchemy connection; a journal; nothing
         """Begin the attempt, and the work of its branch."""
         if self._begun is not None:
-            raise TransactionClosed("a step's block is used once; make another one with flow.step(…)")
+            raise errors.TransactionClosed("a step's block is used once; make another one with flow.step(…)")
         with ExitStack() as leaving:
             who = None if self._application is None else self._name
             leaving.enter_context(Presence(self._kernel, self._life.txid, self._declared, who))
@@ -174,7 +167,7 @@ class FlowStepWork:
         try:
             entries, rows = taken(self._journal), self.outbox.take_whole()
             self._attempts.done(step, vote=vote, entries=entries, rows=rows, also=self._record)
-        except (OutcomeUnknown, StoreUnavailable) as unknown:
+        except (errors.OutcomeUnknown, errors.StoreUnavailable) as unknown:
             self._put_back(unknown)  # it may be done; if not, the next attempt rolls it back
             raise
         except Exception as no:
@@ -196,7 +189,7 @@ class FlowStepWork:
         """Roll the work back and record that the attempt failed; if that fails, the next attempt does it."""
         taken_back = self._take_back()  # first: no rows stay locked while messages are returned one by one
         self._put_back(error)
-        left = Left.NOTHING if isinstance(error, StepLeftOut) else Left.UNKNOWN
+        left = Left.NOTHING if isinstance(error, errors.StepLeftOut) else Left.UNKNOWN
         if self._attempts.failed(self._step, error, left) and taken_back and self._branch is not None:
             self._kernel.notes.add([noted(self._life.txid, self._branch, Decision.ROLLBACK, Finish.DONE)])
 
@@ -216,7 +209,7 @@ class FlowStepWork:
         try:
             with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
                 self._session.finish(Decision.ROLLBACK)()
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             logger.warning("step %r can't be rolled back here, recovery does it: %s", self._name, reason)
             return False
         return True
@@ -253,7 +246,7 @@ class StepCall:
         with Presence(self._kernel, self._life.txid, start):
             try:
                 step = self._attempts.begin(asked.name, None, start).step
-            except StepDone:
+            except errors.StepDone:
                 return self._known(asked.name)
             self._kernel.running.begin(self, Doubt.of(self._life))
             try:
@@ -280,10 +273,12 @@ def declared(
     undo = undoing(compensate, where)
     if undo is None:
         if input is not None:
-            raise ConfigError(f"step {name!r} has an input and no compensation to get it; give compensate= too")
+            raise errors.ConfigError(f"step {name!r} has an input and no compensation to get it; give compensate= too")
         return None
     if where == HOME:
-        raise ConfigError(f"step {name!r} writes with COMMIT alone, nothing is to be undone; leave compensate= out")
+        raise errors.ConfigError(
+            f"step {name!r} writes with COMMIT alone, nothing is to be undone; leave compensate= out"
+        )
     if input is not None:
         check_kind(input, Mapping, "the input of a step", "give a mapping of names to JSON values")
     if undo.resource is not None:

@@ -21,24 +21,13 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import run_blocking
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import RegisteredResource, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    ConfigError,
-    OutcomeUnknown,
-    OwnLock,
-    ResourceUnknown,
-    StepsOpen,
-    Superseded,
-    TransactionError,
-    TxSagaError,
-    Unfinished,
-    VotedNo,
-)
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.enlisted import Enlisted
@@ -59,15 +48,15 @@ def able(kernel: Kernel, name: str) -> tuple[RegisteredResource, Participant]:
     """Return a resource that can have a lane; the error for any other names the limit."""
     try:
         recorded, participant = kernel.participant(name)
-    except ResourceUnknown:
+    except errors.ResourceUnknown:
         if any(topic.name == name for topic in kernel.store.registry.topics()):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{name!r} is a topic: on a queue every uncoordinated send commits at once and can't be settled later; "
                 "that is a limit of queues, not of the engine. Send with producer.send(…), or in the transaction"
             ) from None
         raise
     if not participant.capabilities.aux:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"resource {name!r} can't run auxiliary transactions: that is a limit of {participant.capabilities.kind} "
             "resources, not of the engine; work in the main transaction, or in a database"
         )
@@ -83,9 +72,11 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
         work.drop(unit)  # its session would block the barrier
         try:
             found = run_blocking(partial(part.participant.fence, part.branch))
-        except TxSagaError as silent:
+        except errors.TxSagaError as silent:
             name = part.participant.name
-            raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {silent}") from error
+            raise errors.OutcomeUnknown(
+                f"whether the unit of lane {name!r} has committed is not known: {silent}"
+            ) from error
         if found is Finish.COMMITTED:
             return None
         if own is not None:
@@ -185,7 +176,9 @@ class FlowLane:
         if unit is None:
             return
         if self._was_committed(unit, unit.row.attempt):
-            raise TransactionError(f"the open unit of lane {unit.row.resource!r} was committed before, by its evidence")
+            raise errors.TransactionError(
+                f"the open unit of lane {unit.row.resource!r} was committed before, by its evidence"
+            )
         self._tell(unit, Decision.ROLLBACK)
 
     def hear_out(self) -> None:
@@ -223,7 +216,7 @@ class FlowLane:
         mine = [each for each in last if each.lane and (each.resource, each.unit) == row.place]
         under_way = [each.name for each in mine if each.state is StepState.STARTED]
         if under_way and settling:
-            raise StepsOpen(txid, f"the open unit of lane {name!r}", under_way)
+            raise errors.StepsOpen(txid, f"the open unit of lane {name!r}", under_way)
         statements = [each for each in flows.journal(txid) if (each.resource, each.unit) == row.place]
         everywhere = [each for each in last if each.holds_locks and each.resource == name]
         held = [each for each in mine if each.branch is not None and each.state is StepState.DONE]
@@ -245,7 +238,7 @@ class FlowLane:
                 vote = Vote.PREPARED
             else:
                 raise failure
-        except (VotedNo, OwnLock):
+        except (errors.VotedNo, errors.OwnLock):
             work.finish(Decision.ROLLBACK)
             self._tell(unit, Decision.ROLLBACK)
             raise
@@ -270,7 +263,7 @@ class FlowLane:
     def _tell(self, unit: LaneUnit, decision: Decision, *, vote: Vote | None = None, evident: bool = False) -> None:
         """Write the unit's own decision, or what its evidence shows, then notify the resource."""
         named = patiently(lambda: self._decided(unit, decision, vote, evident=evident))
-        away: TxSagaError | None = None
+        away: errors.TxSagaError | None = None
         notes = []
         for number, attempt in named:
             branch = self._id(number, attempt)
@@ -278,11 +271,11 @@ class FlowLane:
                 with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
                     found = self._participant.finish(branch, decision)
                 notes.append(noted(self._life.txid, branch, decision, found, self._participant))
-            except TxSagaError as reason:
+            except errors.TxSagaError as reason:
                 away = reason
         self._kernel.notes.add(notes)
         if away is not None and decision is Decision.COMMIT:
-            raise Unfinished(self._life.txid, [self._participant.name]) from away
+            raise errors.Unfinished(self._life.txid, [self._participant.name]) from away
 
     def _decided(
         self, unit: LaneUnit, decision: Decision, vote: Vote | None, *, evident: bool
@@ -301,9 +294,11 @@ class FlowLane:
                 if known.decision is decision:
                     return named
                 if known.decision is not None:
-                    raise TransactionError(f"unit {row.number} of lane {row.resource!r} was settled the other way")
+                    raise errors.TransactionError(
+                        f"unit {row.number} of lane {row.resource!r} was settled the other way"
+                    )
                 if journal is not None and known.attempt != row.attempt and self._two_phase:
-                    raise Superseded(txid)
+                    raise errors.Superseded(txid)
                 if journal is not None and vote is not None:
                     flows.hold(txid, journal, vote)
                 flows.settle(txid, named, decision)

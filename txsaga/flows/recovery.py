@@ -30,25 +30,12 @@ from datetime import timedelta
 from functools import cache, partial
 from uuid import UUID
 
+from txsaga import errors
 from txsaga.checkback.round import CHECK_BACK
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
-from txsaga.errors import (
-    BrokerClosed,
-    CommunicationFailed,
-    ConfigError,
-    NotPrimary,
-    OutcomeUnknown,
-    ResourceManagerFailed,
-    ResourceUnknown,
-    RetryLater,
-    RightsMissing,
-    StoreUnavailable,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import HEURISTIC, HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.flows.requests import NONE, BranchesWritten, BranchOutcome
@@ -64,7 +51,14 @@ TOGETHER = 200
 """Branches that a resource finishes together; its answers are kept if the next ones fail."""
 SCAN = 30.0
 """Seconds between two scans for prepared branches that no transaction waits for."""
-AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, ResourceManagerFailed, CommunicationFailed, BrokerClosed)
+AWAY = (
+    errors.StoreUnavailable,
+    errors.OutcomeUnknown,
+    errors.NotPrimary,
+    errors.ResourceManagerFailed,
+    errors.CommunicationFailed,
+    errors.BrokerClosed,
+)
 """After these nothing else is asked of a resource for a while; any other error concerns one branch."""
 SHORTEST, LONGEST = 1.0, 60.0
 """Shortest and longest pause after a failure, in seconds."""
@@ -202,7 +196,7 @@ class Orphans:
         try:
             with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
                 participant.finish(id, Decision.ROLLBACK)
-        except RetryLater:
+        except errors.RetryLater:
             return False  # the session that prepared it is still alive
         return True
 
@@ -235,7 +229,7 @@ class RecoveryCleanup:
             with ExitStack() as page:
                 over = partial(self._over, name, page)
                 return participant.sweep(self._kernel.store.registry.identity.uuid.hex, self._ages, over)
-        except RightsMissing as missing:  # only disk space depends on it
+        except errors.RightsMissing as missing:  # only disk space depends on it
             logger.warning("%s; they stay", missing)
             return 0
 
@@ -304,7 +298,7 @@ class Recovery:
                 return 0  # the name leads to another database now
             done, earlier = self._orphans.settle(participant)
             self._tidying.settle(participant)
-        except TxSagaError as failure:
+        except errors.TxSagaError as failure:
             self._failed(resource, failure, "can't be searched")
             return 0
         before = self.seen.get(resource, ResourceHealth())
@@ -331,15 +325,17 @@ class Recovery:
                     notes.append(answer)
                 elif isinstance(answer, AWAY):
                     raise answer
-                elif not isinstance(answer, RetryLater):  # otherwise the session that prepared it is still alive
+                elif not isinstance(answer, errors.RetryLater):  # otherwise the session that prepared it is still alive
                     refused.append(str(answer))
             self._answered(resource, len(notes), len(waiting) - len(notes), "; ".join(dict.fromkeys(refused)))
-        except TxSagaError as failure:
+        except errors.TxSagaError as failure:
             what = f"is away, {len(waiting) - len(notes)} branches wait for it"
             self._failed(resource, failure, what, told=len(notes))
         return self._note(notes)
 
-    def _answers(self, participant: Participant, waiting: Sequence[Told]) -> Iterator[BranchOutcome | TxSagaError]:
+    def _answers(
+        self, participant: Participant, waiting: Sequence[Told]
+    ) -> Iterator[BranchOutcome | errors.TxSagaError]:
         """Finish branches; those that need no second question go together if the resource can do that."""
         plain = list[Told]()
         if isinstance(participant, FinishesMany):
@@ -350,8 +346,8 @@ class Recovery:
         for branch, decision in waiting:
             if branch not in done:
                 try:
-                    answer: BranchOutcome | TxSagaError = self._finish_one(participant, branch, decision)
-                except TxSagaError as reason:
+                    answer: BranchOutcome | errors.TxSagaError = self._finish_one(participant, branch, decision)
+                except errors.TxSagaError as reason:
                     answer = reason
                 yield answer
 
@@ -363,7 +359,7 @@ class Recovery:
 
     def _finish_many(
         self, participant: FinishesMany, resource: str, waiting: Sequence[Told]
-    ) -> Iterator[BranchOutcome | TxSagaError]:
+    ) -> Iterator[BranchOutcome | errors.TxSagaError]:
         due = [(self._id(branch), _due(branch, decision)) for branch, decision in waiting]
         with self._kernel.announce.around(facts.Finishing, *(branch.txid for branch, _ in waiting), about=resource):
             found = participant.finish_many(due)
@@ -372,7 +368,7 @@ class Recovery:
 
     def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> BranchOutcome:
         if self._recorded(branch.recorded).database != participant.database:
-            raise ConfigError(f"resource {participant.name!r} leads to another database than the recorded one")
+            raise errors.ConfigError(f"resource {participant.name!r} leads to another database than the recorded one")
         due, id = _due(branch, decision), self._id(branch)
         if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in _prepared(self._kernel, participant):
             why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
@@ -413,9 +409,9 @@ class Recovery:
         if why and why != before.why:
             logger.error("resource %r was not told of %d branches: %s", resource, left, why)
 
-    def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0) -> None:
+    def _failed(self, resource: str, failure: errors.TxSagaError, what: str, *, told: int = 0) -> None:
         pause, before = self._reach.failed(resource), self.seen.get(resource, ResourceHealth())
-        unknown = isinstance(failure, ResourceUnknown)
+        unknown = isinstance(failure, errors.ResourceUnknown)
         self.seen[resource] = replace(before, told=before.told + told, why=str(failure), away=not unknown)
         said = "is not registered here; its branches wait for a process that knows it" if unknown else what
         logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
@@ -429,7 +425,7 @@ def _own(kernel: Kernel, branch: BranchId) -> int | None:
     """Return the number of a branch's transaction; None if the store's incarnation does not know it."""
     try:
         return kernel.store.registry.identity.own(branch.transaction)
-    except UnknownTransaction:
+    except errors.UnknownTransaction:
         return None
 
 

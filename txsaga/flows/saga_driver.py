@@ -33,6 +33,7 @@ from datetime import timedelta
 from itertools import starmap
 from operator import attrgetter
 
+from txsaga import errors
 from txsaga.checkback.heartbeat import at_work
 from txsaga.checkback.profile import LEASE
 from txsaga.consume.dead_letter import short_cause
@@ -43,22 +44,6 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.core.stored_json import as_json
-from txsaga.errors import (
-    AnswerLost,
-    CodeMissing,
-    CompensationFailed,
-    ConfigError,
-    NotCompensated,
-    NotPrimary,
-    OutcomeUnknown,
-    ResourceManagerFailed,
-    ResourceUnknown,
-    RetryLater,
-    StoreBusy,
-    StoreUnavailable,
-    Superseded,
-    TxSagaError,
-)
 from txsaga.evidence.ports import Ran
 from txsaga.flows.actions import LONGEST_PAUSE, Action
 from txsaga.flows.branch import BranchId, Finish
@@ -81,7 +66,7 @@ class _StillRunning(Exception):
     """It is not known yet what a step leaves behind."""
 
 
-AWAY = (_StillRunning, StoreUnavailable, StoreBusy, OutcomeUnknown, NotPrimary)
+AWAY = (_StillRunning, errors.StoreUnavailable, errors.StoreBusy, errors.OutcomeUnknown, errors.NotPrimary)
 
 PATIENCE = 30.0
 """Seconds that a caller waits for what is busy."""
@@ -128,7 +113,7 @@ class SagaDriver:
                 else:
                     self._do(turn, step, action)
                 break
-            except (CodeMissing, ResourceUnknown, ConfigError) as missing:
+            except (errors.CodeMissing, errors.ResourceUnknown, errors.ConfigError) as missing:
                 self._rest(MISSING, str(missing))
             except AWAY as busy:  # nothing was tried, so no attempt is counted
                 away += 1
@@ -150,7 +135,7 @@ class SagaDriver:
             if action.resource is None:
                 self._flush()  # earlier compensations are recorded before this one begins
             given = json.loads(step.input) if action.input is None else action.input
-            with suppress(AnswerLost):  # it is undone, and its answer is not used
+            with suppress(errors.AnswerLost):  # it is undone, and its answer is not used
                 self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
         self._mark(step, StepEvent.UNDO, left=left)
 
@@ -183,7 +168,7 @@ class SagaDriver:
     def _held(self, step: Step) -> Left:
         try:
             return left_of(self._kernel, step)
-        except (RetryLater, ResourceManagerFailed) as busy:
+        except (errors.RetryLater, errors.ResourceManagerFailed) as busy:
             raise _StillRunning(f"what step {step.name!r} left can't be told yet: {busy}") from busy
 
     def _do(self, turn: Turn, step: Step, action: Action | None) -> None:
@@ -191,7 +176,7 @@ class SagaDriver:
         output = action.options.get("output")  # of the try that is confirmed
         try:
             kept = _kept(step, self._acting.do(turn, action, json.loads(step.input), output=output))
-        except AnswerLost as lost:
+        except errors.AnswerLost as lost:
             logger.warning("%s of transaction %d is done, its answer is not kept: %s", _what(step), step.txid, lost)
             kept = None
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
@@ -214,20 +199,20 @@ class SagaDriver:
             self._rest(timedelta(seconds=seconds), why)
         time.sleep(seconds)
 
-    def _stalled(self, step: Step, why: str) -> CompensationFailed:
+    def _stalled(self, step: Step, why: str) -> errors.CompensationFailed:
         """Leave the saga to an operator."""
         told = f"{_what(step)} is out of retries ({why})"
         logger.error("transaction %d stands still: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
         self._let_go(timedelta(0), told, stalled=True)
-        return CompensationFailed(step.txid, f"{told}; resume or skip it with `txsaga saga`")
+        return errors.CompensationFailed(step.txid, f"{told}; resume or skip it with `txsaga saga`")
 
     def _rest(self, by: timedelta, why: str) -> None:
         self._let_go(by, why)
-        raise NotCompensated(self._saga.txid, why)
+        raise errors.NotCompensated(self._saga.txid, why)
 
     def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
         marks, self._marks = self._marks, []
-        with suppress(TxSagaError):  # otherwise its lease runs out
+        with suppress(errors.TxSagaError):  # otherwise its lease runs out
             self._kernel.requests.call(Release(self._saga.txid, self._saga.owner, by, why, stalled, marks))
 
     def _mark(
@@ -265,8 +250,8 @@ def _kept(step: Step, ran: Ran) -> str | None:
         return None
     try:
         return as_json(ran.output, f"what step {step.name!r} returned")
-    except ConfigError as unkept:
-        raise AnswerLost(str(unkept)) from unkept
+    except errors.ConfigError as unkept:
+        raise errors.AnswerLost(str(unkept)) from unkept
 
 
 def _what(step: Step) -> str:
@@ -334,7 +319,7 @@ def undo(kernel: Kernel, life: TxRecord) -> None:
         return
     try:
         kernel.requests.call(Decide(life, Decision.ROLLBACK, f"owner {life.owner}", "", driver=kernel.member))
-    except Superseded:
+    except errors.Superseded:
         wait_until_undone(kernel, life.txid)
         return
     drive(kernel, ClaimedSaga(life.txid, life.group, life.owner, Decision.ROLLBACK, life.key))
@@ -344,7 +329,7 @@ def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
     """Undo a flow, and add what is left of it as a note to an error that is raised anyway."""
     try:
         undo(kernel, life)
-    except TxSagaError as left:
+    except errors.TxSagaError as left:
         error.add_note(str(left))
         logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
 
@@ -363,9 +348,9 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
         if not taken:
             for view in kernel.store.work.sagas(txid=txid):
                 if view.stalled:
-                    raise CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
+                    raise errors.CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
             if time.monotonic() + LOOK > end:
-                raise NotCompensated(txid, "another process undoes it")
+                raise errors.NotCompensated(txid, "another process undoes it")
             time.sleep(LOOK)
 
 
@@ -402,10 +387,10 @@ class SagaRecovery:
         try:
             decided = saga if saga.decision is not None else self._rolled_back(saga)
             SagaDriver(self._kernel, decided).drive(steps)
-        except NotCompensated as left:
+        except errors.NotCompensated as left:
             logger.warning("%s", left, extra={"txid": saga.txid})
             return False
-        except TxSagaError as failure:
+        except errors.TxSagaError as failure:
             logger.warning("saga %d is left to its next driver: %s", saga.txid, failure, extra={"txid": saga.txid})
             return False
         return True

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.failure import complete, report_failure
 from txsaga.core.kernel import Kernel
@@ -25,18 +26,6 @@ from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
 from txsaga.core.records import Half, Row, TxRecord
 from txsaga.core.topic import SendKind
-from txsaga.errors import (
-    AnswerLost,
-    ConfigError,
-    OutcomeUnknown,
-    ServiceFailed,
-    ServiceRefused,
-    StepLeftOut,
-    StepRefused,
-    StepTimedOut,
-    TransactionClosed,
-    TxSagaError,
-)
 from txsaga.evidence.ports import Ran
 from txsaga.flows.actions import CODE, ID, OUTPUT, Action, RequestedStep, called
 from txsaga.flows.step import Left, StepKind
@@ -48,7 +37,7 @@ UNSURE = (408, 425, 429)
 Answer = TypeVar("Answer")
 
 
-NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
+NEVER_AGAIN = (errors.StepLeftOut, errors.StepRefused, errors.ServiceRefused)
 """A retry would get the same answer."""
 
 
@@ -109,7 +98,7 @@ class StepActions:
             try:
                 with report_failure(tries.heard):
                     return self.do(turn, action, asked.input, function=asked.function)
-            except (*NEVER_AGAIN, AnswerLost, TransactionClosed):
+            except (*NEVER_AGAIN, errors.AnswerLost, errors.TransactionClosed):
                 raise
             except Exception:
                 attempt += 1
@@ -128,7 +117,7 @@ class StepActions:
             if not work.fence(turn.transaction, turn.row):
                 return None
             kept = work.output(turn.transaction, turn.row)
-        except TxSagaError:
+        except errors.TxSagaError:
             return None  # it stays unknown
         return Ran(None if kept is None else json.loads(kept), False)
 
@@ -182,15 +171,15 @@ class StepActions:
         try:
             reply = self._kernel.services(method, action.what, body, headers, action.timeout or SERVICE_TIMEOUT)
         except ConnectionRefusedError as closed:
-            raise ServiceRefused(f"{action.what} can't be reached: {closed}") from closed
+            raise errors.ServiceRefused(f"{action.what} can't be reached: {closed}") from closed
         except OSError as lost:
-            raise ServiceFailed(f"{action.what} did not answer: {lost}") from lost
+            raise errors.ServiceFailed(f"{action.what} did not answer: {lost}") from lost
         if reply.is_yes and reply.cut:
-            raise AnswerLost(f"{action.what} did it, and answered {reply.status} with {reply.cut}")
+            raise errors.AnswerLost(f"{action.what} did it, and answered {reply.status} with {reply.cut}")
         if reply.is_yes:
             return _read(reply.body)
         refused = 400 <= reply.status < 500 and reply.status not in UNSURE
-        raise (ServiceRefused if refused else ServiceFailed)(f"{action.what} answered {reply}")
+        raise (errors.ServiceRefused if refused else errors.ServiceFailed)(f"{action.what} answered {reply}")
 
     def _sent(self, turn: Turn, action: Action, input: Mapping[str, object]) -> None:
         options, body = action.options, action.options.get("body")
@@ -212,7 +201,7 @@ def within(seconds: float, what: str, work: Callable[[], Answer]) -> Answer:
     thread.start()
     thread.join(seconds)
     if not done.done():
-        raise StepTimedOut(what, seconds)
+        raise errors.StepTimedOut(what, seconds)
     return done.result()
 
 
@@ -225,7 +214,7 @@ def _read(body: bytes) -> object:
 
 def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ConfigError(f"the key or tag of a message is {type(value).__name__}; give a text")
+        raise errors.ConfigError(f"the key or tag of a message is {type(value).__name__}; give a text")
     return value
 
 
@@ -235,4 +224,4 @@ def _is_sure_no(action: Action, error: BaseException) -> bool:
     if isinstance(error, NEVER_AGAIN):
         return True
     known = action.resource is not None or action.kind is StepKind.MESSAGE
-    return known and not isinstance(error, OutcomeUnknown | StepTimedOut | TransactionClosed)
+    return known and not isinstance(error, errors.OutcomeUnknown | errors.StepTimedOut | errors.TransactionClosed)

@@ -20,20 +20,12 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    ConfigError,
-    HeuristicCommit,
-    HeuristicHazard,
-    HeuristicMixed,
-    HeuristicRollback,
-    TransactionError,
-    XaError,
-)
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.journal import Journal, Journalled, taken
@@ -46,10 +38,10 @@ from txsaga.resources.participant import EnlistedBranch, Participant
 logger = logging.getLogger("txsaga")
 
 AGAINST = {
-    Finish.COMMITTED: HeuristicCommit,
-    Finish.ROLLED_BACK: HeuristicRollback,
-    Finish.HAZARD: HeuristicHazard,
-    Finish.MIXED: HeuristicMixed,
+    Finish.COMMITTED: errors.HeuristicCommit,
+    Finish.ROLLED_BACK: errors.HeuristicRollback,
+    Finish.HAZARD: errors.HeuristicHazard,
+    Finish.MIXED: errors.HeuristicMixed,
 }
 
 
@@ -92,7 +84,7 @@ class PhaseTwoResult(NamedTuple):
 
     notes: list[BranchOutcome]
     silent: dict[str, Exception]
-    against: list[XaError]  # heuristic outcomes: decided outside txsaga
+    against: list[errors.XaError]  # heuristic outcomes: decided outside txsaga
 
     def note(self, txid: int, part: BranchPart, decision: Decision, found: Finish) -> None:
         """Record the answer of one resource."""
@@ -149,7 +141,7 @@ class Work:
         """Raise if a unit is open that can't follow the outcome."""
         for part in self._parts.values():
             if part.aux and part.session is not None and not part.can_vote:
-                raise TransactionError(
+                raise errors.TransactionError(
                     f"the open unit of lane {part.participant.name!r} can't follow the outcome, "
                     f"because {part.participant.capabilities.kind} can't vote: commit it or roll it back before the end"
                 )
@@ -160,16 +152,18 @@ class Work:
         self._claim(part, Use.SESSION)
         session = part.session or self._opened(key, part, Use.SESSION, driver=driver)
         if part.driven is not driver:
-            raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
+            raise errors.TransactionError(
+                f"the session in {key!r} was opened the other way; say driver=True always or never"
+            )
         return session.handle
 
     def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
         """Return the journal that a resource executes when the block ends: the same each time."""
         part = self._named_part(key)
         if part.aux:
-            raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
+            raise errors.TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
         if not hasattr(part.participant, "do"):
-            raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
+            raise errors.ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
 
         def require_writable() -> None:
             require_open()
@@ -179,7 +173,7 @@ class Work:
             self._claim(part, Use.JOURNAL)
         with self._claiming:
             if self._ending:
-                raise TransactionError("the block is ending; let all its threads end before it")
+                raise errors.TransactionError("the block is ending; let all its threads end before it")
             if part.journal is None:
                 part.journal = Journal(require_writable)
             return part.journal
@@ -256,7 +250,7 @@ class Work:
         """
         late = [key for key in self.used if key not in votes and key != last and key not in besides]
         if late:  # by a user's thread: named as voted, its work would be split off
-            raise TransactionError(
+            raise errors.TransactionError(
                 f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
             )
         return tuple(
@@ -328,7 +322,7 @@ class Work:
         with self._claiming:
             part.use = part.use or use
             if part.use is not use:
-                raise TransactionError(
+                raise errors.TransactionError(
                     f"resource {part.participant.name!r} is worked in by tx.on and by tx.journal; take one of them "
                     "for it: what tx.on has done would stand before what the journal does at the end"
                 )
@@ -338,7 +332,7 @@ class Work:
         with part.opening:
             if part.session is None:
                 if part.used:
-                    raise TransactionError(
+                    raise errors.TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
                 self._claim(part, use)
@@ -359,7 +353,7 @@ class Work:
         part = self._parts.get(key)
         if part is None:
             known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
-            raise TransactionError(
+            raise errors.TransactionError(
                 f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
             )
         return part

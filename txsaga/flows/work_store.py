@@ -25,21 +25,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, func, insert, select, text, update
 
+from txsaga import errors
 from txsaga.checkback.profile import LEASE
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import PATIENCE, patiently
-from txsaga.errors import (
-    DecidedOtherwise,
-    EffectConflict,
-    OutcomeUnknown,
-    Superseded,
-    TransactionClosed,
-    TransactionsRejected,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
 from txsaga.flows.flows_store import COLUMNS, step_of
 from txsaga.flows.requests import (
@@ -70,7 +61,7 @@ from txsaga.store.pipeline import ConnectionLost, ConnectionPool, Rows
 from txsaga.store.statement import StatementCall
 
 RESENDS = 3
-Answers = dict[int, Answer | TxSagaError]
+Answers = dict[int, Answer | errors.TxSagaError]
 """Answers by the `id` of the request."""
 
 
@@ -88,7 +79,7 @@ class WorkStore:
         self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
         self._sql = WorkStatements(self._s, owner=owner)
 
-    def write(self, requests: Sequence[Request]) -> Sequence[Answer | TxSagaError]:
+    def write(self, requests: Sequence[Request]) -> Sequence[Answer | errors.TxSagaError]:
         """Execute requests of every kind in ONE commit, each with its own answer.
 
         In this order: begins, steps, marks, decisions, outcomes of branches, releases, closes. `Begin` answers its
@@ -254,16 +245,16 @@ class WorkStore:
                     patiently(line.connection, PATIENCE)
                     if lookup is not None and (found := line.exchange([lookup])[0]):
                         return [found, *(line.exchange(statements[1:]) if statements[1:] else [])]
-                except (TxSagaError, ConnectionLost) as away:
-                    raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
-        raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
+                except (errors.TxSagaError, ConnectionLost) as away:
+                    raise errors.OutcomeUnknown(f"whether this was written is not known: {away}") from away
+        raise errors.OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
     def _begun(self, begins: Sequence[Begin], rows: Rows) -> Answers:
         found = {ord: (txid, token) for ord, txid, token in rows}
         return {
             id(begin): life_of(begin.group, *found[at], run=begin.run)
             if at in found
-            else TransactionsRejected(self._store)
+            else errors.TransactionsRejected(self._store)
             for at, begin in enumerate(begins, 1)
         }
 
@@ -315,37 +306,37 @@ def _superseded(requests: Sequence[Request]) -> Answers:
         latest[each.life.txid] = max(each.life.owner, latest.get(each.life.txid, 0))
     if len(latest) == len(owned):
         return {}
-    return {id(each): Superseded(each.life.txid) for each in owned if each.life.owner < latest[each.life.txid]}
+    return {id(each): errors.Superseded(each.life.txid) for each in owned if each.life.owner < latest[each.life.txid]}
 
 
-def _standing(decide: Decide, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
+def _standing(decide: Decide, stands: tuple[Any, ...] | None) -> Answer | errors.TxSagaError:
     """Return the decision, or why the owner's request changed nothing."""
     life = decide.life
     decision, owner, state, group = stands or (None, None, None, None)
     if group != life.group:
         return _unknown(life)
     if owner != life.owner:  # any decision names another owner's branches
-        return Superseded(life.txid)
+        return errors.Superseded(life.txid)
     if decision is not None:
         return Decision(decision)
     if decide.decision is None and state == TxState.SEALED:
         return None  # already sealed: the answer was lost
-    return EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
+    return errors.EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
 
 
-def _refusal(life: TxRecord, stands: tuple[Any, ...] | None) -> TxSagaError:
+def _refusal(life: TxRecord, stands: tuple[Any, ...] | None) -> errors.TxSagaError:
     if stands is None:
         return _unknown(life)
     decision, owner, *_ = stands
     if owner != life.owner:
-        return Superseded(life.txid)
+        return errors.Superseded(life.txid)
     if decision is not None:
-        return DecidedOtherwise(life.txid, Decision(decision).name)
-    return TransactionClosed(f"transaction {life.txid} is closed; no step can begin any more")
+        return errors.DecidedOtherwise(life.txid, Decision(decision).name)
+    return errors.TransactionClosed(f"transaction {life.txid} is closed; no step can begin any more")
 
 
-def _unknown(life: TxRecord) -> TxSagaError:
-    return UnknownTransaction(f"transaction {life.txid} is not in this store")
+def _unknown(life: TxRecord) -> errors.TxSagaError:
+    return errors.UnknownTransaction(f"transaction {life.txid} is not in this store")
 
 
 def _marked(marks: Sequence[Mark], rows: Rows) -> Answers:

@@ -21,16 +21,8 @@ from urllib.parse import urlencode
 from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga import errors
 from txsaga.core.failure import on_failure
-from txsaga.errors import (
-    ColumnsDiffer,
-    ConfigError,
-    EffectConflict,
-    InDoubt,
-    RightsMissing,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 from txsaga.lake.table import Effect
 from txsaga.messages.ledger_store import Ledger
@@ -78,9 +70,9 @@ def find(connection: Connection, said: str, ours: str) -> Target:
     """Find a table by its name; txsaga's own are refused."""
     row = connection.execute(text(SQL["find"]), {"said": said}).one_or_none()
     if row is None or not row.is_table:
-        raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
+        raise errors.ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
     if row.schema == ours:
-        raise ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
+        raise errors.ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
     return Target(row.oid, row.schema, row.name)
 
 
@@ -116,7 +108,9 @@ def seal(connection: Connection, write: RowsWrite) -> int:
     run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
     count, different = run(connection, f"SELECT count(*), count(DISTINCT {NUMBER}) FROM {write.staging}").one()
     if count != different:
-        raise ColumnsDiffer(f"a task wrote its rows for {write.target} twice: {count} rows, {different} different")
+        raise errors.ColumnsDiffer(
+            f"a task wrote its rows for {write.target} twice: {count} rows, {different} different"
+        )
     run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {NUMBER}")
     return int(count)
 
@@ -125,11 +119,13 @@ def place(connection: Connection, write: RowsWrite) -> None:
     """Publish staged rows; raise `EffectConflict` if they don't fit, `InDoubt` if another login has to do it."""
     own = connection.execute(text(SQL["own"]), {"staging": write.staging}).one_or_none()
     if own is None:
-        raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
+        raise errors.EffectConflict(
+            f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew"
+        )
     if not own.ours:
-        raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
+        raise errors.InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
     if read_mark(own.said) != write.mark():
-        raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
+        raise errors.EffectConflict(f"{write.staging} was not staged for this; begin anew")
     with _refused_as(_not_placed(write.target)):
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
 
@@ -148,7 +144,7 @@ def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
 def _try_attaching(connection: Connection, write: RowsWrite) -> None:
     """Attach the empty table and undo that; its bounds are checked as rows are staged, not by the decision."""
     if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
-        raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
+        raise errors.ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
     with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
         query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
@@ -160,7 +156,7 @@ def _try_attaching(connection: Connection, write: RowsWrite) -> None:
 
 def _try_replacing(connection: Connection, write: RowsWrite) -> None:
     if lost := _lost(connection, write):
-        raise ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
+        raise errors.ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
     with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         _swap(connection, write)
         trial.rollback()
@@ -173,7 +169,9 @@ def _insert(connection: Connection, write: RowsWrite) -> None:
         run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
     except DBAPIError as error:
         if guarded and getattr(error.orig, "sqlstate", None) == FORBIDDEN:
-            raise EffectConflict(f"a policy of {write.target} refuses a row: {_line(error)}; begin anew") from error
+            raise errors.EffectConflict(
+                f"a policy of {write.target} refuses a row: {_line(error)}; begin anew"
+            ) from error
         raise
     run(connection, f"DROP TABLE {write.staging}")
 
@@ -192,7 +190,9 @@ def _replace(connection: Connection, write: RowsWrite) -> None:
     run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
     run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
     if lost := _lost(connection, write):
-        raise EffectConflict(f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew")
+        raise errors.EffectConflict(
+            f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew"
+        )
     _swap(connection, write)
 
 
@@ -217,16 +217,16 @@ def _require_columns(connection: Connection, target: Target, given: Sequence[str
     there = _columns(connection, target)
     wanted = [name for name, made in there if not made]
     if strange := sorted(set(given) - set(wanted)):
-        raise ColumnsDiffer(f"{target.name} takes no column {strange[0]!r}; it has {', '.join(wanted)}")
+        raise errors.ColumnsDiffer(f"{target.name} takes no column {strange[0]!r}; it has {', '.join(wanted)}")
     if missing := [name for name in wanted if whole and name not in given]:
-        raise ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
+        raise errors.ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
 
 
 def _require_right(connection: Connection, target: Target, write: RowsWrite) -> None:
     values = {"oid": target.oid, "columns": list(write.columns)}
     if lacks := connection.execute(text(SQL["lacks"]), values).scalars().all():
         told = f"no right to INSERT {', '.join(lacks)} into {target.name}"
-        raise RightsMissing(f"{told}; grant the right or connect as another user")
+        raise errors.RightsMissing(f"{told}; grant the right or connect as another user")
 
 
 def quoted(name: str) -> str:
@@ -239,16 +239,16 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _not_placed(target: str) -> Callable[[str], TxSagaError]:
-    return lambda said: EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew")
+def _not_placed(target: str) -> Callable[[str], errors.TxSagaError]:
+    return lambda said: errors.EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew")
 
 
-def _not_this_way(write: RowsWrite) -> Callable[[str], TxSagaError]:
-    return lambda said: ConfigError(f"{write.target} can't take rows this way: {said}")
+def _not_this_way(write: RowsWrite) -> Callable[[str], errors.TxSagaError]:
+    return lambda said: errors.ConfigError(f"{write.target} can't take rows this way: {said}")
 
 
 @contextmanager
-def _refused_as(made: Callable[[str], TxSagaError]) -> Iterator[None]:
+def _refused_as(made: Callable[[str], errors.TxSagaError]) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
@@ -320,7 +320,7 @@ class PostgresHomeRows:
         """Write rows into a new table next to the target, and seal it against further rows."""
         writer = writer_of(rows)
         if writer is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{type(rows).__name__} can't be written to {table}; give a DataFrame of Spark, or an Arrow table"
             )
         columns = writer.columns(rows)
@@ -349,7 +349,7 @@ class PostgresHomeRows:
         """Return whether its transaction is decided (its partition is dropped only then): what counted is placed."""
         try:
             txid = self._store.registry.identity.own(str(said["transaction"]))
-        except (UnknownTransaction, KeyError):
+        except (errors.UnknownTransaction, KeyError):
             return False
         with self._store.ledgers.open() as ledger:
             if ledger.standing(txid) is not None:
@@ -358,7 +358,7 @@ class PostgresHomeRows:
             return is_dropped(connection, self._store.namespace, txid)
 
     def _give_up(self, staging: str) -> None:
-        with suppress(TxSagaError):  # if this fails, it is collected later
+        with suppress(errors.TxSagaError):  # if this fails, it is collected later
             self._drop(staging)
 
     def _drop(self, staging: str) -> None:

@@ -18,22 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.core.records import DecisionOutcome, TxRecord
 from txsaga.core.retry import PATIENCE, patiently
-from txsaga.errors import (
-    EffectConflict,
-    IllegalTransition,
-    InDoubt,
-    OutcomeUnknown,
-    Superseded,
-    TransactionError,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.evidence.late_bodies import LATE_PART, lay_out
 from txsaga.flows.ballot import require_carried
 from txsaga.flows.step import HOME
@@ -103,14 +94,16 @@ class Decider:
         """Decide; if the answer is lost, find the decision or write it, while the store is unavailable too."""
         try:
             outcome = once(ready)
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             ready.may_stand = True
             try:
                 outcome = patiently(lambda: once(ready), self._patience)
-            except TransactionError:
+            except errors.TransactionError:
                 raise
-            except TxSagaError as silent:
-                raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
+            except errors.TxSagaError as silent:
+                raise errors.OutcomeUnknown(
+                    f"whether transaction {txid} was decided is not known: {silent}"
+                ) from silent
         return outcome, outcome.won
 
     def within(
@@ -125,13 +118,13 @@ class Decider:
         """Write a decision with all its home effects in an open ledger; it is final once the ledger commits."""
         life = ledger.lock(txid)
         if life is None:
-            raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
+            raise errors.UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
         standing = ledger.standing(txid)
         if standing is not None:
             return DecisionOutcome(txid, standing, False)
         self._check(life, decision, by)
         if by.unheard and not ledger.due(txid):
-            raise InDoubt(f"somebody works on transaction {txid}")
+            raise errors.InDoubt(f"somebody works on transaction {txid}")
         if decision is Decision.COMMIT:
             require_carried(ledger.ballots(txid))
             self._apply(ledger, life, bodies or {})
@@ -152,22 +145,24 @@ class Decider:
             ledger.flows.do_home_work(txid)
             ledger.flows.let_stand(txid)  # after another process's COMMIT the role does this
         elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
-            raise EffectConflict(f"flow {txid} has rows for the home database; only a process of its own writes them")
+            raise errors.EffectConflict(
+                f"flow {txid} has rows for the home database; only a process of its own writes them"
+            )
 
     def _check(self, life: TxRecord, decision: Decision, by: DecidedBy) -> None:
         if by.owner is not None and by.owner != life.owner:
-            raise Superseded(life.txid)
+            raise errors.Superseded(life.txid)
         if by.found is not None and by.found is not life.state:
-            raise InDoubt(
+            raise errors.InDoubt(
                 f"transaction {life.txid} went from {by.found} to {life.state} while it was judged; judge it anew"
             )
         if life.voted and not (by.told or by.forced):
-            raise InDoubt(
+            raise errors.InDoubt(
                 f"transaction {life.txid} voted yes for store {life.coordinator}, which decides it; "
                 "wait for that store, or force the decision"
             )
         if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
-            raise IllegalTransition(
+            raise errors.IllegalTransition(
                 f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
             )
         TRANSACTION.after(life.state, EVENTS[decision])
@@ -176,7 +171,7 @@ class Decider:
         slots = ledger.slots(life.txid)
         missing = [slot.slot for slot in slots if slot.slot not in bodies]
         if missing:
-            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
+            raise errors.EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
         if slots:
             ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)

@@ -14,22 +14,13 @@ from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
+from txsaga import errors
 from txsaga.checkback.profile import MIN_AGE
 from txsaga.core.decision import Decision
 from txsaga.core.identity import HalfId, StoreId
 from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.core.topic import HALF_TOPIC
-from txsaga.errors import (
-    EndRefused,
-    InvalidMessage,
-    OutcomeUnknown,
-    StoreError,
-    StoreUnavailable,
-    TransactionsRejected,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.messages.hot_statements import Hot
 from txsaga.store import schema, sql_files
 from txsaga.store.connection import by_index, transaction
@@ -39,7 +30,7 @@ from txsaga.store.statement import PreparedStatement
 
 def _lost(
     end: End, decision: int | None, group: int | None, keyed: bool | None, genuine: bool
-) -> DecisionOutcome | TxSagaError:
+) -> DecisionOutcome | errors.TxSagaError:
     reason = None
     if group is None:
         reason = f"half not found: transaction {end.txid} is not in this store"
@@ -48,12 +39,12 @@ def _lost(
     elif keyed:
         reason = f"transaction {end.txid} is keyed; its own transaction decides it"
     if reason is not None:
-        return EndRefused("SYSTEM_ERROR", reason)
+        return errors.EndRefused("SYSTEM_ERROR", reason)
     if not genuine:
-        return UnknownTransaction(f"the token is not that of transaction {end.txid}; nothing was changed")
+        return errors.UnknownTransaction(f"the token is not that of transaction {end.txid}; nothing was changed")
     if decision is None:
         reason = "the message's own immunity has passed; the check decides"
-        return EndRefused("ILLEGAL_OPERATION", f"transaction {end.txid}: {reason}")
+        return errors.EndRefused("ILLEGAL_OPERATION", f"transaction {end.txid}: {reason}")
     return DecisionOutcome(end.txid, Decision(decision), False)
 
 
@@ -94,9 +85,9 @@ class HalfBatch:
         except ConnectionLost:
             try:
                 rows = self._again(line, low)
-            except (TxSagaError, ConnectionLost) as reason:
+            except (errors.TxSagaError, ConnectionLost) as reason:
                 # An error after the first loss shows nothing about the first try.
-                raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
+                raise errors.OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
         return rows[: len(self._stores)], list(chain.from_iterable(rows[len(self._stores) :]))
 
     def _again(self, line: PipelineConnection, low: int) -> list[Rows]:
@@ -122,7 +113,7 @@ def _statement_for(half: Half) -> str:
 
 def _rows(halves: Sequence[Half]) -> list[tuple[object, ...]]:
     if not all(half.rows for half in halves):
-        raise InvalidMessage("a transaction without messages can't be stored; send at least one")
+        raise errors.InvalidMessage("a transaction without messages can't be stored; send at least one")
     return [
         (at == 0, half.group, row.qid, row.chunk, row.count, half.evidence, half.immunity, row.body, *times)
         for half in halves
@@ -177,8 +168,8 @@ class HalfStore:
 
     def _receipts(
         self, halves: Sequence[Half], batch: HalfBatch, stored: Sequence[Rows]
-    ) -> Sequence[Receipt | TxSagaError]:
-        answers: dict[int, Receipt | TxSagaError] = {}
+    ) -> Sequence[Receipt | errors.TxSagaError]:
+        answers: dict[int, Receipt | errors.TxSagaError] = {}
         for places, rows in zip(batch.places, stored, strict=True):
             tokens: dict[int, bytes] = dict(rows)
             numbers = sorted(tokens)
@@ -188,16 +179,16 @@ class HalfStore:
                     answers[at] = Receipt(txid, halves[at].group, tokens[txid])
             elif numbers:
                 wrong = f"{len(places)} transactions were stored as {len(numbers)}; the schema is damaged"
-                answers |= {at: StoreError(wrong) for at in places}
+                answers |= {at: errors.StoreError(wrong) for at in places}
             else:
-                answers |= {at: TransactionsRejected(str(self._identity)) for at in places}
+                answers |= {at: errors.TransactionsRejected(str(self._identity)) for at in places}
         return [answers[at] for at in range(len(halves))]
 
     def _standings(
         self, line: PipelineConnection, ends: Sequence[End], decided: Rows
-    ) -> dict[int, DecisionOutcome | TxSagaError]:
+    ) -> dict[int, DecisionOutcome | errors.TxSagaError]:
         won = set(chain.from_iterable(decided))
-        answers: dict[int, DecisionOutcome | TxSagaError] = {
+        answers: dict[int, DecisionOutcome | errors.TxSagaError] = {
             end.txid: DecisionOutcome(end.txid, end.decision, True) for end in ends if end.txid in won
         }
         lost = [end for end in ends if end.txid not in won]
@@ -205,22 +196,22 @@ class HalfStore:
             return answers
         try:
             rows = line.ask(self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
-        except TxSagaError as reason:
-            silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
+        except errors.TxSagaError as reason:
+            silent = errors.StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
             return answers | {end.txid: silent for end in lost}
         stands = {row[0]: row[1:] for row in rows}
         return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
 
     def _repeated(
-        self, ends: Sequence[End], standings: dict[int, DecisionOutcome | TxSagaError]
-    ) -> Sequence[DecisionOutcome | TxSagaError]:
+        self, ends: Sequence[End], standings: dict[int, DecisionOutcome | errors.TxSagaError]
+    ) -> Sequence[DecisionOutcome | errors.TxSagaError]:
         """Run the later ends of a number once its first one is decided."""
         told = [standings.pop(end.txid, None) for end in ends]
         later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
-        answers: Iterator[DecisionOutcome | TxSagaError]
+        answers: Iterator[DecisionOutcome | errors.TxSagaError]
         try:
             answers = iter(self.write((), later).standings)
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             answers = repeat(reason)
         return [next(answers) if answer is None else answer for answer in told]
 
@@ -301,7 +292,9 @@ class Schedule:
             try:
                 (((count,),),) = self._line.exchange([self._commit_due.call(limit)])
             except ConnectionLost as lost:
-                raise StoreUnavailable(f"the home database went away in a round of the schedule: {lost}") from lost
+                raise errors.StoreUnavailable(
+                    f"the home database went away in a round of the schedule: {lost}"
+                ) from lost
         return int(count)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import replace
 from typing import Protocol
 
+from txsaga import errors
 from txsaga.core.arguments import check_function
 from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import NOT_SAFE, Decision, LocalState, ReplyCode
@@ -24,24 +25,19 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.message import Message, as_message
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt
 from txsaga.core.topic import SendKind
-from txsaga.errors import (
-    BrokerClosed,
-    EndRefused,
-    ExecutorMissing,
-    InvalidMessage,
-    ReservedName,
-    SendFailed,
-    TopicTypeMismatch,
-    UnknownTopic,
-    UnknownTransaction,
-)
 from txsaga.messages.end_request import EndRequest, SendResult
 
 logger = logging.getLogger("txsaga")
 
 Executor = Callable[[Message, object], "LocalState | Decision | None"]
 END_TIMEOUT = 3.0
-MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName, BrokerClosed)
+MISTAKES = (
+    errors.InvalidMessage,
+    errors.UnknownTopic,
+    errors.TopicTypeMismatch,
+    errors.ReservedName,
+    errors.BrokerClosed,
+)
 """The caller's mistakes are raised unchanged; any other error becomes `SendFailed`."""
 
 
@@ -75,9 +71,9 @@ class EndRequestHandler:
     def _end(self, request: EndRequest) -> End | None:
         txid = self._locate(request)
         if request.state_table_offset != txid:
-            raise EndRefused("SYSTEM_ERROR", "The transaction state table offset wrong")
+            raise errors.EndRefused("SYSTEM_ERROR", "The transaction state table offset wrong")
         if request.commit_log_offset != txid:
-            raise EndRefused("SYSTEM_ERROR", "The commit log offset wrong")
+            raise errors.EndRefused("SYSTEM_ERROR", "The commit log offset wrong")
         decision = request.state.decision
         if decision is None:
             return None
@@ -87,7 +83,7 @@ class EndRequestHandler:
         if name not in self._groups:
             group = self._kernel.store.registry.find_group(name)
             if group is None:
-                raise EndRefused("SYSTEM_ERROR", f"The producer group wrong: {name!r} is not registered")
+                raise errors.EndRefused("SYSTEM_ERROR", f"The producer group wrong: {name!r} is not registered")
             self._groups[name] = group.id
         return self._groups[name]
 
@@ -95,10 +91,10 @@ class EndRequestHandler:
         wrong, identity = "Find prepared transaction message failed", self._kernel.store.registry.identity
         try:
             half = HalfId.decode(request.message_id)
-        except UnknownTransaction as reason:
-            raise EndRefused("SYSTEM_ERROR", f"{wrong}: {reason}") from reason
+        except errors.UnknownTransaction as reason:
+            raise errors.EndRefused("SYSTEM_ERROR", f"{wrong}: {reason}") from reason
         if half.store != identity:
-            raise EndRefused("SYSTEM_ERROR", f"{wrong}: it lies in store {half.store}, this is {identity}")
+            raise errors.EndRefused("SYSTEM_ERROR", f"{wrong}: it lies in store {half.store}, this is {identity}")
         return half.txid
 
 
@@ -117,7 +113,7 @@ class Sending:
         """Store the half, run local work, send the end."""
         executor = self._executor if local is None else local
         if executor is None:
-            raise ExecutorMissing(self._group.name)
+            raise errors.ExecutorMissing(self._group.name)
         check_function(executor, "local", "give a function that takes message and arg")
         message, receipt, half = self._store(as_message(message, None, {}), immunity)
         qid = half.rows[0].qid
@@ -141,7 +137,7 @@ class Sending:
         except MISTAKES:
             raise
         except Exception as reason:
-            raise SendFailed(reason) from reason
+            raise errors.SendFailed(reason) from reason
 
     def _run(
         self, executor: Executor, message: Message, arg: object, status: ReplyCode, message_id: str

@@ -14,6 +14,7 @@ from operator import add
 from types import TracebackType
 from typing import Unpack
 
+from txsaga import errors
 from txsaga.core.arguments import check_function
 from txsaga.core.chunk import MAX_BYTES, pieces
 from txsaga.core.decision import Decision
@@ -25,14 +26,6 @@ from txsaga.core.message import Message, MessageOptions, as_message
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
-from txsaga.errors import (
-    BrokerClosed,
-    InvalidMessage,
-    OutcomeUnknown,
-    TransactionClosed,
-    TransactionError,
-    TxSagaError,
-)
 from txsaga.messages.stored_block import ENTER, BlockStage
 from txsaga.messages.topics import Topics
 
@@ -86,13 +79,13 @@ class Outbox:
     def take_whole(self) -> list[Row]:
         """Remove and return everything of one transaction; `TransactionError` if a message was refused."""
         if self.overflowed:
-            raise TransactionError(INCOMPLETE)
+            raise errors.TransactionError(INCOMPLETE)
         return self.take()
 
     def _grow(self, held: int, count: int) -> None:
         if self.bytes + held > MOST:
             self.overflowed = True
-            raise InvalidMessage(
+            raise errors.InvalidMessage(
                 f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; "
                 "send fewer at a time: in a block pass key=… to store as you send, in a flow send in several steps"
             )
@@ -223,11 +216,11 @@ class DecidedBlock(MessageBuffer):
             return
         try:
             self._leave(error)
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             self._come_out(reason, error)
         finally:
             self._release()
-        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
+        if isinstance(error, errors.BrokerClosed) and self.txid is not None and self.decision is None:
             raise unknown(self.txid) from error
 
     @abstractmethod
@@ -253,7 +246,9 @@ class DecidedBlock(MessageBuffer):
     def _require_new(self) -> None:
         """Raise unless the block can be entered."""
         if self._stage is not BlockStage.NEW:
-            raise TransactionClosed("a transaction block is used once; make another one with producer.transaction(…)")
+            raise errors.TransactionClosed(
+                "a transaction block is used once; make another one with producer.transaction(…)"
+            )
         self._kernel.require_open()
 
     def _require_open(self, what: str) -> None:
@@ -262,32 +257,32 @@ class DecidedBlock(MessageBuffer):
             case BlockStage.OPEN:
                 return
             case BlockStage.NEW | BlockStage.ENTERING:
-                raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
+                raise errors.TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
             case BlockStage.BROKEN:
-                raise TransactionError(
+                raise errors.TransactionError(
                     "messages of this transaction could not be stored; leave the block, it rolls back"
                 )
             case _:
                 whose = "this transaction" if self.txid is None else f"transaction {self.txid}"
-                raise TransactionClosed(f"{whose} is closed, it can't {what}; open another one")
+                raise errors.TransactionClosed(f"{whose} is closed, it can't {what}; open another one")
 
     def _require_ours(self) -> None:
         if self._process != this_process():
-            raise TransactionError("a forked child has nothing of its parent's block; open another one")
+            raise errors.TransactionError("a forked child has nothing of its parent's block; open another one")
 
-    def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
+    def _come_out(self, reason: errors.TxSagaError, error: BaseException | None) -> None:
         """Raise the reason why the block could not be decided, unless the block's own error propagates."""
-        if isinstance(reason, BrokerClosed) and self.txid is not None:
+        if isinstance(reason, errors.BrokerClosed) and self.txid is not None:
             reason = unknown(self.txid)
-        if error is None or isinstance(error, BrokerClosed):
+        if error is None or isinstance(error, errors.BrokerClosed):
             raise reason
         error.add_note(str(reason))
         logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
 
 
-def unknown(txid: int) -> OutcomeUnknown:
+def unknown(txid: int) -> errors.OutcomeUnknown:
     """Return the error for a transaction under way when a broker, consumer or cluster is closed."""
-    return OutcomeUnknown(
+    return errors.OutcomeUnknown(
         f"a broker, consumer or cluster was closed while transaction {txid} was under way, so its outcome is not known "
         f"here; look with `txsaga tx show {txid}` before it is done again"
     )

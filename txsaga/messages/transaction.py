@@ -29,6 +29,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from txsaga import errors
 from txsaga.aio.block import AsyncBlock, AsyncContext
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.consume.dead_letter import short_cause
@@ -43,15 +44,6 @@ from txsaga.core.message import Message
 from txsaga.core.records import Group, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_late
-from txsaga.errors import (
-    ConfigError,
-    DecidedOtherwise,
-    EffectConflict,
-    InDoubt,
-    OutcomeUnknown,
-    TransactionError,
-    TxSagaError,
-)
 from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
 from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
@@ -192,7 +184,7 @@ class Transaction(DecidedBlock):
         """Close the transaction and run local work that carries its own evidence."""
         self._require_open("begin local work")
         if self._tables.may_conflict:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
                 'by rows or by a gate; use producer.coordinated("…"), or only append to tables'
             )
@@ -220,7 +212,7 @@ class Transaction(DecidedBlock):
                 with self._late.filled_in(Filling(evidence, transaction, connection)):
                     yield connection
                 complete = True
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             if not complete or not self._has_committed():
                 raise
 
@@ -232,7 +224,7 @@ class Transaction(DecidedBlock):
         try:
             case = DoubtContext(self._kernel.store, self._contribution.doubt())
             return run_blocking(lambda: self._kernel.settler.judge.know(case)).state is LocalState.COMMIT
-        except TxSagaError:
+        except errors.TxSagaError:
             return False  # the outcome stays unknown
 
     def prepare(self) -> None:
@@ -274,7 +266,7 @@ class Transaction(DecidedBlock):
         self._heed_overflow()
         match self._stage:
             case BlockStage.NEW:
-                raise TransactionError(f"this block was not entered; {ENTER}")
+                raise errors.TransactionError(f"this block was not entered; {ENTER}")
             case BlockStage.OPEN if error is None:
                 self._finish()
             case BlockStage.OPEN | BlockStage.BROKEN:
@@ -295,13 +287,13 @@ class Transaction(DecidedBlock):
             self._close(None)
         try:
             self._decide(Decision.COMMIT, "the block ended")
-        except EffectConflict as conflict:  # nothing was done outside: both decisions are possible
-            with suppress(TxSagaError):
+        except errors.EffectConflict as conflict:  # nothing was done outside: both decisions are possible
+            with suppress(errors.TxSagaError):
                 self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
             raise
 
     def _try_to_give_up(self, error: BaseException) -> None:
-        with suppress(TxSagaError):  # if this fails, others find it open and roll it back
+        with suppress(errors.TxSagaError):  # if this fails, others find it open and roll it back
             self._give_up(error)
 
     def _give_up(self, error: BaseException | None) -> None:
@@ -318,25 +310,25 @@ class Transaction(DecidedBlock):
             self._told(Decision.ROLLBACK)
         self._stage = BlockStage.LEFT
         if error is None:
-            raise TransactionError("the transaction did not commit: its messages could not all be stored")
+            raise errors.TransactionError("the transaction did not commit: its messages could not all be stored")
 
     def _follow_evidence(self, error: BaseException | None) -> None:
         checked = run_blocking(lambda: self._kernel.settler.check(self._contribution.doubt()))
         if checked.standing is None:
-            raise InDoubt(f"transaction {self.txid} is undecided: {checked.why}; check-back settles it")
+            raise errors.InDoubt(f"transaction {self.txid} is undecided: {checked.why}; check-back settles it")
         self._told(checked.standing.decision)
         if error is not None and self.decision is Decision.COMMIT:
             error.add_note(
                 f"transaction {self.txid} is COMMITTED all the same: its local work was committed before this"
             )
         if error is None and self.decision is Decision.ROLLBACK:
-            raise TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
+            raise errors.TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
 
     def _decide(self, decision: Decision, why: str) -> None:
         standing = self._contribution.decide(decision, why)
         self._told(standing.decision)
         if standing.decision is not decision:
-            raise DecidedOtherwise(standing.txid, standing.decision.name)
+            raise errors.DecidedOtherwise(standing.txid, standing.decision.name)
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, BlockStage.LEFT

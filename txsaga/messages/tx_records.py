@@ -11,22 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Doubt, Group, TxRecord
-from txsaga.errors import (
-    AlreadyCommitted,
-    ConfigError,
-    DecidedOtherwise,
-    InDoubt,
-    NotCompensated,
-    OutcomeUnknown,
-    Superseded,
-    TransactionClosed,
-    UnknownTransaction,
-)
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
@@ -47,7 +37,7 @@ class TxRecords:
             while True:
                 try:
                     life = self._try(group, key, run, undoes=undoes)
-                except OutcomeUnknown:
+                except errors.OutcomeUnknown:
                     continue  # the retry finds under the key whatever was written
                 if life is None:
                     continue
@@ -85,24 +75,24 @@ class TxRecords:
                 return ledger.create(group.id, key, 1, run)
             match life.state:
                 case TxState.ACTIVE if life.lease is not None:
-                    raise ConfigError(
+                    raise errors.ConfigError(
                         f"key {key!r} belongs to flow {life.txid}; "
                         "flows and other transactions of a group need keys of their own"
                     )
                 case TxState.ACTIVE if not undoes and ledger.compensates(life.txid):
-                    raise ConfigError(
+                    raise errors.ConfigError(
                         f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; "
                         "give the transaction a key of its own"
                     )
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
                 case TxState.COMMITTED:
-                    raise AlreadyCommitted(life.txid, key)
+                    raise errors.AlreadyCommitted(life.txid, key)
                 case TxState.ROLLED_BACK:
                     if ledger.compensates(life.txid):
-                        raise NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
+                        raise errors.NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
                     if (of := amended(ledger, life)) is not None:
-                        raise AlreadyCommitted(of, key)
+                        raise errors.AlreadyCommitted(of, key)
                     return ledger.create(group.id, key, life.epoch + 1, run)
                 case _:
                     return life
@@ -114,23 +104,23 @@ class TxRecords:
             checked = self._kernel.settler.check(Doubt.of(life))
             standing, why = checked.standing, checked.why
         if standing is None:
-            raise InDoubt(
+            raise errors.InDoubt(
                 f"key {key!r} is in doubt: transaction {life.txid} is {life.state} ({why}); "
                 f"retry later, or look with `txsaga tx show {life.txid}`"
             )
         if standing.decision is Decision.COMMIT:
-            raise AlreadyCommitted(life.txid, key)
+            raise errors.AlreadyCommitted(life.txid, key)
 
     def _require(self, current: TxRecord | None, life: TxRecord) -> None:
         if current is None or current.token != life.token:  # another store may use the same number
-            raise UnknownTransaction(f"transaction {life.txid} is not in this store")
+            raise errors.UnknownTransaction(f"transaction {life.txid} is not in this store")
         if current.state is TxState.COMMITTED or current.state is TxState.ROLLED_BACK:
             standing = Decision.COMMIT if current.state is TxState.COMMITTED else Decision.ROLLBACK
-            raise DecidedOtherwise(life.txid, standing.name)
+            raise errors.DecidedOtherwise(life.txid, standing.name)
         if current.owner != life.owner:
-            raise Superseded(life.txid)
+            raise errors.Superseded(life.txid)
         if current.state is not TxState.ACTIVE:
-            raise TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")
+            raise errors.TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")
 
 
 def amended(ledger: Ledger, life: TxRecord) -> int | None:

@@ -21,20 +21,11 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from txsaga import errors
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.failure import complete, contained
 from txsaga.core.identity import LAST
-from txsaga.errors import (
-    ConfigError,
-    NotPrimary,
-    OutcomeUnknown,
-    StoreBusy,
-    StoreUnavailable,
-    TxSagaError,
-    UnknownTopic,
-    UnknownTransaction,
-)
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -90,7 +81,9 @@ def named(transaction: object) -> str:
     found = told.get("txid") if isinstance(told, Mapping) else told
     if isinstance(found, (str, int)) and not isinstance(found, bool) and str(found).strip():
         return str(found).strip()
-    raise ConfigError(f"{transaction!r} names no transaction; give its number, its id, or the output of its first task")
+    raise errors.ConfigError(
+        f"{transaction!r} names no transaction; give its number, its id, or the output of its first task"
+    )
 
 
 def told_of(handed_on: object) -> object:
@@ -113,7 +106,7 @@ PROMPT, LATE, LONGEST = 2.0, 5.0, 60.0
 """Seconds: how long a round waits for checks, when a late check stops blocking others, when it is given up."""
 AT_ONCE = 16
 """The largest number of checks at the same time, not counting late ones."""
-AWAY = (StoreUnavailable, StoreBusy, NotPrimary, OutcomeUnknown)
+AWAY = (errors.StoreUnavailable, errors.StoreBusy, errors.NotPrimary, errors.OutcomeUnknown)
 """Errors of the store, not of a wait: the next round tries again."""
 
 
@@ -147,7 +140,7 @@ class StorePoll:
         for wait in waits:
             try:
                 numbers[wait] = self._number(wait)
-            except TxSagaError as reason:
+            except errors.TxSagaError as reason:
                 found[wait] = _no(str(reason), wait)
         decisions = self._store.overview.decisions(set(numbers.values())) if numbers else {}
         for wait, txid in numbers.items():
@@ -206,7 +199,7 @@ class StorePoll:
             answered = OneCheck(self._broker.kernel).ask(txid, _checker(wait))
         except AWAY:
             raise
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             return _no(str(reason), wait), count
         asked = answered.counted or answered.decision is not None
         count += asked
@@ -236,7 +229,7 @@ class StorePoll:
         """Return how many messages a topic holds for a group that has not begun to read it."""
         try:
             bounds = self._store.log.bounds(self._store.registry.topic(topic).qids)
-        except UnknownTopic:
+        except errors.UnknownTopic:
             return None
         return sum(each.head - each.tail for each in bounds.values())
 
@@ -254,7 +247,7 @@ class StorePoll:
         if (number := read_number(text)) is None:
             return self._broker.identity.own(text)
         if number > LAST:
-            raise UnknownTransaction(f"transaction {text[:40]} is not in this store")
+            raise errors.UnknownTransaction(f"transaction {text[:40]} is not in this store")
         return number
 
 
@@ -276,7 +269,7 @@ def each_answered(
                 raise
             except Exception as alone:  # noqa: BLE001  # reported below
                 failed[wait] = alone
-        if len(failed) == len(waits) and isinstance(together, TxSagaError):
+        if len(failed) == len(waits) and isinstance(together, errors.TxSagaError):
             raise  # no wait is at fault: all are polled again
         for why in failed.values():
             logger.error("a wait can't be answered: %s", why, exc_info=why)

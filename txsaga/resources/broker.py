@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from txsaga import errors
 from txsaga.broker import Broker
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
@@ -28,31 +29,6 @@ from txsaga.core.layout import Batch
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Doubt, Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    BrokerClosed,
-    ClaimLost,
-    CommunicationFailed,
-    ConfigError,
-    DecidedOtherwise,
-    DuplicateBranch,
-    EffectConflict,
-    IntegrityViolated,
-    LeaseLost,
-    OtherReason,
-    OutcomeUnknown,
-    ProtocolError,
-    ResourceManagerFailed,
-    RightsMissing,
-    StoreBusy,
-    StoreUnavailable,
-    TimedOut,
-    TransactionClosed,
-    TransactionError,
-    TransactionsRejected,
-    TransientFailure,
-    TxSagaError,
-    XaError,
-)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.requests import Guest
 from txsaga.messages.decide import DecidedBy
@@ -106,10 +82,10 @@ class BranchRecords:
         """Open the record of a branch; `DuplicateBranch` if it exists."""
         try:
             life = self._create(branch)
-        except OutcomeUnknown:  # no other process uses this attempt's name
+        except errors.OutcomeUnknown:  # no other process uses this attempt's name
             life = patiently(lambda: self._find(branch) or self._create(branch), PATIENCE)
         if life is None:
-            raise DuplicateBranch(f"branch {branch.gid} is open here already")
+            raise errors.DuplicateBranch(f"branch {branch.gid} is open here already")
         return life
 
     def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
@@ -133,7 +109,7 @@ class BranchRecords:
         """Carry out the coordinator's decision, or return the different one that was made before."""
         try:
             finish = self._told(branch, decision)
-        except OutcomeUnknown:
+        except errors.OutcomeUnknown:
             finish = patiently(lambda: self._told(branch, decision), PATIENCE)
         if decision is Decision.COMMIT:
             self._kernel.tell_decided()
@@ -159,7 +135,9 @@ class BranchRecords:
             if life is None or life.coordinator is None:
                 return
             if ledger.standing(life.txid) is None:
-                raise ProtocolError(f"branch {branch.gid} is {life.state}: only what is decided can be forgotten")
+                raise errors.ProtocolError(
+                    f"branch {branch.gid} is {life.state}: only what is decided can be forgotten"
+                )
             ledger.release(life.txid)
 
     def _create(self, branch: BranchId) -> TxRecord | None:
@@ -185,14 +163,14 @@ class BranchRecords:
 
     def _decide(self, ledger: Ledger, life: TxRecord, branch: BranchId, decision: Decision) -> None:
         if decision is Decision.COMMIT and not life.voted:
-            raise ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
+            raise errors.ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
         by = DecidedBy(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
         self._kernel.decider.within(ledger, life.txid, decision, by)
 
     def _require_sight(self, ledger: Ledger, branch: BranchId) -> None:
         """Refuse to consider gone what this login can't see: its coordinator would assume a heuristic outcome."""
         if not ledger.sees(self._group(branch)):
-            raise RightsMissing(
+            raise errors.RightsMissing(
                 f"this login is not shown the branches of store {branch.store} in this broker; grant it the producer "
                 f"group coordinator-{branch.store}"
             )
@@ -270,12 +248,14 @@ class BrokerWork(MessageBuffer):
     def require_whole(self) -> None:
         """Refuse to continue without messages that could not be stored."""
         if self._broken:
-            raise TransactionError("messages of this branch could not be stored; the transaction can only roll back")
+            raise errors.TransactionError(
+                "messages of this branch could not be stored; the transaction can only roll back"
+            )
 
     def _require_open(self, what: str) -> None:
         self.require_whole()
         if self._closed:
-            raise TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")
+            raise errors.TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")
 
 
 class StoreBranch(VotingBranch):
@@ -292,7 +272,7 @@ class StoreBranch(VotingBranch):
     def leave(self) -> None:
         """Release the branch; roll it back if it was not asked for its vote."""
         if self._asked is None and not self._over:
-            with suppress(TxSagaError):  # its own check-back finds it, once its lease has expired
+            with suppress(errors.TxSagaError):  # its own check-back finds it, once its lease has expired
                 self._close()
                 self._end(Decision.ROLLBACK)
         self._kernel.running.end(self)
@@ -315,10 +295,10 @@ class StoreBranch(VotingBranch):
             self._write()
             self._prepared = True
             return Vote.PREPARED
-        except OutcomeUnknown as lost:
+        except errors.OutcomeUnknown as lost:
             self._unknown = True
-            raise ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
-        except TxSagaError as refused:
+            raise errors.ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
+        except errors.TxSagaError as refused:
             raise code_of(refused)(f"branch {self._branch.gid} votes no: {refused}") from refused
         finally:
             self._over = not (self._prepared or self._unknown)
@@ -327,10 +307,10 @@ class StoreBranch(VotingBranch):
     def _write(self) -> None:
         try:
             self._lives.vote(self._life, self._rows)
-        except OutcomeUnknown as lost:
+        except errors.OutcomeUnknown as lost:
             try:
                 patiently(lambda: self._lives.vote(self._life, self._rows))
-            except (StoreUnavailable, BrokerClosed):
+            except (errors.StoreUnavailable, errors.BrokerClosed):
                 raise lost from None
 
     def _end(self, decision: Decision) -> Finish:
@@ -349,19 +329,19 @@ class StoreBranch(VotingBranch):
         return found
 
 
-def code_of(refused: TxSagaError) -> type[XaError]:
+def code_of(refused: errors.TxSagaError) -> type[errors.XaError]:
     """Return what a broker's error means for a branch that was asked for its vote: a no, with its reason."""
     for kinds, code in _CODES:
         if isinstance(refused, kinds):
             return code
-    return OtherReason
+    return errors.OtherReason
 
 
-_CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[XaError]]] = (
-    ((StoreUnavailable, BrokerClosed), CommunicationFailed),
-    ((StoreBusy,), TransientFailure),
-    ((DecidedOtherwise,), TimedOut),  # its broker considered the owner dead
-    ((LeaseLost, ClaimLost, EffectConflict), IntegrityViolated),
+_CODES: Sequence[tuple[tuple[type[errors.TxSagaError], ...], type[errors.XaError]]] = (
+    ((errors.StoreUnavailable, errors.BrokerClosed), errors.CommunicationFailed),
+    ((errors.StoreBusy,), errors.TransientFailure),
+    ((errors.DecidedOtherwise,), errors.TimedOut),  # its broker considered the owner dead
+    ((errors.LeaseLost, errors.ClaimLost, errors.EffectConflict), errors.IntegrityViolated),
 )
 
 
@@ -386,19 +366,21 @@ class StoreParticipant(VotingParticipant):
         """Refuse a login that may not write transactions there, and a store that accepts none; write nothing."""
         store = self.broker.kernel.store
         if Right.PRODUCER not in store.rights:
-            raise ConfigError(f"broker {self.name!r} can't vote: this login has no producer right there; grant it")
+            raise errors.ConfigError(
+                f"broker {self.name!r} can't vote: this login has no producer right there; grant it"
+            )
         if store.registry.rejects_transactions:
-            raise TransactionsRejected(f"{self.broker.identity} (broker {self.name!r})")
+            raise errors.TransactionsRejected(f"{self.broker.identity} (broker {self.name!r})")
 
     def enlist(self, branch: BranchId) -> StoreBranch:
         """Open the record of a branch; a broker is no participant in transactions that it coordinates itself."""
         if branch.store == self.database.hex:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"broker {self.name!r} coordinates transaction {branch.transaction}, so it can't vote on it; "
                 "send with the transaction itself"
             )
         if self.broker.kernel.closed:
-            raise StoreUnavailable(f"broker {self.name!r} is closed here")
+            raise errors.StoreUnavailable(f"broker {self.name!r} is closed here")
         return StoreBranch(self.broker.kernel, self._lives, branch, self._lives.open(branch))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:

@@ -10,54 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from txsaga.errors import (
-    CommunicationFailed,
-    Deadlocked,
-    DuplicateBranch,
-    IntegrityViolated,
-    InvalidArguments,
-    OtherReason,
-    OutsideTransaction,
-    ResourceManagerError,
-    RolledBack,
-    TimedOut,
-    TransientFailure,
-    UnknownBranch,
-    VotedNo,
-    XaError,
-)
+from txsaga import errors
 
 DUPLICATE_KEY = "23505"
 GONE = "42704"
 BUSY = "55000"
 CANCELLED = frozenset({"57014", 1317})
 
-_STATES: Mapping[str, type[XaError]] = MappingProxyType(
+_STATES: Mapping[str, type[errors.XaError]] = MappingProxyType(
     {
-        "25P02": RolledBack,
-        "40001": Deadlocked,
-        "40P01": Deadlocked,
-        "40002": IntegrityViolated,
-        "55P03": TimedOut,
-        "57014": TimedOut,
-        "25P03": TimedOut,
-        "25P04": TimedOut,
-        "57P05": TimedOut,
-        "42710": DuplicateBranch,
+        "25P02": errors.RolledBack,
+        "40001": errors.Deadlocked,
+        "40P01": errors.Deadlocked,
+        "40002": errors.IntegrityViolated,
+        "55P03": errors.TimedOut,
+        "57014": errors.TimedOut,
+        "25P03": errors.TimedOut,
+        "25P04": errors.TimedOut,
+        "57P05": errors.TimedOut,
+        "42710": errors.DuplicateBranch,
     }
 )
-_CLASSES: Mapping[str, type[XaError]] = MappingProxyType(
+_CLASSES: Mapping[str, type[errors.XaError]] = MappingProxyType(
     {
-        "08": CommunicationFailed,
-        "23": IntegrityViolated,
-        "53": TransientFailure,  # e.g. no free slot for a prepared transaction
+        "08": errors.CommunicationFailed,
+        "23": errors.IntegrityViolated,
+        "53": errors.TransientFailure,  # e.g. no free slot for a prepared transaction
     }
 )
 
 
-def of_state(state: str) -> type[XaError]:
+def of_state(state: str) -> type[errors.XaError]:
     """Return what a PostgreSQL SQLSTATE means for a branch that was asked for its vote."""
-    return _STATES.get(state) or _CLASSES.get(state[:2]) or OtherReason
+    return _STATES.get(state) or _CLASSES.get(state[:2]) or errors.OtherReason
 
 
 UNKNOWN_XID = 1397
@@ -65,42 +50,42 @@ OUTSIDE = 1400
 DUPLICATE_XID = 1440
 ROLLED_BACK_BY_SERVER = frozenset({1402, 1613, 1614})
 
-_NUMBERS: Mapping[int, type[XaError]] = MappingProxyType(
+_NUMBERS: Mapping[int, type[errors.XaError]] = MappingProxyType(
     {
-        1397: UnknownBranch,
-        1398: InvalidArguments,
-        1399: RolledBack,  # at XA END: the branch is no longer open
-        1400: OutsideTransaction,
-        1401: ResourceManagerError,
-        1402: RolledBack,
-        1440: DuplicateBranch,
-        1613: TimedOut,
-        1614: Deadlocked,
-        1213: Deadlocked,
-        5: TimedOut,  # SQLite's codes have one or two digits
-        6: TimedOut,
-        19: IntegrityViolated,
-        1048: IntegrityViolated,
-        1062: IntegrityViolated,
-        1216: IntegrityViolated,
-        1217: IntegrityViolated,
-        1451: IntegrityViolated,
-        1452: IntegrityViolated,
-        3819: IntegrityViolated,
-        4025: IntegrityViolated,
-        1205: TimedOut,
-        1969: TimedOut,
-        3024: TimedOut,
+        1397: errors.UnknownBranch,
+        1398: errors.InvalidArguments,
+        1399: errors.RolledBack,  # at XA END: the branch is no longer open
+        1400: errors.OutsideTransaction,
+        1401: errors.ResourceManagerError,
+        1402: errors.RolledBack,
+        1440: errors.DuplicateBranch,
+        1613: errors.TimedOut,
+        1614: errors.Deadlocked,
+        1213: errors.Deadlocked,
+        5: errors.TimedOut,  # SQLite's codes have one or two digits
+        6: errors.TimedOut,
+        19: errors.IntegrityViolated,
+        1048: errors.IntegrityViolated,
+        1062: errors.IntegrityViolated,
+        1216: errors.IntegrityViolated,
+        1217: errors.IntegrityViolated,
+        1451: errors.IntegrityViolated,
+        1452: errors.IntegrityViolated,
+        3819: errors.IntegrityViolated,
+        4025: errors.IntegrityViolated,
+        1205: errors.TimedOut,
+        1969: errors.TimedOut,
+        3024: errors.TimedOut,
     }
 )
 
 
-def of_number(number: object) -> type[XaError]:
+def of_number(number: object) -> type[errors.XaError]:
     """Return what an error number of MariaDB or MySQL means for a branch."""
-    return _NUMBERS.get(number, OtherReason) if isinstance(number, int) else OtherReason
+    return _NUMBERS.get(number, errors.OtherReason) if isinstance(number, int) else errors.OtherReason
 
 
-def of_code(code: object) -> type[XaError]:
+def of_code(code: object) -> type[errors.XaError]:
     """Return what either kind of code means for a statement: a no in any case."""
     kind = of_state(code) if isinstance(code, str) else of_number(code)
-    return kind if issubclass(kind, VotedNo) else OtherReason
+    return kind if issubclass(kind, errors.VotedNo) else errors.OtherReason

@@ -21,17 +21,8 @@ from threading import TIMEOUT_MAX
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from txsaga import errors
 from txsaga.core.arguments import check_kind
-from txsaga.errors import (
-    CommunicationFailed,
-    ConfigError,
-    OtherReason,
-    ResourceManagerError,
-    ResourceManagerFailed,
-    RolledBack,
-    SignatureRefused,
-    UnknownTransaction,
-)
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources.capabilities import ResourceKind
 from txsaga.resources.participant import HomeStore
@@ -70,7 +61,7 @@ def key_of(secret: Secret) -> bytes:
     check_kind(secret, (str, bytes), "the secret", "give text or bytes")
     key = secret.encode() if isinstance(secret, str) else secret
     if len(key) < SHORTEST:
-        raise ConfigError(f"the secret has {len(key)} bytes; give at least {SHORTEST}, drawn at random")
+        raise errors.ConfigError(f"the secret has {len(key)} bytes; give at least {SHORTEST}, drawn at random")
     return key
 
 
@@ -98,11 +89,11 @@ def verify(headers: Mapping[str, str], body: bytes, secret: Secret, *, path: str
             given[name.lower()] for name in (TRANSACTION, BRANCH, ATTEMPT, PHASE, SIGNATURE)
         )
         called = SignedCall(BranchId.parse(f"{PREFIX}:{transaction}:{number}.{attempt}"), CallPhase(phase))
-    except (KeyError, ValueError, UnknownTransaction) as wrong:
-        raise SignatureRefused(f"the request names no branch of txsaga: {wrong}") from None
+    except (KeyError, ValueError, errors.UnknownTransaction) as wrong:
+        raise errors.SignatureRefused(f"the request names no branch of txsaga: {wrong}") from None
     right = _signature(called, method, path, body, key_of(secret))
     if not hmac.compare_digest(right.encode(), signature.encode()):
-        raise SignatureRefused("the request is not signed with the shared secret; answer it 401")
+        raise errors.SignatureRefused("the request is not signed with the shared secret; answer it 401")
     return called
 
 
@@ -132,7 +123,7 @@ class HttpService:
     ) -> None:
         check_kind(timeout, (int, float), "timeout", MORE)
         if not 0 < timeout <= TIMEOUT_MAX:
-            raise ConfigError(f"timeout is {timeout!r}; {MORE}")
+            raise errors.ConfigError(f"timeout is {timeout!r}; {MORE}")
         self._urls = {CallPhase.TRY: _url(try_), CallPhase.CONFIRM: _url(confirm), CallPhase.CANCEL: _url(cancel)}
         self._key, self._timeout, self._tls = key_of(secret), timeout, tls
 
@@ -146,13 +137,13 @@ class HttpService:
         try:
             answer = self._call(CallPhase.TRY, branch, arguments)
         except OSError as lost:
-            raise CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
+            raise errors.CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
         if answer.status == NO:
-            raise RolledBack(f"the service says no to branch {branch.gid}: {answer}")
+            raise errors.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
         if not answer.is_yes:
-            raise OtherReason(f"the try of branch {branch.gid} failed: {answer}")
+            raise errors.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
         if answer.cut:
-            raise OtherReason(f"the try of branch {branch.gid} was answered with {answer.cut}")
+            raise errors.OtherReason(f"the try of branch {branch.gid} was answered with {answer.cut}")
         try:
             return json.loads(answer.body) if answer.body else None
         except ValueError:
@@ -170,14 +161,14 @@ class HttpService:
         try:
             answer = self._call(phase, branch, reserved.arguments)
         except OSError as lost:
-            raise ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
+            raise errors.ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
         if answer.is_yes:
             return Finish.DONE
         if answer.status == UNKNOWN:
             return Finish.HAZARD if reserved.tried else Finish.DONE
         if answer.status >= 500 or answer.status in BUSY:
-            raise ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
-        raise ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
+            raise errors.ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
+        raise errors.ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
 
     def _call(self, phase: CallPhase, branch: BranchId, arguments: Mapping[str, object]) -> HttpReply:
         url, body = self._urls[phase], json.dumps(arguments, sort_keys=True).encode()
@@ -192,9 +183,9 @@ def _url(text: str) -> SplitResult:
         url = urlsplit(text)
         _ = url.port
     except ValueError:
-        raise ConfigError("an address of the service can't be read; write https://host/path") from None
+        raise errors.ConfigError("an address of the service can't be read; write https://host/path") from None
     if url.scheme not in ("http", "https") or not url.hostname or url.fragment or "@" in url.netloc:
-        raise ConfigError(
+        raise errors.ConfigError(
             "an address of the service must be https://host/path, without user, password and fragment; "
             "the secret signs each call"
         )

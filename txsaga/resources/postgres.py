@@ -15,18 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga import errors
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import raise_if_cancelled, run_blocking
-from txsaga.errors import (
-    ConfigError,
-    EvidenceMissing,
-    NotPrimary,
-    RetryLater,
-    RightsMissing,
-    StoreError,
-    StoreUnavailable,
-    TxSagaError,
-)
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
 from txsaga.evidence.sessions import commit_each
@@ -69,12 +60,14 @@ class PostgresParticipant(DatabaseParticipant):
         with reached(self.name, self._engine) as connection:
             able = connection.exec_driver_sql(_ABLE).one()
         if not able.prepares:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"resource {self.name!r} can't vote: its server has max_prepared_transactions = 0; "
                 "set it in postgresql.conf (100 for a start) and restart the server"
             )
         if able.reads_only:
-            raise ConfigError(f"resource {self.name!r} is read only or a standby; connect to the writable primary")
+            raise errors.ConfigError(
+                f"resource {self.name!r} is read only or a standby; connect to the writable primary"
+            )
         self._require_tables(may_create=able.may_create)
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
@@ -98,7 +91,7 @@ class PostgresParticipant(DatabaseParticipant):
             try:
                 session = self._begun(engine, shown, texts.mark(branch))
             except SessionLost as lost:
-                raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+                raise errors.StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
         return PostgresBranch(
             session, branch, texts, lambda decision: run_blocking(lambda: self.finish(branch, decision))
         )
@@ -115,7 +108,7 @@ class PostgresParticipant(DatabaseParticipant):
             commit_each(connection)
             return self._finished(connection, branch, decision, lambda due: _end(connection, self.name, branch, due))
 
-    def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
+    def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | errors.TxSagaError]:
         """Do the same for many: read all rows at once, and send each decision before the previous one is answered."""
         with self._reached() as connection:
             commit_each(connection)
@@ -142,13 +135,13 @@ class PostgresParticipant(DatabaseParticipant):
             ]
         except SessionLost as lost:
             connection.invalidate()
-            raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+            raise errors.StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
 
     def _found(
         self, branch: BranchId, decision: Decision, answer: ServerAnswer, *, committed: bool
-    ) -> Finish | TxSagaError:
+    ) -> Finish | errors.TxSagaError:
         if answer.state not in ("", codes.GONE):
-            return _refusal(answer.state, self.name, branch) or StoreError(f"branch {branch.gid}: {answer.why}")
+            return _refusal(answer.state, self.name, branch) or errors.StoreError(f"branch {branch.gid}: {answer.why}")
         if not committed and not answer.state:
             return Finish.DONE
         return finish_of(decision, committed=committed)
@@ -202,17 +195,17 @@ def _end(connection: Connection, resource: str, branch: BranchId, decision: Deci
     return True
 
 
-def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
+def _refusal(state: str, resource: str, branch: BranchId) -> errors.TxSagaError | None:
     """Return the error for a prepared transaction that could not be finished."""
     match state:
         case codes.BUSY:
-            return RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
+            return errors.RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
         case "0A000":
-            return EvidenceMissing(f"branch {branch.gid} was prepared in another database than {resource!r}")
+            return errors.EvidenceMissing(f"branch {branch.gid} was prepared in another database than {resource!r}")
         case "25006":
-            return NotPrimary(f"SLAVE_NOT_AVAILABLE: resource {resource!r} is a standby; connect to the primary")
+            return errors.NotPrimary(f"SLAVE_NOT_AVAILABLE: resource {resource!r} is a standby; connect to the primary")
         case "42501":
-            return RightsMissing(
+            return errors.RightsMissing(
                 f"only the user that prepared branch {branch.gid}, or a superuser, can finish it in {resource!r}"
             )
     return None

@@ -23,18 +23,8 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Dialect
 
+from txsaga import errors
 from txsaga.core.decision import Decision
-from txsaga.errors import (
-    CommunicationFailed,
-    DecidedOtherwise,
-    DuplicateBranch,
-    OutcomeUnknown,
-    ProtocolError,
-    ResourceManagerFailed,
-    RolledBack,
-    StoreUnavailable,
-    VotedNo,
-)
 from txsaga.evidence.libpq import ServerAnswer, ServerSilent, SessionLost
 from txsaga.evidence.location import EvidenceTables
 from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
@@ -132,12 +122,12 @@ class PostgresBranch:
         try:
             self._session.ask(_LIMITED.format(longest=longest))
         except SessionLost as lost:
-            raise StoreUnavailable(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
+            raise errors.StoreUnavailable(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
 
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; refuse a branch that is rolled back already."""
         if self._stage is not PostgresStage.OPEN:
-            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise errors.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.ASKED
         self._send(f"{self._texts.row(self._branch)}; PREPARE TRANSACTION '{self._branch.gid}'")
@@ -150,9 +140,9 @@ class PostgresBranch:
         if self._stage is PostgresStage.PREPARED:
             return self._second_phase(decision)
         if self._stage is PostgresStage.UNKNOWN:
-            raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            raise errors.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
         if decision is Decision.COMMIT:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise errors.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is PostgresStage.OPEN and not self._session.gone:
             self._stage = PostgresStage.OVER
             self._send("ROLLBACK")
@@ -162,7 +152,7 @@ class PostgresBranch:
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Send the evidence and COMMIT; with the transaction's own row, that commit is the decision."""
         if self._stage is not PostgresStage.OPEN:
-            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise errors.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.UNKNOWN
         main = [self._texts.main(self._branch)] if transaction else []
@@ -179,17 +169,19 @@ class PostgresBranch:
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
         if session.gone:
-            raise CommunicationFailed(
+            raise errors.CommunicationFailed(
                 f"the session of branch {gid} was lost or closed before its vote: what was not committed in it is "
                 "rolled back"
             )
         if session.state == TransactionStatus.INERROR:
-            raise RolledBack(
+            raise errors.RolledBack(
                 f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of it back; "
                 "let the error leave the step, or fence the statement off with begin_nested()"
             )
         if session.state == TransactionStatus.ACTIVE:
-            raise RolledBack(f"a statement of branch {gid} is still under way; wait for it before the block ends")
+            raise errors.RolledBack(
+                f"a statement of branch {gid} is still under way; wait for it before the block ends"
+            )
         if not session.in_first_transaction:
             raise _ended_inside(self._branch)
 
@@ -204,16 +196,16 @@ class PostgresBranch:
         self._session.forget_transaction()
         self._stage = PostgresStage.OVER
         if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
-            raise DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
+            raise errors.DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
         if ELSEWHERE in answer.why:
             raise _ended_inside(self._branch)
         if answer.state:
             raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
         if answer.tag != "COMMIT":  # a failed transaction answers like this, without an error
-            raise RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
+            raise errors.RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
 
-    def _unknown(self, lost: SessionLost) -> OutcomeUnknown:
-        return OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
+    def _unknown(self, lost: SessionLost) -> errors.OutcomeUnknown:
+        return errors.OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
 
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
@@ -235,12 +227,12 @@ class PostgresBranch:
         self._send(self._ending(Decision.COMMIT))
         answer = self._receive()[-1]
         if answer.state:
-            raise ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
+            raise errors.ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
         self._stage = PostgresStage.OVER
 
     def _hear_out(self) -> None:
         """Receive an answer to PREPARE that no caller waited for."""
-        with suppress(VotedNo, DuplicateBranch):
+        with suppress(errors.VotedNo, errors.DuplicateBranch):
             self._vote()
 
     def _second_phase(self, decision: Decision) -> Callable[[], Finish]:
@@ -292,10 +284,12 @@ class PostgresBranch:
         except SessionLost as lost:
             raise self._lost(lost) from lost
 
-    def _lost(self, lost: SessionLost) -> ResourceManagerFailed:
+    def _lost(self, lost: SessionLost) -> errors.ResourceManagerFailed:
         if self._stage is PostgresStage.ASKED:
             self._stage = PostgresStage.UNKNOWN
-        return ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
+        return errors.ResourceManagerFailed(
+            f"the session of branch {self._branch.gid} was lost while it was asked: {lost}"
+        )
 
 
 _OF_OURS = {
@@ -308,19 +302,19 @@ _OF_OURS = {
 def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
     """Raise the error for an answer to PREPARE, unless it is a yes."""
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
-        raise DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
+        raise errors.DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
     if ELSEWHERE in answer.why:
         raise _ended_inside(branch)
     if answer.state:
         why = _OF_OURS.get(answer.state, "")
         raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}{why}")
     if answer.tag != "PREPARE TRANSACTION":  # a failed transaction answers like this, without an error
-        raise RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
+        raise errors.RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
 
 
-def _ended_inside(branch: BranchId) -> RolledBack:
+def _ended_inside(branch: BranchId) -> errors.RolledBack:
     """Return the error for a session that is no longer where its branch began."""
-    return RolledBack(
+    return errors.RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
         "or its session leads to another database; what a COMMIT took along is durable, so look before it is done "
         "again; leave both to the coordinator"

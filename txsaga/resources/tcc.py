@@ -14,21 +14,11 @@ from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid5
 
+from txsaga import errors
 from txsaga.core.arguments import check_function
 from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.stored_json import as_json
-from txsaga.errors import (
-    CommunicationFailed,
-    ConfigError,
-    OtherReason,
-    ProtocolError,
-    ResourceManagerError,
-    RolledBack,
-    StoreUnavailable,
-    TransactionClosed,
-    TxSagaError,
-)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.participant import HomeStore
@@ -70,15 +60,19 @@ class TccWork:
     def __call__(self, **arguments: object) -> object:
         """Reserve with these arguments; return what the try returns."""
         if self.closed:
-            raise TransactionClosed(f"the branch in {self._name!r} was asked for its vote: it is too late to try")
+            raise errors.TransactionClosed(
+                f"the branch in {self._name!r} was asked for its vote: it is too late to try"
+            )
         if self.begun:
-            raise TransactionClosed(f"{self._name!r} was tried in this transaction; give one try all it has to reserve")
+            raise errors.TransactionClosed(
+                f"{self._name!r} was tried in this transaction; give one try all it has to reserve"
+            )
         kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
         self.begun = True
-        self.refusal = RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
+        self.refusal = errors.RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
         with report_failure(self._refuse):
             if not self._reservations.begin(self._branch, self._name, kept):
-                raise RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
+                raise errors.RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
             answer = self._calls.attempt(self._branch, kept)
         self.refusal = None
         return answer
@@ -99,7 +93,7 @@ class TccBranch(VotingBranch):
         """Release the branch; cancel it unless it has voted yes."""
         self.handle.closed = True
         if self.handle.begun and not self._prepared and not self._over:
-            with suppress(TxSagaError):  # recovery cancels it once the transaction is decided
+            with suppress(errors.TxSagaError):  # recovery cancels it once the transaction is decided
                 self._participant.finish(self._branch, Decision.ROLLBACK)
 
     def _close(self) -> None:
@@ -109,15 +103,17 @@ class TccBranch(VotingBranch):
         if not self.handle.begun:
             return Vote.READ_ONLY
         if self.handle.refusal is not None:
-            raise RolledBack(f"branch {self._branch.gid} votes no: {self.handle.refusal}") from self.handle.refusal
+            raise errors.RolledBack(
+                f"branch {self._branch.gid} votes no: {self.handle.refusal}"
+            ) from self.handle.refusal
         try:
             held = self._reservations.hold(self._branch)
-        except StoreUnavailable as lost:
-            raise CommunicationFailed(f"branch {self._branch.gid} can't be held: {lost}") from lost
-        except TxSagaError as lost:
-            raise OtherReason(f"branch {self._branch.gid} can't be held: {lost}") from lost
+        except errors.StoreUnavailable as lost:
+            raise errors.CommunicationFailed(f"branch {self._branch.gid} can't be held: {lost}") from lost
+        except errors.TxSagaError as lost:
+            raise errors.OtherReason(f"branch {self._branch.gid} can't be held: {lost}") from lost
         if not held:
-            raise RolledBack(f"branch {self._branch.gid} votes no: it was cancelled meanwhile")
+            raise errors.RolledBack(f"branch {self._branch.gid} votes no: it was cancelled meanwhile")
         self._prepared = True
         return Vote.PREPARED
 
@@ -142,7 +138,9 @@ class TccParticipant(VotingParticipant):
     def probe(self) -> None:
         """Raise `ConfigError` unless this login can write its reservations."""
         if Right.PRODUCER not in self._store.rights:
-            raise ConfigError(f"participant {self.name!r} can't vote: this login has no producer right; grant it")
+            raise errors.ConfigError(
+                f"participant {self.name!r} can't vote: this login has no producer right; grant it"
+            )
 
     def enlist(self, branch: BranchId) -> TccBranch:
         """Open a branch; nothing is called before the user's own call."""
@@ -166,7 +164,7 @@ class TccParticipant(VotingParticipant):
             case ReservationState.CONFIRMED:
                 return Finish.DONE
             case ReservationState.OPEN:
-                raise ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
+                raise errors.ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
             case ReservationState.HELD:
                 assert found is not None
                 finish = self._calls.confirm(branch, found)
@@ -216,7 +214,7 @@ class Callables:
         """Call the try."""
         answer = self._try(branch.gid, **arguments)
         if isawaitable(answer):
-            raise OtherReason(_never_run("try_", branch, answer))
+            raise errors.OtherReason(_never_run("try_", branch, answer))
         return answer
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
@@ -232,9 +230,11 @@ def _done(what: str, function: Callable[..., object], branch: BranchId, reserved
     try:
         answer = function(branch.gid, **reserved.arguments)
     except Exception as error:  # any error: the user's function is called again
-        raise ResourceManagerError(f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}") from error
+        raise errors.ResourceManagerError(
+            f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}"
+        ) from error
     if isawaitable(answer):
-        raise ResourceManagerError(_never_run(what, branch, answer))
+        raise errors.ResourceManagerError(_never_run(what, branch, answer))
     return Finish.DONE
 
 

@@ -21,19 +21,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from txsaga import errors
 from txsaga.core.arguments import check_kind
 from txsaga.core.redacting import redacted
-from txsaga.errors import (
-    ConfigError,
-    NotPrimary,
-    OutcomeUnknown,
-    RightsMissing,
-    SchemaMissing,
-    StoreBusy,
-    StoreError,
-    StoreUnavailable,
-    TxSagaError,
-)
 
 FRESH = 1.5
 """Seconds since its last use within which a connection is not pinged, while its server is silent."""
@@ -109,19 +99,19 @@ def parse_url(text: str) -> tuple[URL, str]:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{redacted(text)!r} is no database URL; write postgresql://user:password@host:port/database"
         ) from None
     require_readable(url, "the URL")
     if url.get_backend_name() != "postgresql":
-        raise ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
+        raise errors.ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
     if not url.database:
-        raise ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
+        raise errors.ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
     if twice := sorted(name for name, value in url.query.items() if name not in SEVERAL and not isinstance(value, str)):
-        raise ConfigError(f"the URL gives {twice[0]} more than once; leave only one")
+        raise errors.ConfigError(f"the URL gives {twice[0]} more than once; leave only one")
     namespace = str(url.query.get("namespace", "txsaga"))
     if not _NAMESPACE.fullmatch(namespace):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"
         )
     url = url.difference_update_query(["namespace"]).set(drivername="postgresql+psycopg")
@@ -131,7 +121,7 @@ def parse_url(text: str) -> tuple[URL, str]:
 def require_readable(url: URL, what: str) -> None:
     """Raise `ConfigError` if part of a password was parsed as the host: errors of the driver would show it."""
     if "@" in f"{url.host}{url.database}":
-        raise ConfigError(f"{what} has an @ in its password; write it as %40, and / as %2F")
+        raise errors.ConfigError(f"{what} has an @ in its password; write it as %40, and / as %2F")
 
 
 def session_name(namespace: str) -> str:
@@ -152,7 +142,7 @@ def make_engine(url: URL, namespace: str) -> Engine:
             connect_args={**network, "options": options, "application_name": session_name(namespace)},
         )
     except ArgumentError:
-        raise ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
+        raise errors.ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
     ping_idle(engine)
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 
@@ -167,8 +157,8 @@ def follow(engine: Engine, address: Callable[[], str]) -> None:
             try:
                 found = dialect.create_connect_args(parse_url(address())[0])[1]
                 connected = dialect.connect(*words, **{**options, **found})
-            except StoreError as reason:
-                raise StoreUnavailable(str(reason)) from refused
+            except errors.StoreError as reason:
+                raise errors.StoreUnavailable(str(reason)) from refused
             except psycopg.OperationalError:
                 raise refused from None
             options.update(found)  # for later connections too
@@ -185,52 +175,58 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError) and (state is None or state.startswith(LOST_STATES))
 
 
-def translated(error: BaseException) -> TxSagaError:
+def translated(error: BaseException) -> errors.TxSagaError:
     """Return our error for one of the driver."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     state = getattr(origin, "sqlstate", None) or ""
     detail = " ".join(str(origin).split())
     if state == "25006":
-        return NotPrimary(
+        return errors.NotPrimary(
             "SLAVE_NOT_AVAILABLE: this server is a standby, or your transaction is READ ONLY; "
             "connect to the writable primary, or begin a transaction that may write"
         )
     if state == "42501":
         told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
-        return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
+        return errors.RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
     if state in ("42P01", "3F000", "42703"):
-        return SchemaMissing(f"{detail}; run `txsaga db migrate`")
+        return errors.SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
-        return StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
+        return errors.StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
     if state == "23514" and "no partition of relation" in detail:
-        return StoreError(f"{detail}; run `txsaga engine`, it makes room for more transactions; nothing was stored")
+        return errors.StoreError(
+            f"{detail}; run `txsaga engine`, it makes room for more transactions; nothing was stored"
+        )
     if not state and (turned_away := _turned_away(detail)) is not None:
         return turned_away
     if state == "55P03":
-        return StoreUnavailable(f"another session holds a lock that this needs for too long: {detail}; retry behind it")
+        return errors.StoreUnavailable(
+            f"another session holds a lock that this needs for too long: {detail}; retry behind it"
+        )
     if state == "0A000" and "used by a view" in detail:
-        return StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
+        return errors.StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
     if state == "0A000" and "cached plan" in detail:
-        return StoreError("a table was changed under this program; start it again")
+        return errors.StoreError("a table was changed under this program; start it again")
     if not state and _NOT_RUNNING.search(detail):
-        return StoreUnavailable(f"the home database did not answer: {detail} `txsaga db start` starts an embedded one")
+        return errors.StoreUnavailable(
+            f"the home database did not answer: {detail} `txsaga db start` starts an embedded one"
+        )
     if is_lost(error) or state[:2] in ("53", "40") or state == "57014":
-        return StoreUnavailable(f"the home database did not answer: {detail}; retry")
-    return StoreError(detail)
+        return errors.StoreUnavailable(f"the home database did not answer: {detail}; retry")
+    return errors.StoreError(detail)
 
 
-def _turned_away(detail: str) -> TxSagaError | None:
+def _turned_away(detail: str) -> errors.TxSagaError | None:
     """Return our error for a connection refused without an SQLSTATE, where a retry would not help."""
     if _NOT_LET_IN.search(detail):
-        return RightsMissing(f"{detail}; correct the user or the password in the URL")
+        return errors.RightsMissing(f"{detail}; correct the user or the password in the URL")
     if _NO_DATABASE.search(detail):
-        return ConfigError(f"{detail}; create the database or correct the URL")
+        return errors.ConfigError(f"{detail}; create the database or correct the URL")
     if _TLS.search(detail):
-        return ConfigError(f"{detail}; correct sslmode and sslrootcert in the URL")
+        return errors.ConfigError(f"{detail}; correct sslmode and sslrootcert in the URL")
     if _NO_OPTIONS.search(detail):
-        return ConfigError(f"{detail}; connect to the server itself, a pooler keeps our session settings away")
+        return errors.ConfigError(f"{detail}; connect to the server itself, a pooler keeps our session settings away")
     if _BAD_OPTION.search(detail):
-        return ConfigError(f"the URL can't be used: {detail}")
+        return errors.ConfigError(f"the URL can't be used: {detail}")
     return None
 
 
@@ -242,7 +238,7 @@ class translating:  # a class: it is entered once per statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, PoolTimeout):
-            raise StoreBusy(
+            raise errors.StoreBusy(
                 "every connection to the home database is in use; leave a cut or a block before the next, or retry"
             ) from error
         if isinstance(error, DBAPIError | psycopg.Error):
@@ -295,5 +291,5 @@ def _commit(connection: Connection) -> None:
         connection.commit()
     except DBAPIError as error:
         if is_lost(error):
-            raise OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
+            raise errors.OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
         raise translated(error) from error

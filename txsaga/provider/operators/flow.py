@@ -30,21 +30,10 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 from airflow.sdk.exceptions import AirflowFailException
 
+from txsaga import errors
 from txsaga.airflow_host.followers import SKEW, TOPIC, AssetName, FollowUp, carries
 from txsaga.core.decision import Decision
 from txsaga.core.topic import TopicType
-from txsaga.errors import (
-    AlreadyCommitted,
-    CompensationFailed,
-    ConfigError,
-    DecidedOtherwise,
-    RightsMissing,
-    StepDone,
-    StepsOpen,
-    TxSagaError,
-    Unfinished,
-    UnknownTopic,
-)
 from txsaga.flows.ballot import Ballot
 from txsaga.flows.step import Step, StepState, last_attempts
 from txsaga.provider.connections import AMBIENT, producer_of
@@ -174,7 +163,7 @@ class FlowBegin(BaseOperator):
                 run=run_name_of(ti),
                 amend=clearing_of(context["dag_run"]) if self.allow_amend else None,
             )
-        except AlreadyCommitted as done:
+        except errors.AlreadyCommitted as done:
             raise AirflowFailException(self._not_again(done.txid)) from None
         for each in self.ballots:
             flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
@@ -239,10 +228,10 @@ class FlowEnd(FlowOperator):
             broker = opened(reference)
             try:
                 flow = broker.flow(reference["txid"])
-            except AlreadyCommitted:
+            except errors.AlreadyCommitted:
                 self.outlets = untold(self.outlets, reference["id"], context["dag_run"].run_after)
                 return self._committed(context, reference)
-            except DecidedOtherwise:
+            except errors.DecidedOtherwise:
                 undo_the_rest(broker, reference["txid"])
                 raise _rolled_back(reference["txid"], "it was decided before") from None
             return self.work(context, JoinedFlow(reference=reference, broker=broker, flow=flow))
@@ -293,17 +282,17 @@ class FlowEnd(FlowOperator):
         try:
             write_down(context, flow, self.outlets)
             flow.flow.end(handled=[each.name for each in (*handled, *left_out)])
-        except Unfinished as late:
+        except errors.Unfinished as late:
             self.log.warning("%s", late)  # it is committed; recovery notifies unavailable resources
-        except AlreadyCommitted as known:
+        except errors.AlreadyCommitted as known:
             self.log.info("%s", known)  # an earlier attempt committed it, or its last resource reports that
-        except DecidedOtherwise:
+        except errors.DecidedOtherwise:
             undo_the_rest(flow.broker, flow.txid)
             raise _rolled_back(flow.txid, "it was decided before") from None
-        except StepsOpen as left:
+        except errors.StepsOpen as left:
             _roll_back(flow, str(left))
             raise _rolled_back(flow.txid, str(left)) from left
-        except TxSagaError as reason:
+        except errors.TxSagaError as reason:
             if Decision.ROLLBACK in decided:
                 raise _rolled_back(flow.txid, str(reason)) from reason
             raise
@@ -323,14 +312,14 @@ def undo_the_rest(broker: Broker, txid: int) -> None:
 
     try:
         wait_until_undone(broker.kernel, txid)
-    except CompensationFailed as stalled:
+    except errors.CompensationFailed as stalled:
         raise FlowRolledBack(str(stalled)) from stalled
 
 
 def _roll_back(flow: JoinedFlow, why: str) -> None:
     try:
         flow.flow.roll_back(why)
-    except CompensationFailed as stalled:  # it needs an operator, not a retry
+    except errors.CompensationFailed as stalled:  # it needs an operator, not a retry
         raise FlowRolledBack(f"transaction {flow.txid} is rolled back: {why}; {stalled}") from stalled
 
 
@@ -479,19 +468,19 @@ def make_room(broker: Broker) -> None:
     try:
         found = broker.kernel.store.registry.topic(TOPIC)
         if found.type is not TopicType.TRANSACTION:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"a flow with outlets= needs the topic {TOPIC!r} of type transaction, and here it is of type "
                 f"{found.type}, which never changes; leave outlets= out in this store"
             )
-    except UnknownTopic:
+    except errors.UnknownTopic:
         _make_topic(broker)
 
 
 def _make_topic(broker: Broker) -> None:
     try:
         broker.create_topic(TOPIC, TopicType.TRANSACTION, queues=1, retention=KEPT)
-    except RightsMissing:
-        raise ConfigError(
+    except errors.RightsMissing:
+        raise errors.ConfigError(
             f"a flow with outlets= needs the topic {TOPIC!r}, and this login may not create it; ask an operator for "
             f"`txsaga topic create {TOPIC} --type transaction --queues 1 --retention {KEPT.total_seconds():.0f}`"
         ) from None
@@ -506,7 +495,7 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
     amends = flow.reference.get("amends")
     told = FollowUp(run=run, txid=flow.txid, id=flow.reference["id"], assets=assets, amends=amends)
     make_room(flow.broker)
-    with suppress(StepDone), flow.flow.step(f"asset events of {ti.task_id}"):
+    with suppress(errors.StepDone), flow.flow.step(f"asset events of {ti.task_id}"):
         flow.flow.send(TOPIC, told.body())
 
 

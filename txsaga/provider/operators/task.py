@@ -29,18 +29,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from txsaga.errors import (
-    AlreadyCommitted,
-    ConfigError,
-    DecidedOtherwise,
-    InvalidMessage,
-    ReservedName,
-    ResourceUnknown,
-    StepDone,
-    StepLeftOut,
-    TransactionClosed,
-    UnknownTopic,
-)
+from txsaga import errors
 from txsaga.flows.step import HOME, Hold, read_hold
 from txsaga.provider.connections import AMBIENT
 from txsaga.provider.planning.modes import DeclaredStep, ResourceMode, StepMode
@@ -78,7 +67,9 @@ class JoinedFlow:
         """Return the declaration of a resource."""
         if name not in self.reference["resources"]:
             known = ", ".join(sorted(self.reference["resources"])) or "none"
-            raise ConfigError(f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins")
+            raise errors.ConfigError(
+                f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins"
+            )
         return self.reference["resources"][name]
 
     def stored(self, name: str) -> str:
@@ -181,9 +172,9 @@ class StepOperator(FlowOperator):
             if not flow.settles_itself(self.on, commit=self.mode is StepMode.COMMIT):
                 return self._held(context, flow)
             if why := self.needs_held():
-                raise ConfigError(why)
+                raise errors.ConfigError(why)
             return self._settled(context, flow)
-        except StepLeftOut as left_out:
+        except errors.StepLeftOut as left_out:
             raise AirflowSkipException(str(left_out)) from left_out
 
     def _held(self, context: Context, flow: JoinedFlow) -> object:
@@ -194,7 +185,7 @@ class StepOperator(FlowOperator):
                     result = self.do(context, flow, handle)
                 keep_result(context, flow.txid, result if self.do_xcom_push else None, self.max_result)
                 return result
-        except StepDone as done:
+        except errors.StepDone as done:
             self.log.info("%s", done)
             return find_result(context, flow.txid)
 
@@ -239,7 +230,7 @@ def skipped_as_left_out() -> Iterator[None]:
     try:
         yield
     except AirflowSkipException as skipped:
-        raise StepLeftOut(str(skipped) or "the step skipped itself") from skipped
+        raise errors.StepLeftOut(str(skipped) or "the step skipped itself") from skipped
 
 
 def keep_result(context: Context, txid: int, result: object, most: int | None = None) -> None:
@@ -299,11 +290,18 @@ def from_plain(kept: Any) -> object:
 def result_limit(said: object, task: str) -> int:
     """Validate how many bytes a step's result may have."""
     if type(said) is not int or said < 1:
-        raise ConfigError(f"max_result of step {task!r} is {said!r}; give a number of bytes, 1 or more")
+        raise errors.ConfigError(f"max_result of step {task!r} is {said!r}; give a number of bytes, 1 or more")
     return said
 
 
-FOR_GOOD = (ConfigError, InvalidMessage, ReservedName, ResourceUnknown, TransactionClosed, UnknownTopic)
+FOR_GOOD = (
+    errors.ConfigError,
+    errors.InvalidMessage,
+    errors.ReservedName,
+    errors.ResourceUnknown,
+    errors.TransactionClosed,
+    errors.UnknownTopic,
+)
 CLEAR_ALL = "clear the whole run, its first task included, to run it again as a new life of the transaction"
 
 
@@ -316,11 +314,11 @@ def refused_for_good() -> Iterator[None]:
     """Turn errors that no retry can fix into a failure without retries."""
     try:
         yield
-    except AlreadyCommitted as decided:
+    except errors.AlreadyCommitted as decided:
         raise AirflowFailException(
             f"transaction {decided.txid} is committed; a task can't add to it any more"
         ) from None
-    except DecidedOtherwise as decided:
+    except errors.DecidedOtherwise as decided:
         raise AirflowFailException(f"transaction {decided.txid} is rolled back; {CLEAR_ALL}") from None
     except FOR_GOOD as refused:
         raise AirflowFailException(f"{type(refused).__name__}: {refused}") from refused
