@@ -10,6 +10,7 @@ from tests.lake.books import LEDGER, MONDAY, Books, rows
 from txsaga.core.decision import Decision
 from txsaga.errors import OutcomeUnknown
 from txsaga.flows import owner
+from txsaga.messages import decide
 from txsaga.messages.decide import Decider
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14"), pytest.mark.core]
@@ -43,7 +44,7 @@ def test_what_was_published_stays_where_it_is(books: Books, monkeypatch: pytest.
 def test_an_engine_that_hears_nothing_takes_nothing_away(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     books.create()
     with pytest.raises(OutcomeUnknown), monkeypatch.context() as patch:
-        patch.setattr(Decider, "_again", lambda *given: (_ for _ in ()).throw(OutcomeUnknown("away")))
+        patch.setattr(decide, "patiently", lambda *given: (_ for _ in ()).throw(OutcomeUnknown("away")))
         lose_an_answer(patch, Decider, "_once")
         with books.producer.transaction() as tx:
             tx.table(LEDGER).overwrite(rows(1), where={"day": MONDAY})

@@ -14,7 +14,6 @@ from tests.scene.looped_shop import DRIVERS, KINDS, Looped, enter, looped, while
 from tests.scene.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
 from txsaga.core.fibers import pause
-from txsaga.core.kernel import Kernel
 from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
@@ -358,13 +357,3 @@ def test_a_block_is_used_once_in_whichever_way(one: Looped) -> None:
 
     one.run(work)
     assert one.shop.bodies() == ["a chair"]
-
-
-def test_a_program_without_loops_says_so(moody_shop: Shop) -> None:
-    async def work() -> None:
-        async with moody_shop.producer().transaction():
-            raise AssertionError
-
-    assert isinstance(moody_shop.broker.kernel, Kernel)
-    with pytest.raises(ConfigError, match="async with"):
-        asyncio.run(work())

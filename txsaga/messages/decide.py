@@ -78,11 +78,7 @@ class Decider:
         known: Sequence[Effect] = (),
     ) -> DecisionOutcome:
         """Write a decision with all its home effects, including the `known` ones; return the final decision."""
-
-        def once(ready: PreparedEffects) -> DecisionOutcome:
-            with self._ledgers.open() as ledger:
-                return self.within(ledger, txid, decision, by, bodies, ready)
-
+        once = partial(self._once, txid, decision, by, bodies)
         with self._announce.around(facts.Deciding, txid, about=decision.name):
             outcome = self.effects.around(txid, partial(self._surely, txid, once), known)
         self._wake()
@@ -105,6 +101,12 @@ class Decider:
                     f"whether transaction {txid} was decided is not known: {silent}"
                 ) from silent
         return outcome, outcome.won
+
+    def _once(
+        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes] | None, ready: PreparedEffects
+    ) -> DecisionOutcome:
+        with self._ledgers.open() as ledger:
+            return self.within(ledger, txid, decision, by, bodies, ready)
 
     def within(
         self,
