@@ -70,6 +70,10 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
     except Exception as error:  # noqa: BLE001  # only the evidence shows whether it committed
         part, own = work.part(unit), work.knots.found(unit)
         work.drop(unit)  # its session would block the barrier
+        if own is not None:
+            own.__cause__ = error
+        if isinstance(error, errors.VotedNo):
+            return own or error
         try:
             found = run_blocking(partial(part.participant.fence, part.branch))
         except errors.TxSagaError as silent:
@@ -79,8 +83,6 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
             ) from error
         if found is Finish.COMMITTED:
             return None
-        if own is not None:
-            own.__cause__ = error
         return own or error
     return None
 
