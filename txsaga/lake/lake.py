@@ -41,7 +41,7 @@ from txsaga.lake.files import mapping_of
 from txsaga.lake.gates import Subject
 from txsaga.lake.metadata import KEPT_SNAPSHOTS, Draft, Metadata, require_version
 from txsaga.lake.publishing import Publisher, Turn
-from txsaga.lake.storage import Storage
+from txsaga.lake.storage import Storage, local
 from txsaga.lake.table import TableName, TablePlace, TableStaging, TableWrite, WriteMode
 from txsaga.store.connection import translating
 
@@ -245,6 +245,10 @@ class Lake:
         for name in self._names():
             yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
         with suppress(LakeMissing):
+            root = local(self._warehouse())
+            if root is not None:  # folders that can't be read are left out
+                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
+                return
             for namespace in folders(self.storage, self._warehouse()):
                 yield from folders(self.storage, namespace)
 

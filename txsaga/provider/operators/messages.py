@@ -162,10 +162,12 @@ class ClusterPublish(BaseOperator):
         policy: str = "round-robin",
         store: str | None = None,
         group: str | None = None,
+        definition: Mapping[str, object] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.topic, self.messages, self.brokers = topic, messages, dict(brokers)
+        self.definition = {"brokers": list(brokers), "policy": policy, "xa": True, **(definition or {})}
         self.policy, self.store, self.group = policy, store_of(store), group
 
     def execute(self, context: Context) -> object:
@@ -187,8 +189,7 @@ class ClusterPublish(BaseOperator):
 
         coordinator = AMBIENT.broker(self.store)
         open_ = {name: AMBIENT.broker(connection) for name, connection in self.brokers.items()}
-        definition = {"brokers": list(self.brokers), "policy": self.policy, "xa": True}
-        with txsaga.cluster(definition, open_, coordinator=coordinator) as cluster:
+        with txsaga.cluster(self.definition, open_, coordinator=coordinator) as cluster:
             try:
                 with cluster.producer(group).transaction(key=key) as transaction:
                     for each in self.messages:
