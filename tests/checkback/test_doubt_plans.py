@@ -156,6 +156,7 @@ def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Fille
             for name, each in sent.items()
         }
         stored.rows("DELETE FROM doubt")  # what was held above
+        stored.stop_autovacuum()
         for statement in FILL.split(";"):
             stored.rows(statement)
         if request.param == "analyzed":

@@ -59,6 +59,7 @@ def filled(request: pytest.FixtureRequest, home_url: str, stored: Stored) -> Ite
             name: stack.enter_context(closing(Prepared(store.engine, statement, values)))
             for name, (statement, values) in asked.items()
         }
+        stored.stop_autovacuum()
         for statement in FILL.split(";"):
             stored.rows(statement)
         if request.param == "analyzed":

@@ -112,6 +112,7 @@ def filled(home_database: str) -> Iterator[Filled]:
         opened = [life for life in store.work.write([Begin(group, steps=[STEP])] * 2) if isinstance(life, TxRecord)]
         store.work.write([RecordSteps(life, [NEXT]) for life in opened])
         stored = Stored(url)
+        stored.stop_autovacuum()
         for statement in FILL.split(";"):
             stored.rows(statement)
         yield Filled(store, group)

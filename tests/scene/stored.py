@@ -29,6 +29,12 @@ class Stored:
         ((value,),) = self.rows(sql, **parameters)
         return value
 
+    def stop_autovacuum(self) -> None:
+        """Keep the server from counting rows at a moment of its own, halfway through filling a table."""
+        tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = CAST(:schema AS regnamespace)"
+        for (table,) in self.rows(tables, schema=f'"{self.namespace}"'):
+            self.rows(f'ALTER TABLE "{table}" SET (autovacuum_enabled = off)')
+
     def plan(self, sql: str) -> str:
         """Explain a statement, with scans of whole tables left for what has no other way."""
         with self._engine.begin() as connection:

@@ -172,6 +172,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
                 closing(Prepared(engine, written(hot, stored.namespace, name), values))
             )
         stored.rows("DELETE FROM tick")  # those above
+        stored.stop_autovacuum()
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
             stored.rows(statement)
         if analyzed:
