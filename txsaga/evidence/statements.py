@@ -20,9 +20,10 @@ from sqlalchemy import (
 )
 
 from txsaga.core.decision import Decision
-from txsaga.evidence.schema import MAIN, EvidenceKey
+from txsaga.evidence.schema import MAIN, EvidenceKey, database_table
 from txsaga.evidence.sessions import PLAIN
 
+COLUMNS = [*EvidenceKey._fields, "branch", "outcome"]
 SLOT = "slot:"  # prefix of branches with late bodies, before the slot number
 
 
@@ -40,7 +41,7 @@ MARKED = f"""{DURABLE}, set_config('application_name',
 def write(table: Table, dialect_name: str) -> Insert:
     """Insert the row that records the outcome of local work; its key admits only one."""
     # Not `on conflict do nothing`: a duplicate-key error is the same at every isolation level.
-    written = insert(table).values({name: bindparam(name) for name in (*EvidenceKey._fields, "branch", "outcome")})
+    written = insert(table).values({name: bindparam(name) for name in COLUMNS})
     return written.returning(text(MARKED)) if dialect_name == "postgresql" else written
 
 
@@ -48,6 +49,14 @@ def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: D
     """Insert the row."""
     written = write(table, connection.dialect.name)
     connection.execute(written, row(key, outcome, branch), execution_options=PLAIN).close()
+
+
+@cache
+def write_if_here(table: Table) -> Insert:
+    """Insert the row of `write` in the one database whose uuid is the parameter `here`; elsewhere, none."""
+    here = database_table(table.schema)
+    values = [bindparam(name, type_=table.c[name].type) for name in COLUMNS]
+    return insert(table).from_select(COLUMNS, select(*values).where(here.c.uuid == bindparam("here")))
 
 
 def row(key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> dict[str, object]:

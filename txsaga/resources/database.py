@@ -21,7 +21,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    insert,
     literal,
     or_,
     select,
@@ -35,7 +34,7 @@ from txsaga.errors import ConfigError, DecidedOtherwise, RetryLater, RightsMissi
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, is_forbidden, reached
 from txsaga.evidence.location import EvidenceLocation, EvidenceTables, missing
-from txsaga.evidence.schema import EVIDENCE, PAST, EvidenceKey, database_table
+from txsaga.evidence.schema import EVIDENCE, PAST, EvidenceKey
 from txsaga.evidence.sessions import PLAIN, connection_of, engine_of_loops, settle_level, short_waits
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources import journal
@@ -68,10 +67,8 @@ class BranchRows:
         """Insert a branch's row in its own transaction: once, and in this database only (R10)."""
         place = self.place
         row = statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
-        values = [literal(value, place.table.c[name].type) for name, value in row.items()]
-        only_here = select(*values).where(database_table(place.table.schema).c.uuid == place.database.hex)
-        written = insert(place.table).from_select(list(row), only_here)
-        if connection.execute(written, execution_options=PLAIN).rowcount != 1:
+        written = statements.write_if_here(place.table)
+        if connection.execute(written, {**row, "here": place.database.hex}, execution_options=PLAIN).rowcount != 1:
             self.where.refuse_other(None, place)
 
     def write_main(self, connection: Connection, branch: BranchId) -> None:
