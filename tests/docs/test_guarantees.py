@@ -47,6 +47,6 @@ def test_every_fact_of_a_transfer_is_in_the_table_of_transfers(home_url: str, tm
     page = PAGE.read_text("utf-8").partition("## Killed")[2]
     transfer, beside = (
         page.partition("Further points")[0],
-        page.partition("beside its work:")[2].partition("\n\nThe")[0],
+        page.partition("alongside its work:")[2].partition("\n\nThe")[0],
     )
     assert set(seen) - killed(beside) == killed(transfer)

@@ -41,8 +41,23 @@ CODE = re.compile(r"`[^`\n]+`")
 TARGET = re.compile(r"\]\([^)\s]+\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.M)
 PROPER = {"Airflow", "Spark", "PostgreSQL", "MariaDB", "MySQL", "SQLite", "Python", "Iceberg", "Parquet", "RocketMQ"}
-PROPER |= {"SQLAlchemy", "Great", "Expectations", "DAG", "DAGs", "SQL", "XA", "HTTP", "URL", "CLI", "API", "JSON", "UI"}
-LEFT_OUT = {"changelog.md"}
+PROPER |= {
+    "SQLAlchemy",
+    "Great",
+    "Expectations",
+    "DAG",
+    "DAGs",
+    "SQL",
+    "XA",
+    "HTTP",
+    "URL",
+    "CLI",
+    "API",
+    "JSON",
+    "UI",
+    "NOTIFY",
+}
+LEFT_OUT = {"changelog.md"}  # written as things changed
 WRITTEN = [page for page in PAGES if page.name not in LEFT_OUT]
 
 
@@ -95,4 +110,4 @@ def test_what_a_reader_stumbles_over_is_found(text: str) -> None:
 
 
 def test_plain_text_passes() -> None:
-    assert list(faults("## What is the engine?\n\nThe engine runs `whoever()`. What does it do? It recovers.\n")) == []
+    assert list(faults("## What is the engine?\n\nThe engine runs. What does it do? It recovers.\n")) == []
