@@ -163,7 +163,11 @@ class Broker(Administration):
         end_hooks: Iterable[EndHook] = (),
         end_timeout: float = END_TIMEOUT,
     ) -> Producer:
-        """Return the producer of a group; without a checker it is for plain sends only."""
+        """Return the producer of a group.
+
+        A checker answers for work that leaves no evidence, such as a call of a service after `tx.prepare()`. Without
+        one, what dies before its decision is rolled back. All members of a group have a checker, or none has.
+        """
         hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
         settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
@@ -182,7 +186,7 @@ class Broker(Administration):
         validate_life(key, run)
         if group not in self._saga_groups:
             with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
-                self._saga_groups[group] = registry.group(group, transactional=True)
+                self._saga_groups[group] = registry.group(group)
         return Saga(self._kernel, self._saga_groups[group], key=key, run=run)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:

@@ -32,12 +32,12 @@ class ConfigError(TxSagaError):
 
 
 class CheckerMissing(ConfigError):
-    """A transactional call needs a checker that can say later what became of the local work."""
+    """Work that leaves no evidence needs a checker that can say later what became of it."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, prefix: str = "") -> None:
         super().__init__(
-            f"tranExecutor is null: producer group {group!r} has no checker; "
-            f"pass checker=… to broker.producer({group!r}, …) to send in transactions"
+            f"{prefix}producer group {group!r} has no checker; pass checker=… to broker.producer({group!r}, …): "
+            "if this process dies, txsaga asks it whether the work was done"
         )
         self.group = group
 
@@ -88,7 +88,7 @@ class ReservedName(TxSagaError):
 
 
 class GroupKindMismatch(TxSagaError):
-    """A producer group is transactional or plain, a consumer group reads a stream or takes work: never both."""
+    """A producer group has a checker or none, a consumer group reads a stream or takes work: never both."""
 
     def __init__(self, group: str, *, stored: str, asked: str) -> None:
         super().__init__(f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name")

@@ -96,6 +96,13 @@ def _dropped(world: World, txids: Iterable[int]) -> set[int]:
         return set(found.scalars())
 
 
+def parked(world: World) -> int:
+    """Count the transactions that check-back gave up."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        asked = text(f"SELECT count(*) FROM {world.name}.doubt WHERE parked IS NOT NULL")
+        return int(connection.execute(asked).scalar_one())
+
+
 def old_halves(world: World) -> int:
     """Count the halves in the first partition."""
     with database(world.home_database) as engine, engine.connect() as connection:

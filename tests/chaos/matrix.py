@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from tests.chaos import child, looping, scenarios
 from tests.chaos.child import Stage
-from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, old_halves, positions
+from tests.chaos.invariants import (
+    assert_sound,
+    by_queue,
+    decisions,
+    delivered,
+    left_over,
+    old_halves,
+    parked,
+    positions,
+)
 from tests.chaos.world import World
 from txsaga.testing.kill import KillPoint
 
@@ -110,6 +119,11 @@ def what_was_due_came(world: World) -> None:
     assert len(came) == len(set(came))
 
 
+def nothing_is_parked(world: World) -> None:
+    """Nothing waits for a checker that does not exist."""
+    assert parked(world) == 0
+
+
 def everything_was_read(world: World) -> None:
     """Readers saw each message, at least once."""
     assert set(world.notes("read")) == set(delivered(world, scenarios.CREDITS))
@@ -177,6 +191,13 @@ TRANSFER = Scenario(
     after=(scenarios.check_back,),
     check=debits_are_credits,
     end=nothing_more,
+)
+NO_CHECKER = Scenario(
+    name="messages of a group without a checker",
+    run=scenarios.send_without_checker,
+    after=(scenarios.check_back,),
+    check=nothing_acknowledged_is_lost,
+    end=nothing_is_parked,
 )
 IN_LOOP = Scenario(
     name="transfer within an event loop",
@@ -308,6 +329,7 @@ WORK_IN_ORDER = Scenario(
 )
 SCENARIOS = (
     TRANSFER,
+    NO_CHECKER,
     IN_LOOP,
     KEYED,
     KEYED_AT_ONCE,

@@ -65,6 +65,18 @@ def transfer(broker: Broker, world: World) -> None:
     settle(broker, world)
 
 
+def send_without_checker(broker: Broker, world: World) -> None:
+    """Send in a block without a key, and in one with a key; no checker could answer for them."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("silent")
+    for id, key in (("1", None), ("2", "order-2")):
+        world.note("tried", id)
+        with producer.transaction(key=key) as tx:
+            tx.send(CREDITS, id.encode(), key=id)
+        world.note("acknowledged", id)
+    settle(broker, world)
+
+
 def keyed_transfer(broker: Broker, world: World) -> None:
     """Move money under a key, with a second message whose body is known late."""
     broker.create_topic(CREDITS, "transaction", queues=2)

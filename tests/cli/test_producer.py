@@ -33,7 +33,7 @@ def test_a_group_is_shown_with_its_members_and_its_backlog(cli: Cli, broker: Bro
     broker.producer(group, checker=lambda _: None).prepare_now(flow, b"a")
     Heartbeat(broker.kernel).run_once()
     shown = cli("producer", "show", group, "--json").document
-    assert (shown["group"], shown["kind"], shown["members"]) == (group, "transactional", [broker.kernel.member])
+    assert (shown["group"], shown["has_checker"], shown["members"]) == (group, True, [broker.kernel.member])
     assert (shown["undecided"], shown["parked"], shown["asked"]) == (1, 0, 0)
     assert shown["answers"] == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NOBODY": 0}
     assert (shown["checks"], 0 <= shown["oldest_seconds"] < 3600) == ({}, True)
@@ -41,16 +41,16 @@ def test_a_group_is_shown_with_its_members_and_its_backlog(cli: Cli, broker: Bro
     assert (told["members"], told["max-checks"]) == ([broker.kernel.member], ["as", "the", "engine"])
 
 
-def test_groups_are_listed_with_their_kind(cli: Cli, broker: Broker, group: str) -> None:
+def test_groups_are_listed_with_whether_they_have_a_checker(cli: Cli, broker: Broker, group: str) -> None:
     plain = fresh_name("plain")
     broker.producer(plain)
     cli("producer", "alter", group, "--max-checks", "3", "--on-exhausted", "rollback")
     found = {each["group"]: each for each in cli("producer", "list", "--json").documents}
-    assert (found[group]["kind"], found[group]["undecided"]) == ("transactional", 0)
-    assert found[plain] == {"group": plain, "kind": "plain", "checks": {}}
+    assert (found[group]["has_checker"], found[group]["undecided"]) == (True, 0)
+    assert found[plain] == {"group": plain, "has_checker": False, "checks": {}}
     lines = {line.split()[0]: line.split() for line in cli("producer", "list").lines}
-    assert lines[group][-3:] == ["transactional", "max-checks=3", "on-exhausted=rollback"]
-    assert lines[plain][-2:] == ["plain", "-"]
+    assert lines[group][-3:] == ["yes", "max-checks=3", "on-exhausted=rollback"]
+    assert lines[plain][-2:] == ["no", "-"]
 
 
 @pytest.mark.req("RMQ-26", "RMQ-28", "RMQ-67")
@@ -71,12 +71,11 @@ def test_what_a_group_says_is_kept_part_by_part_and_taken_back(checks: Callable[
     assert checks("--reset", "on-exhausted") == {}
 
 
-def test_a_plain_group_has_nothing_to_be_asked_about(cli: Cli, broker: Broker) -> None:
-    name = fresh_name("plain")
+def test_a_group_without_a_checker_has_settings_too(cli: Cli, broker: Broker) -> None:
+    name = fresh_name("silent")
     broker.producer(name)
-    said = cli("producer", "alter", name, "--max-checks", "3")
-    assert (said.code, "is plain" in said.complaint) == (3, True)
-    assert cli("producer", "show", name, "--json").document["kind"] == "plain"
+    assert cli("producer", "alter", name, "--min-age", "1m", "--json").document["checks"] == {"min_age": 60.0}
+    assert cli("producer", "show", name, "--json").document["has_checker"] is False
 
 
 @pytest.mark.parametrize(

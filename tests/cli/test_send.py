@@ -79,7 +79,7 @@ def test_topics_and_groups_for_transactions_are_not_for_plain_messages(
     broker.producer(f"shop-{flow}", checker=lambda question: None)
     wrong_group = cli("send", topic, "x", "--group", f"shop-{flow}")
     assert wrong_group.code == 3
-    assert "transactional in this store" in wrong_group.complaint
+    assert "a group with a checker in this store" in wrong_group.complaint
 
 
 def test_an_ordered_topic_asks_for_an_ordering_key(cli: Cli, broker: Broker, topic: str) -> None:

@@ -102,7 +102,7 @@ class BacklogContract:
     def test_each_group_has_its_backlog_and_those_who_answer_for_it(self, store: Store) -> None:
         (qid,), shop = new_queues(store), new_group(store)
         new_group(store, "bank")
-        store.registry.group("plain", transactional=False)
+        silent = store.registry.group("silent", has_checker=False).id
         parked, asked, _ = (prepared(store, shop, row(qid, text)) for text in "abc")
         life = opened(store, shop)
         swept(store, shop)
@@ -115,6 +115,9 @@ class BacklogContract:
         assert mine.oldest is not None and timedelta(0) <= mine.oldest < LONG
         settle(store, life, ROLLBACK)
         assert store.overview.backlogs()[1].undecided == 3
+        prepared(store, silent, row(qid, "d"))
+        swept(store, silent)
+        assert [(each.group, each.undecided) for each in store.overview.backlogs()][2:] == [("silent", 1)]
 
     @pytest.mark.req("RMQ-70")
     def test_answers_are_counted_by_what_was_said(self, store: Store) -> None:

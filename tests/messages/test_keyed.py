@@ -26,7 +26,6 @@ from txsaga.checkback.round import CheckBack
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import (
     AlreadyCommitted,
-    CheckerMissing,
     DecidedOtherwise,
     InDoubt,
     InvalidMessage,
@@ -229,8 +228,6 @@ def test_a_key_belongs_to_its_group(broker: Broker, seller: Producer) -> None:
     assert read(broker) == [b"shop", b"mail"]
 
 
-def test_an_empty_key_and_a_group_without_checker_are_refused(broker: Broker, seller: Producer) -> None:
+def test_an_empty_key_is_refused(seller: Producer) -> None:
     with pytest.raises(InvalidMessage):
         seller.transaction(key="")
-    with pytest.raises(CheckerMissing):
-        broker.producer("plain").transaction(key=KEY)

@@ -94,15 +94,15 @@ def test_a_checker_wins_over_the_listener(shop: Shop) -> None:
 
 
 @pytest.mark.req("RMQ-76")
-@pytest.mark.parametrize("first", ["transactional", "plain"])
-def test_a_group_is_transactional_or_it_is_not(shop: Shop, first: str) -> None:
+@pytest.mark.parametrize("first", ["with a checker", "without a checker"])
+def test_all_members_of_a_group_have_a_checker_or_none(shop: Shop, first: str) -> None:
     kinds: dict[str, Callable[[], Producer]] = {
-        "transactional": lambda: shop.producer("app"),
-        "plain": lambda: shop.broker.producer("app"),
+        "with a checker": lambda: shop.producer("app"),
+        "without a checker": lambda: shop.broker.producer("app"),
     }
-    other = "plain" if first == "transactional" else "transactional"
+    other = "without a checker" if first == "with a checker" else "with a checker"
     kinds[first]()
-    with pytest.raises(GroupKindMismatch, match=f"'app' is {first} in this store and can't also be {other}"):
+    with pytest.raises(GroupKindMismatch, match=f"is a group {first} in this store and can't also be a group {other}"):
         kinds[other]()
     assert kinds[first]().group == kinds[first]().group
 

@@ -107,7 +107,8 @@ class MemoryOverview(Overview):
     def backlogs(self) -> Sequence[Backlog]:
         """Tell what is undecided of each producer group that ever had something to decide."""
         with self._home.lock:
-            return [self._backlog(group) for group in self._names.groups() if group.transactional]
+            found = [(group, self._backlog(group)) for group in self._names.groups()]
+            return [backlog for group, backlog in found if group.has_checker or backlog.undecided]
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None

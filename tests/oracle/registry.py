@@ -86,9 +86,9 @@ class MemoryRegistry(Registry):
         """Return all topics by name."""
         return self._names.topics()
 
-    def group(self, name: str, *, transactional: bool) -> Group:
+    def group(self, name: str, *, has_checker: bool | None = None) -> Group:
         """Register a producer group, or find it."""
-        return self._names.group(name, transactional=transactional)
+        return self._names.group(name, has_checker=has_checker)
 
     def find_group(self, name: str) -> Group | None:
         """Return a producer group by its name."""

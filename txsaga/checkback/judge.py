@@ -13,6 +13,7 @@ can decide.
     the resource can't be reached, or is
     another database than the recorded one    UNKNOWN, no answer (R10)
     no resource recorded                      the answer of a checker, or of an operator
+    … and its group has no checker            ROLLBACK: nothing that it waited for can have happened outside
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Answer = TypeVar("Answer")
 class Basis(Enum):
     """What a verdict is based on."""
 
-    OPEN = auto()  # its owner never closed it
+    OPEN = auto()  # its owner never closed it, or never decided it and nothing else can be known
     EVIDENCE = auto()  # the row or the barrier in the recorded database
     ANSWER = auto()  # the answer of a checker or an operator
     COORDINATOR = auto()  # it voted yes for another store, which decides it
@@ -100,6 +101,7 @@ class Judge:
         self._calls = TimeboxedCalls()
         self._at_once: dict[int, int] = {}  # transactions per query, once a database has failed to answer
         self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number never changes
+        self._with_checker: dict[int, bool] = {}
 
     def look(self, cases: Iterable[DoubtContext]) -> None:
         """Read the evidence of many transactions, together per database, as much as fits in a brief time."""
@@ -194,8 +196,10 @@ class Judge:
             return ledger.lock(txid)
 
     def _closed(self, case: DoubtContext, resource: int | None, fence: bool) -> Verdict:
-        if resource is None:
+        if resource is None and self._has_checker(case.doubt.group):
             return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.ANSWER)
+        if resource is None:
+            return Verdict(LocalState.ROLLBACK, "its owner never decided it", Basis.OPEN)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None
         if seen is not None and seen.unread is not None:
             return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NOBODY)
@@ -213,6 +217,11 @@ class Judge:
         if outcome.committed:
             return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
+
+    def _has_checker(self, group: int) -> bool:
+        if group not in self._with_checker:
+            self._with_checker[group] = self._store.registry.group_by_id(group).has_checker
+        return self._with_checker[group]
 
     def _reach(self, resource: int, ask: Callable[[Evidence], Answer]) -> Answer:
         return self._begin(resource, ask)()

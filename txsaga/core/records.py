@@ -131,7 +131,7 @@ class Group:
 
     id: int
     name: str
-    transactional: bool
+    has_checker: bool
     checks: Mapping[str, object] = field(default_factory=dict)  # its settings that override the engine's
 
 

@@ -92,12 +92,9 @@ class Administration(OfBroker):
     def set_checks(self, group: str, **changes: Unpack[CheckOptions]) -> Group:
         """Override when and how often a producer group is checked, named as in `CheckProfile`; None resets."""
         check_text(group, "the producer group", "give its name")
-        said, registry = kept(changes), self._kernel.store.registry
-        known = registry.find_group(group)
-        if known is not None and not known.transactional:
-            raise ConfigError(f"producer group {group!r} is plain: nothing of it is asked about")
+        said = kept(changes)
         with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
-            return registry.alter_checks(group, said)
+            return self._kernel.store.registry.alter_checks(group, said)
 
     @property
     def dead_letters(self) -> DeadLetters:

@@ -1,8 +1,8 @@
 """
 The producer of one group: plain sends, half messages and transaction blocks, also with futures.
 
-A group is transactional (it has a checker) or plain, never both: check-back may ask any member of a group,
-so every member must be able to answer.
+Only half messages that the caller decides (`prepare`, `send_in_transaction`, `tx.prepare`) need a checker: the work
+that they wait for leaves no evidence. All members of a group have one, or none has: check-back may ask any of them.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class Producer(OfBroker):
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
-            self.group: Group = registry.group(name, transactional=self.checker is not None)
+            self.group: Group = registry.group(name, has_checker=self.checker is not None)
+        kernel.running.expect(self.group)
         if self.checker is not None:
             kernel.checkers.register(self.group, self.checker)
-            kernel.running.expect(self.group)
         kernel.hooks.register(name, settings.end_hooks)
         executor = None if listener is None else listener.execute
         self._sending = Sending(kernel, self.group, executor, settings.end_timeout)
@@ -161,7 +161,6 @@ class Producer(OfBroker):
 
         `run` names the flow it belongs to: check-back asks that flow's host first.
         """
-        self._require_checker()
         validate_life(key, run)
         if key is not None and immunity is not None:
             raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
@@ -180,7 +179,6 @@ class Producer(OfBroker):
         With a key it happens once, however often it is tried. `run` names the flow it belongs to. If the store, or a
         resource before its first work, is unavailable, wait up to `patience` seconds for it.
         """
-        self._require_checker()
         check_seconds(patience, "patience")
         validate_life(key, run)
         return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience)
@@ -201,7 +199,6 @@ class Producer(OfBroker):
         for its lease. Locks held longer than a budget (for all, or by resource) are reported. If its key is already
         committed it is refused; with `amend` it opens a new record that amends the committed one, once per identifier.
         """
-        self._require_checker()
         validate_key(key)
         validate_life(key, run)
         check_duration(lease, "lease", LONGEST)
@@ -219,7 +216,6 @@ class Producer(OfBroker):
 
     def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
         """Open a saga of this group: steps commit one by one, and are undone one by one if it fails."""
-        self._require_checker()
         validate_life(key, run)
         return Saga(self._kernel, self.group, key=key, run=run)
 
@@ -242,7 +238,7 @@ class Producer(OfBroker):
         immunity: int | None = None,
     ) -> SendResult:
         """Send a half message, run local work, send the end, as RocketMQ does."""
-        self._require_checker()
+        self._require_checker("tranExecutor is null: ")
         return self._sending.send(message, local, arg, immunity)
 
     def _decided(self, receipt: Receipt, decision: Decision) -> DecisionOutcome:
@@ -272,9 +268,9 @@ class Producer(OfBroker):
         self._require_checker()
         return self._kernel.topics.half(self.group, message, immunity)[1]
 
-    def _require_checker(self) -> None:
+    def _require_checker(self, prefix: str = "") -> None:
         if self.checker is None:
-            raise CheckerMissing(self.group.name)
+            raise CheckerMissing(self.group.name, prefix)
 
 
 def _kind(value: object) -> str:

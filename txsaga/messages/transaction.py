@@ -103,7 +103,7 @@ class Transaction(DecidedBlock):
         self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
     ) -> None:
         super().__init__(kernel)
-        self._key = key
+        self._group, self._key = group, key
         self._contribution = StoredBlock(kernel, group, immunity, run)
         self._late = LateBodies()
         self._contribution.bodies = self._late.bodies
@@ -230,6 +230,8 @@ class Transaction(DecidedBlock):
     def prepare(self) -> None:
         """Close the transaction before local work that is not SQL; the checker answers for it later."""
         self._require_open("begin local work")
+        if not self._group.has_checker:
+            raise errors.CheckerMissing(self._group.name)
         self._close(None)
 
     @overload

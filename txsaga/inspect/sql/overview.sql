@@ -60,7 +60,7 @@ WITH b AS ({statement undecided_ones})
 SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
        (SELECT count(*) FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
   FROM txsaga.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN txsaga.question q ON q.txid = b.txid
- WHERE g.transactional GROUP BY g.id, g.name ORDER BY g.name;
+ WHERE g.transactional OR b.txid IS NOT NULL GROUP BY g.id, g.name ORDER BY g.name;
 
 -- name: answers
 SELECT pgroup, answer, n FROM txsaga.tally ORDER BY pgroup, answer;
