@@ -43,8 +43,13 @@ def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> 
     assert bare("db", "url", "--namespace", "n", **env).out.endswith("?namespace=n\n")
     assert bare("db", "url", "--jdbc", "--socket", **env).code == 2
 
-    # Without a URL every command uses it, and whoever comes first migrates it.
+    # Without a URL every command uses it, and the first one migrates it; a namespace that is named must exist.
     assert bare("topic", "create", "orders", **env).code == 0
+    for words in (("topic", "list"), ("status",), ("topic", "create", "orders")):
+        missing = bare(*words, "--namespace", "typo", **env)
+        assert "namespace 'typo' has schema none" in missing.complaint
+        assert missing.complaint.endswith("run `txsaga db migrate`")
+    assert bare("db", "migrate", "--namespace", "other", **env).code == 0
     assert bare("topic", "list", "--namespace", "other", "--json", **env).documents == []
     assert [topic["name"] for topic in bare("topic", "list", "--json", **env).documents] == ["orders"]
 

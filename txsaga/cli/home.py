@@ -1,8 +1,8 @@
 """
 Opening the home database that the options and the environment name.
 
-Without a URL it is the embedded database, which the first process starts and migrates; a database
-with a URL is only migrated on request.
+Without a URL it is the embedded database, which the first process starts; its default namespace is created there. A
+database with a URL, and a namespace that is named, are only migrated on request: a misspelt name creates nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def reading(options: Options) -> Iterator[Store]:
 
     _check(Settings.from_env(os.environ))
     url = given_url(options)
-    with closing(_of_server(embedded_url(options)) if url is None else Store.open(url)) as store:
+    with closing(_of_server(options) if url is None else Store.open(url)) as store:
         yield store
 
 
@@ -60,13 +60,16 @@ def _check(settings: Settings) -> None:
         Resources(settings.resources, {}).close()
 
 
-def _of_server(url: str) -> Store:
+def _of_server(options: Options) -> Store:
     """Open the store of the embedded database, which may still have to be made."""
     from txsaga.store.store import Store
 
+    url = embedded_url(options)
     try:
         return Store.open(url)
     except SchemaMissing:
+        if options.namespace is not None:
+            raise
         return Store.open(url, create=True)
 
 
@@ -78,14 +81,13 @@ def opened(
     rest: Rest | None = None,
 ) -> Iterator[Broker]:
     """Open the broker of these options; no role runs in it. With a `rest` it waits for a database that is down."""
-    from txsaga.wiring.connecting import connect, open_store
+    from txsaga.wiring.connecting import connect
 
     url = given_url(options)
     if url is not None and rest is not None:
         wait_for(url, rest)
     if url is None and options.namespace is not None:
         url = embedded_url(options)
-        open_store(url).close()
     with connect(url, roles=False, observers=observers) as broker:
         yield broker
 
