@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote_plus, urlsplit
 
 from txsaga.core.arguments import read_number
 from txsaga.core.redacting import redacted
@@ -202,3 +202,14 @@ def load(name: str, what: str) -> Any:  # the caller knows the type
     except (Exception, SystemExit) as raised:  # the user's module may raise anything
         told = f"{type(raised).__name__}: {raised}"
         raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised
+
+
+def with_namespace(url: str, namespace: str | None) -> str:
+    """Put a namespace into a URL, in the place of the one that is there."""
+    if namespace is None:
+        return url
+    if not namespace:
+        raise ConfigError("the namespace is empty; name one, or leave it out")
+    address, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if pair and not pair.startswith("namespace=")]
+    return f"{address}?{'&'.join([*kept, f'namespace={quote_plus(namespace)}'])}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Cli
-from txsaga.cli.home import with_namespace
 from txsaga.cli.options import in_front
+from txsaga.config import with_namespace
 
 pytestmark = pytest.mark.core
 

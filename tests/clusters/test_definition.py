@@ -96,7 +96,7 @@ def test_a_weight_that_is_given_is_refused_where_nothing_is_weighed_even_if_it_i
 
 @pytest.mark.req("WM-29")
 def test_a_weight_of_none_in_the_settings_is_no_weight() -> None:
-    with pytest.raises(ConfigError, match="the weight of broker 'b1' is NoneType; weights are whole numbers"):
+    with pytest.raises(ConfigError, match="the weight of broker 'b1' is None; weights are whole numbers"):
         read("shop", {"brokers": {"b1": None}, "policy": "weighted-round-robin"})
 
 

@@ -87,7 +87,7 @@ Call = Callable[[Scene], object]
 SECONDS = r"give seconds, 0 or more"
 ASYNC = "an async function, it would never run; give a function"
 A_CHUNK = "the chunk is .*; give a batch that poll"
-NO_BODY = r"this message has no body; give it as bytes: send\(topic, body\)"
+NO_BODY = r"a message has one body: give bytes, .* or text=.*, or json="
 IN_MEMORY: dict[str, tuple[Call, str]] = {
     "send no body": (lambda s: s.plain.send(NEWS), NO_BODY),
     "submit no body": (lambda s: s.plain.submit(NEWS), NO_BODY),
@@ -96,7 +96,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "no body in a transaction": (lambda s: s.producer.send_in_transaction(ORDERS, lambda *_: None), NO_BODY),
     "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message holds everything"),
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
-    "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is NoneType; give a timedelta"),
+    "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is None; give a timedelta"),
     "replay a text": (
         lambda s: s.broker.dead_letters.replay("18"),
         "ids is str; give a list of the numbers of letters",
@@ -111,7 +111,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "order that is yes": (lambda s: s.broker.create_group("q", ordered="yes"), "ordered is str; give True or False"),
     "order that is 1": (lambda s: s.broker.create_group("q", ordered=1), "ordered is int; give True or False"),
     "letters that are no": (lambda s: s.broker.create_group("q", dead_letters="no"), "dead_letters is str; give True"),
-    "letters None": (lambda s: s.broker.create_group("q", dead_letters=None), "dead_letters is NoneType; give True"),
+    "letters None": (lambda s: s.broker.create_group("q", dead_letters=None), "dead_letters is None; give True"),
     "a brief group": (lambda s: s.broker.create_group("q", expires=timedelta(seconds=1)), "expires is 0:00:01; give"),
     "topics that are 5": (lambda s: s.broker.stream("g", 5), "topics is int; give a list of names"),
     "topics that are bytes": (lambda s: s.broker.stream("g", b"news"), "topics is bytes; give a list of names"),
@@ -134,7 +134,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a seek to b": (lambda s: s.stream.seek(s.batch.qid, "b"), "offset is str; give a number"),
     "a seek in a list": (lambda s: s.stream.seek([], 0), "qid is list; give the number of a queue"),
     "a seek in a topic": (lambda s: s.stream.seek(NEWS, 0), "qid is str; give the number of a queue"),
-    "a stream that is none": (in_block(lambda tx, s: tx.consume(None, s.batch)), "the stream is NoneType; give one"),
+    "a stream that is none": (in_block(lambda tx, s: tx.consume(None, s.batch)), "the stream is None; give one"),
     "a stream for a batch": (in_block(lambda tx, s: tx.consume(s.batch, s.stream)), "the stream is Batch; give one"),
     "a chunk that is none": (in_block(lambda tx, s: tx.consume(s.stream, None)), A_CHUNK),
     "a listener of 5": (in_block(lambda tx, _: tx.when_decided(5)), "listener is int; give a function"),
@@ -150,7 +150,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "an option of a value": (lambda s: Message.json(NEWS, 1, body=b"x"), "a message has no 'body'"),  # type: ignore[call-arg]
     "immunity where there is none": (lambda s: s.producer.prepare_now(ORDERS, b"x", immunity=9), "no 'immunity'"),
     "hooks that are 5": (lambda s: s.broker.producer("g", end_hooks=5), "end_hooks is int; give a list of functions"),
-    "no hooks at all": (lambda s: s.broker.producer("g", end_hooks=None), "end_hooks is NoneType; give a list"),
+    "no hooks at all": (lambda s: s.broker.producer("g", end_hooks=None), "end_hooks is None; give a list"),
     "hooks of text": (lambda s: s.broker.producer("g", end_hooks="x"), "end_hooks is str; give a list"),
     "a hook of 5": (lambda s: s.broker.producer("g", end_hooks=[5]), "an end hook is int; give a"),
     "an end that is long": (lambda s: s.broker.producer("g", end_timeout="x"), f"end_timeout is 'x'; {SECONDS}"),
@@ -177,7 +177,7 @@ def test_a_mistake_is_told_in_one_line(moody_shop: Shop, call: Call, advice: str
 AT_HOME: dict[str, tuple[Call, str]] = {
     "an engine of 5": (lambda s: s.broker.register("abc", 5), "the engine of 'abc' is int; give a SQLAlchemy Engine"),
     "a name with a NUL": (lambda s: s.broker.register("a\0b", create_engine("sqlite://")), "in lower case"),
-    "a connection that is none": (lambda s: s.producer.join(None), "the connection is NoneType; give a SQLAlchemy"),
+    "a connection that is none": (lambda s: s.producer.join(None), "the connection is None; give a SQLAlchemy"),
     "an engine for a connection": (lambda s: s.producer.join(s.shop.store.engine), "the connection is .*Engine; give"),
     "a list for a resource": (local([]), "the resource is list; give the name of a registered"),
 }

@@ -50,7 +50,7 @@ BAD_COLUMNS: dict[str, tuple[dict[str, object], str]] = {
     "an oversize key of long letters": ({"bodies": [b"x"], "keys": ["€" * 400]}, "a key has 1,200 bytes"),
     "a key that is no UTF-8": ({"bodies": [b"x"], "keys": ["\ud800"]}, "a key can't be stored as UTF-8"),
     "an oversize tag": ({"bodies": [b"x"], "tags": ["t" * (MAX_TAG + 1)]}, "a tag has 256 bytes"),
-    "a tag that is no text": ({"bodies": [b"x"], "tags": [None]}, "a tag is NoneType, not str"),
+    "a tag that is no text": ({"bodies": [b"x"], "tags": [None]}, "a tag is None, not str"),
     "a tag that is no UTF-8": ({"bodies": [b"x"], "tags": ["\ud800"]}, "a tag can't be stored as UTF-8"),
 }
 

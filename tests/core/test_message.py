@@ -17,6 +17,7 @@ from txsaga.core.message import (
     MAX_KEY,
     MAX_TAG,
     Message,
+    as_message,
 )
 from txsaga.core.validation import validate
 from txsaga.errors import InvalidMessage
@@ -89,7 +90,7 @@ def test_headers_count_together(sizes: dict[str, int]) -> None:
     if total <= MAX_HEADERS:
         validate(message(headers=headers))
         return
-    with pytest.raises(InvalidMessage, match=f"the headers has {total:,} bytes"):
+    with pytest.raises(InvalidMessage, match=f"the block of headers has {total:,} bytes"):
         validate(message(headers=headers))
 
 
@@ -166,6 +167,20 @@ def test_json_becomes_a_body_without_spaces(value: object) -> None:
     made = Message.json("orders", value, tag="t")
     validate(made)
     assert made.tag == "t"
+
+
+def test_a_send_takes_bytes_text_or_json() -> None:
+    assert as_message("orders", b"a chair", {"key": "k"}) == Message("orders", b"a chair", key="k")
+    assert as_message("orders", None, {"text": "a chair", "key": "k"}) == Message.text("orders", "a chair", key="k")
+    assert as_message("orders", None, {"json": None}) == Message("orders", b"null")
+
+
+@pytest.mark.parametrize(
+    ("body", "options"), [(None, {}), (b"", {"text": ""}), (b"", {"json": 1}), (None, {"text": "", "json": 1})]
+)
+def test_a_message_has_one_body(body: bytes | None, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidMessage, match="a message has one body"):
+        as_message("orders", body, options)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from txsaga.consume.delivery import Consumed, Consuming, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message, MessageOptions
+from txsaga.core.message import Message, SendOptions
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -147,7 +147,7 @@ class AsyncBlock(Generic[B]):
             if cancelled is not None:
                 raise cancelled
 
-    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
         """Add a message: only COMMIT publishes it."""
         await self._alone(partial(self._block.send, topic, body, **options))
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import given_url, with_namespace
+from txsaga.cli.home import given_url
 from txsaga.cli.options import Options, options_of, span_of, whole
 from txsaga.cli.printing import document, fields, result, table
-from txsaga.config import Settings
+from txsaga.config import Settings, with_namespace
 
 if TYPE_CHECKING:
     from txsaga.airflow_host.home import Keys

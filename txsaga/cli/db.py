@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import home_url, with_namespace
+from txsaga.cli.home import home_url
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, listing, progress, result
-from txsaga.config import Settings
+from txsaga.config import Settings, with_namespace
 from txsaga.errors import ConfigError, IdentityChanged, RightsMissing
 from txsaga.store.right import Right
 

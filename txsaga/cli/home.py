@@ -12,10 +12,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import quote_plus
 
 from txsaga.cli.options import Options
-from txsaga.config import Settings, load
+from txsaga.config import Settings, load, with_namespace
 from txsaga.errors import ConfigError, SchemaMissing, StoreUnavailable
 from txsaga.store.right import Right
 
@@ -129,17 +128,6 @@ def embedded_url(options: Options) -> str:
     return with_namespace(
         EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).ensure().store_url(), options.namespace
     )
-
-
-def with_namespace(url: str, namespace: str | None) -> str:
-    """Put a namespace into a URL, in the place of the one that is there."""
-    if namespace is None:
-        return url
-    if not namespace:
-        raise ConfigError("--namespace is empty; name one, or leave it out")
-    address, _, query = url.partition("?")
-    kept = [pair for pair in query.split("&") if pair and not pair.startswith("namespace=")]
-    return f"{address}?{'&'.join([*kept, f'namespace={quote_plus(namespace)}'])}"
 
 
 def may_dispatch(broker: Broker) -> bool:

@@ -35,7 +35,7 @@ from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message, MessageOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import Group, Receipt
 from txsaga.core.validation import validate_key
 from txsaga.flows.batches import noted
@@ -114,7 +114,7 @@ class ClusterTransaction(Coordinated):
             "asyncio.to_thread"
         )
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
         """Add a message to the transaction, on its chosen brokers."""
         message = as_message(topic, body, options)
         self._require_open("send")
@@ -349,7 +349,7 @@ class ClusterProducer:
         body: bytes | None = None,
         *,
         nodes: Sequence[str] | None = None,
-        **options: Unpack[MessageOptions],
+        **options: Unpack[SendOptions],
     ) -> PlacedSend:
         """Send a plain message to brokers chosen by the policy, or to a node list; return its placement."""
         message = as_message(topic, body, options)

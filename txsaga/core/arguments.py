@@ -22,10 +22,20 @@ LONGEST_NUMBER = 20
 """Digits: more than any stored number has."""
 
 
+def kind_of(value: object) -> str:
+    """Return the kind of a value, as an error names it."""
+    return name_of(type(value))
+
+
+def name_of(kind: type) -> str:
+    """Return the name of a kind for people."""
+    return "None" if kind is type(None) else kind.__name__
+
+
 def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice: str) -> None:
     """Raise `ConfigError` unless a value is of a kind; True and False are not numbers."""
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+        raise ConfigError(f"{what} is {kind_of(value)}; {advice}")
 
 
 def check_text(value: object, what: str, advice: str) -> None:
@@ -38,7 +48,7 @@ def check_text(value: object, what: str, advice: str) -> None:
 def check_function(value: object, what: str, advice: str) -> None:
     """Raise `ConfigError` unless a value can be called, and is done when it returns."""
     if not callable(value):
-        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+        raise ConfigError(f"{what} is {kind_of(value)}; {advice}")
     if _is_async(value):
         raise ConfigError(f"{what} is an async function, it would never run; {advice}, without async")
 
@@ -72,7 +82,7 @@ def read_number(text: str) -> int | None:
 def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:
     """Return a list or another iterable as a list; refuse a text or bytes."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ConfigError(f"{what} is {type(values).__name__}; {advice}")
+        raise ConfigError(f"{what} is {kind_of(values)}; {advice}")
     return list(values)
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from txsaga.core.identity import HalfId
 from txsaga.errors import InvalidMessage
@@ -34,6 +34,13 @@ class MessageOptions(TypedDict, total=False):
     deliver_at: datetime | None
     delay: timedelta | None
     unique_key: str | None
+
+
+class SendOptions(MessageOptions, total=False):
+    """The options of a send: those of a message, and its body as text or as a JSON value."""
+
+    text: str
+    json: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +117,21 @@ def as_message(topic: object, body: bytes | None, options: Mapping[str, object])
         if body is not None or options:
             raise InvalidMessage("a Message holds everything; give the body and the options to it")
         return topic
+    if topic is None:
+        raise InvalidMessage("the topic is None; give its name")
     if not isinstance(topic, str):
         raise InvalidMessage(
             f"one message is sent at a time, not a {type(topic).__name__}; "
             "several messages under one decision go into producer.transaction()"
         )
-    if body is None:
-        raise InvalidMessage('this message has no body; give it as bytes: send(topic, body), where b"" is an empty one')
-    return made_of(topic, body, options)
+    if body is not None and not ("text" in options or "json" in options):
+        return made_of(topic, body, options)
+    rest = dict(options)
+    given = [name for name in ("text", "json") if name in rest]
+    if body is not None or len(given) != 1:
+        raise InvalidMessage('a message has one body: give bytes, where b"" is an empty one, or text="…", or json=…')
+    make: Any = getattr(Message, given[0])
+    return make(topic, rest.pop(given[0]), **rest)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

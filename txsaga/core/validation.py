@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from txsaga.core.arguments import check_kind, check_text
+from txsaga.core.arguments import check_kind, check_text, kind_of, name_of
 from txsaga.core.identity import LAST
 from txsaga.core.message import MAX_BODY, MAX_DELAY, MAX_HEADERS, MAX_KEY, MAX_TAG, Message
 from txsaga.core.records import Receipt
@@ -24,7 +24,7 @@ MAX_TOKEN = 64
 def validate(message: Message) -> None:
     """Raise `InvalidMessage` unless the message can be stored."""
     if not isinstance(message.topic, str):
-        raise InvalidMessage(f"the topic is {_kind(message.topic)}, not the name of one")
+        raise InvalidMessage(f"the topic is {kind_of(message.topic)}, not the name of one")
     if not message.topic:
         raise InvalidMessage("the topic is empty; name one")
     validate_body(message.body)
@@ -47,7 +47,7 @@ def validate(message: Message) -> None:
 def validate_body(body: object) -> None:
     """Raise `InvalidMessage` unless this can be the body of a message."""
     if not isinstance(body, bytes):
-        raise InvalidMessage(f"the body is {_kind(body)}, not bytes; use Message.text or Message.json")
+        raise InvalidMessage(f"the body is {kind_of(body)}, not bytes; use text=, json= or encode it")
     _at_most("the body", len(body), MAX_BODY)
 
 
@@ -56,7 +56,7 @@ def validate_columns(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: 
     _list("the bodies", bodies)
     for kind in set(map(type, bodies)):
         if not issubclass(kind, bytes):
-            raise InvalidMessage(f"a body is {kind.__name__}, not bytes; encode it first")
+            raise InvalidMessage(f"a body is {name_of(kind)}, not bytes; encode it first")
     _at_most("a body", max(map(len, bodies), default=0), MAX_BODY)
     size = sum(map(len, bodies))
     for what, column, most in (("key", keys, MAX_KEY), ("tag", tags, MAX_TAG)):
@@ -93,7 +93,7 @@ def validate_life(key: object, run: object) -> None:
 def validate_receipt(receipt: object) -> None:
     """Raise `InvalidMessage` unless this can name a half message: others in its batch would fail too."""
     if not isinstance(receipt, Receipt):
-        raise InvalidMessage(f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare")
+        raise InvalidMessage(f"a half is named by its receipt, not by {kind_of(receipt)}; give the receipt of prepare")
     numbers = all(type(each) is int and abs(each) <= LAST for each in (receipt.txid, receipt.group))
     if not numbers or not isinstance(receipt.token, bytes) or len(receipt.token) > MAX_TOKEN:
         raise InvalidMessage("this receipt is not as prepare gave it: its numbers or its token can be no half's")
@@ -116,10 +116,6 @@ def validate_late(shape: Message) -> None:
         _no_nul(what, text or "")
 
 
-def _kind(value: object) -> str:
-    return type(value).__name__
-
-
 def _no_nul(what: str, text: str) -> None:
     if "\0" in text:
         raise InvalidMessage(f"{what} holds a NUL, which the database keeps in no text; leave it out")
@@ -127,13 +123,13 @@ def _no_nul(what: str, text: str) -> None:
 
 def _list(what: str, column: object) -> None:
     if isinstance(column, str | bytes) or not isinstance(column, Sequence):
-        raise InvalidMessage(f"{what} are {_kind(column)}; give a list")
+        raise InvalidMessage(f"{what} are {kind_of(column)}; give a list")
 
 
 def _texts(what: str, column: Sequence[str], most: int) -> int:
     for kind in set(map(type, column)):
         if not issubclass(kind, str):
-            raise InvalidMessage(f"{what} is {kind.__name__}, not str")
+            raise InvalidMessage(f"{what} is {name_of(kind)}, not str")
     size = _size(what, "".join(column))
     if max(map(len, column), default=0) * 4 > most:  # a character has at most four bytes
         _at_most(what, max(len(text.encode()) for text in column), most)
@@ -142,7 +138,7 @@ def _texts(what: str, column: Sequence[str], most: int) -> int:
 
 def _text(what: str, text: object, most: int) -> None:
     if not isinstance(text, str):
-        raise InvalidMessage(f"{what} is {_kind(text)}, not str")
+        raise InvalidMessage(f"{what} is {kind_of(text)}, not str")
     _at_most(what, _size(what, text), most)
 
 
@@ -160,12 +156,12 @@ def _at_most(what: str, size: int, most: int) -> None:
 
 def _headers(headers: Mapping[str, str]) -> None:
     if not isinstance(headers, Mapping):
-        raise InvalidMessage(f"the headers are {_kind(headers)}; give a mapping of str to str")
+        raise InvalidMessage(f"the headers are {kind_of(headers)}; give a mapping of str to str")
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidMessage(f"header {name!r} is not text; headers map str to str")
     size = sum(_size(f"header {k!r}", k) + _size(f"header {k!r}", v) for k, v in headers.items())
-    _at_most("the headers", size, MAX_HEADERS)
+    _at_most("the block of headers", size, MAX_HEADERS)
 
 
 def _schedule(message: Message) -> None:

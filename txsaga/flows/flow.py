@@ -27,7 +27,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message, MessageOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
 from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
@@ -181,7 +181,7 @@ class Flow:
         self._require_enrolled(resource, lane=True)
         return FlowLane(self._kernel, self._life, resource)
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
         """Add a message in the open step; it counts when the step is done."""
         step, message = self._open_step("sends"), as_message(topic, body, options)
         step.outbox.add(message if self.amends is None else _amending(message, self.amends))

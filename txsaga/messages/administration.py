@@ -34,6 +34,11 @@ class Administration(OfBroker):
     def _start(self) -> None:
         """Start the roles; the broker overrides this."""
 
+    @property
+    def topics(self) -> Sequence[Topic]:
+        """The topics of this store, by name."""
+        return self._kernel.store.registry.topics()
+
     def create_topic(
         self,
         name: str,

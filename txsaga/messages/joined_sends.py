@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.core.arguments import check_kind
 from txsaga.core.fibers import Loops, current_fiber
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message, MessageOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
@@ -57,7 +57,7 @@ class JoinedSends:
         namespace = kernel.store.namespace
         self._statement = _send(namespace, self._require_home(namespace), group)
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> int:
         """Add a message to the caller's transaction; return its transaction number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), SendKind.JOIN)
         stored = lay_out_one(message)
@@ -142,7 +142,7 @@ class AsyncJoined:
     def __init__(self, opened: Callable[[], JoinedSends], in_loop: Loops) -> None:
         self._opened, self._in_loop = opened, in_loop
 
-    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> int:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> int:
         """Add a message; it becomes visible with the caller's commit."""
         return await self._in_loop(lambda: self._opened().send(topic, body, **options))
 

@@ -22,7 +22,7 @@ from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
-from txsaga.core.message import Message, MessageOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
@@ -144,7 +144,7 @@ class MessageBuffer(ABC):
         self._outbox = Outbox(kernel.topics, SendKind.HALF)
         self._listeners: list[Callable[[Decision], None]] = []
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
         """Add a message: only COMMIT publishes it."""
         message = as_message(topic, body, options)
         self._require_open("send")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Unpack, overload
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.profile import LONGEST, checked
 from txsaga.core import facts
-from txsaga.core.arguments import check_count, check_duration, check_function, check_seconds, check_text
+from txsaga.core.arguments import check_count, check_duration, check_function, check_seconds, check_text, kind_of
 from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Message, MessageOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import DecisionOutcome, Due, End, Group, Half, Receipt, Row
 from txsaga.core.topic import SendKind, check_name
 from txsaga.core.validation import validate_key, validate_life, validate_receipt
@@ -60,7 +60,7 @@ class ProducerSettings:
         if self.checker is not None:
             check_function(self.checker, "checker", "give a function that answers for a transaction")
         if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
-            raise ConfigError(f"listener is {_kind(self.listener)}; give an object with {' and '.join(LISTENER)}")
+            raise ConfigError(f"listener is {kind_of(self.listener)}; give an object with {' and '.join(LISTENER)}")
         for name in LISTENER if self.listener is not None else ():
             check_function(getattr(self.listener, name), f"{name} of the listener", "give a function")
         for hook in self.end_hooks:
@@ -86,12 +86,12 @@ class Producer(OfBroker):
         executor = None if listener is None else listener.execute
         self._sending = Sending(kernel, self.group, executor, settings.end_timeout)
 
-    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]) -> Receipt:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> Receipt:
         """Send a plain message; when this returns, it is durable and will be delivered."""
         return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
 
     def submit(
-        self, topic: str | Message, body: bytes | None = None, **options: Unpack[MessageOptions]
+        self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]
     ) -> BatchFuture[Receipt]:
         """Send a plain message; the future is done when it is durable."""
         return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
@@ -133,7 +133,7 @@ class Producer(OfBroker):
         body: bytes | None = None,
         *,
         immunity: int | None = None,
-        **options: Unpack[MessageOptions],
+        **options: Unpack[SendOptions],
     ) -> BatchFuture[Receipt]:
         """Store a half message; the future is done when it is durable and invisible."""
         return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))
@@ -142,7 +142,7 @@ class Producer(OfBroker):
         """Decide a half; the future returns the final decision."""
         return self._kernel.decides.submit(self._end(receipt, decision))
 
-    def prepare_now(self, topic: str, body: bytes, **options: Unpack[MessageOptions]) -> Receipt:
+    def prepare_now(self, topic: str, body: bytes, **options: Unpack[SendOptions]) -> Receipt:
         """Store a half message in this thread."""
         return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
 
@@ -271,7 +271,3 @@ class Producer(OfBroker):
     def _require_checker(self, prefix: str = "") -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name, prefix)
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
-from txsaga.config import Settings, load
+from txsaga.config import Settings, load, with_namespace
 from txsaga.core.announcer import Announcer, Observer
 from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, list_of
 from txsaga.core.kernel import Kernel
@@ -98,6 +98,7 @@ def open_store(url: str) -> Store:
 def connect(
     url: str | None = None,
     *,
+    namespace: str | None = None,
     resources: Mapping[str, Engine | AsyncEngine] | None = None,
     participants: Mapping[str, Enlistable] | None = None,
     observers: Iterable[Observer] = (),
@@ -110,7 +111,7 @@ def connect(
     warehouse: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Open the broker at a URL, at TXSAGA_URL, or on the embedded database.
+    """Open the broker at a URL, at TXSAGA_URL, or on the embedded database; a namespace replaces that of the URL.
 
     `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. Questions
     of check-back to this process are answered in `check_threads` threads, unless `answering=False`. In any case a
@@ -130,7 +131,7 @@ def connect(
     others = _others(settings, participants or {}, found)
     CODE.load(settings.sagas)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
-    store = others.store = patiently(partial(_store, address, settings, patience), standby)
+    store = others.store = patiently(partial(_store, address, namespace, settings, patience), standby)
     lake = LakeOpener(store, settings, warehouse, embedded=address is None, load=load)
     rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
     kernel = kernel_of(
@@ -156,11 +157,15 @@ def connect(
     return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, followers=followers, **options)
 
 
-def _store(address: str | None, settings: Settings, patience: float) -> Store:
+def _store(address: str | None, namespace: str | None, settings: Settings, patience: float) -> Store:
     if address:
-        return Store.open(address, patience=patience)
-    url, revived = embedded_url(settings), partial(_revived_url, settings)
-    return Store.open(url, create=True, patience=patience, find=revived)
+        return Store.open(with_namespace(address, namespace), patience=patience)
+    url = with_namespace(embedded_url(settings), namespace)
+
+    def revived() -> str:
+        return with_namespace(_revived_url(settings), namespace)
+
+    return Store.open(url, create=namespace is None, patience=patience, find=revived)
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:
