@@ -63,11 +63,6 @@ def credit(stream: Stream, bank_b: Engine) -> None:
                 connection.execute(text("UPDATE account SET balance = balance + :amount WHERE name = :to"), order)
 
 
-def nobody_asks(_: object) -> txsaga.LocalState:
-    """Answer for local work that leaves no evidence; here there is none, `tx.local` writes its own."""
-    return txsaga.UNKNOWN
-
-
 # The demonstration ----------------------------------------------------------------------------------------
 
 SEEN = {"": "none", "sealed": "invisible, undecided", "committed": "visible", "rolled_back": "never visible"}
@@ -84,7 +79,7 @@ class Demo:
         for name, engine in self.banks.items():
             self.broker.register(name, engine)
         self.broker.create_topic("transfers", "transaction")
-        self.producer = self.broker.producer("demo-bank", checker=nobody_asks)
+        self.producer = self.broker.producer("bank-demo")
 
     def open_accounts(self) -> None:
         """Create what is missing and open one account in each bank."""
