@@ -7,9 +7,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import NullPool, create_engine, text
 
 from tests.cli.conftest import Cli
 from tests.scene.stored import Stored
+from tests.services.databases import fresh_name
 from tests.services.embedded import temporary_home
 
 
@@ -60,6 +62,16 @@ def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> 
     assert bare("db", "stop", **env).code == 0
     assert bare("db", "reset", "--yes", **env).code == 0
     assert not (empty_home / "data").exists()
+
+
+def test_a_database_of_the_server_is_created_once(bare: Cli, home_url: str) -> None:
+    name = fresh_name("bank")
+    first = bare("db", "create", name, "--url", home_url).out.strip()
+    with create_engine(first, poolclass=NullPool).connect() as connection:
+        assert connection.scalar(text("SELECT current_database()")) == name
+    assert bare("db", "create", name, "--url", home_url, "--json").document == {"url": first}
+    refused = bare("db", "create", "Two Words", "--url", home_url)
+    assert (refused.code, "is not for a database" in refused.complaint) == (2, True)
 
 
 @pytest.mark.slow

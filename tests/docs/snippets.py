@@ -13,6 +13,7 @@ FENCE = re.compile(
 EXPECTED_STATUS = re.compile(r"#\s*exits?\s+(\d+)\s*$")
 FILE = re.compile(r"# (\w+\.py)\n")
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
+CAPTURED = re.compile(r"export (?P<name>[A-Z_]+)=\$\(txsaga (?P<words>[^()$]+)\)")
 PROGRAMS = ("txsaga", "python", "export", "unset")
 
 
@@ -41,6 +42,8 @@ class Command:
     program: str = "txsaga"
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables written before the program."""
+    captured: str | None = None
+    """The variable that is exported with what the program prints, as in `export NAME=$(txsaga …)`."""
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -66,6 +69,8 @@ def commands(block: Block) -> Iterator[Command]:
 
 def parsed(line: str) -> Command | None:
     """Read one command; None for programs that are not ours to run."""
+    if printed := CAPTURED.fullmatch(line):
+        return Command(words=tuple(shlex.split(printed["words"])), status=0, captured=printed["name"])
     expected = EXPECTED_STATUS.search(line)
     words = shlex.split(line, comments=True)
     settings: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """The runner of the documentation sees every block, and what it runs can fail."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,22 @@ def test_a_block_that_would_be_passed_over_is_refused(page: Path, info: str) -> 
 @pytest.mark.parametrize("info", ["python", "console", "text", "", "toml"])
 def test_a_block_that_runs_or_is_no_code_is_fine(page: Path, info: str) -> None:
     assert not is_kept_from_running(Block(page=page, line=1, info=info, body=""))
+
+
+def test_a_variable_takes_what_a_command_prints(
+    page: Path, python: WarmPython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOWN", "")
+    block = Block(page=page, line=1, info="console", body="$ export SHOWN=$(txsaga --version)\n")
+    assert list(commands(block)) == [Command(words=("--version",), status=0, captured="SHOWN")]
+    run(block, {}, python)
+    assert os.environ["SHOWN"].startswith("txsaga ")
+
+
+def test_python_changes_no_environment_of_the_shell(
+    page: Path, python: WarmPython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET", "by the shell")
+    block = Block(page=page, line=1, info="python", body='import os; os.environ["SET"] = "by Python"')
+    with pytest.raises(AssertionError, match="a shell does not see"):
+        run(block, {}, python)

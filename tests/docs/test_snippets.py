@@ -75,7 +75,9 @@ def run(block: Block, names: dict[str, Any], python: WarmPython) -> None:
         Path(block.file).write_text(block.body, "utf-8")
     elif block.info == "python":
         padded = "\n" * (block.line - 1) + block.body
+        shell = dict(os.environ)
         exec(compile(padded, str(block.page), "exec"), names)
+        assert dict(os.environ) == shell, "a shell does not see what Python sets in its environment"
     else:
         for command in commands(block):
             call(command, python)
@@ -98,6 +100,8 @@ def call(command: Command, python: WarmPython) -> None:
     status = code if code >= 0 else 128 - code  # as a shell tells a signal
     said = f"$ {command.program} {' '.join(command.words)}\n{output}"
     assert status == command.status, said
+    if command.captured is not None:
+        os.environ[command.captured] = output.splitlines()[-1]  # warnings come first
 
 
 def change_environment(command: Command) -> None:

@@ -1,8 +1,9 @@
-"""`txsaga db`: the embedded database, and schema, rights and identity of any home database."""
+"""`txsaga db`: the embedded database, databases of its server, and schema, rights and identity of a home database."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from txsaga.embedded.server import EmbeddedServer
 
 app = typer.Typer(help="The embedded database, and schema and rights of any home database.")
+DATABASE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 Which = Annotated[Right, typer.Argument(help="The right.")]
 Printed = Annotated[bool, typer.Option("--print", help="Only print the SQL, for an administrator.")]
 
@@ -69,6 +71,20 @@ def url(
     address = _embedded(options).ensure().url(DATABASE, "jdbc" if jdbc else None, socket=socket)
     address = address if jdbc else with_namespace(address, options.namespace)
     result(options, {"url": address}, address)
+
+
+@app.command()
+def create(context: typer.Context, name: Annotated[str, typer.Argument(help="The name of the database.")]) -> None:
+    """Create a database on the server of the home database, unless it exists; print its URL, with its password."""
+    from txsaga.store.connection import create_database, parse_url
+
+    options = options_of(context)
+    if not DATABASE_NAME.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is not for a database; use 1 to 63 lower-case letters, digits and _")
+    address, _ = parse_url(home_url(options))
+    create_database(address, name)
+    found = address.set(database=name).render_as_string(hide_password=False)
+    result(options, {"url": found}, found)
 
 
 @app.command()
