@@ -40,7 +40,20 @@ GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.S)
 CODE = re.compile(r"`[^`\n]+`")
 TARGET = re.compile(r"\]\([^)\s]+\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.M)
-PROPER = {"Airflow", "Spark", "PostgreSQL", "MariaDB", "MySQL", "SQLite", "Python", "Iceberg", "Parquet", "RocketMQ"}
+PROPER = {
+    "Airflow",
+    "Spark",
+    "PostgreSQL",
+    "MariaDB",
+    "MySQL",
+    "SQLite",
+    "Python",
+    "Iceberg",
+    "Parquet",
+    "RocketMQ",
+    "Temporal",
+    "DBOS",
+}
 PROPER |= {
     "SQLAlchemy",
     "Great",
