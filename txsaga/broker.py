@@ -165,8 +165,8 @@ class Broker(Administration):
     ) -> Producer:
         """Return the producer of a group.
 
-        A checker answers for work that leaves no evidence, such as a call of a service after `tx.prepare()`. Without
-        one, what dies before its decision is rolled back. All members of a group have a checker, or none has.
+        A checker answers for work that leaves no evidence, such as a call of a service after `tx.prepare()`. A listener
+        is RocketMQ's form of it: a group with listeners takes no plain producers.
         """
         hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
         settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)

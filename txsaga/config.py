@@ -204,6 +204,10 @@ def load(name: str, what: str) -> Any:  # the caller knows the type
         raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised
 
 
+NAMESPACE = "txsaga"
+"""The namespace of a URL that names none."""
+
+
 def with_namespace(url: str, namespace: str | None) -> str:
     """Put a namespace into a URL, in the place of the one that is there."""
     if namespace is None:

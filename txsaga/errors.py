@@ -88,7 +88,7 @@ class ReservedName(TxSagaError):
 
 
 class GroupKindMismatch(TxSagaError):
-    """A producer group has a checker or none, a consumer group reads a stream or takes work: never both."""
+    """A producer group is transactional or plain, a consumer group reads a stream or takes work: never both."""
 
     def __init__(self, group: str, *, stored: str, asked: str) -> None:
         super().__init__(f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name")

@@ -23,7 +23,7 @@ WHY = ("--reason", "looked at it")
 @pytest.fixture
 def life(broker: Broker) -> TxRecord:
     """Give an open transaction with a ballot of two voters."""
-    group = broker.kernel.store.registry.group("bank", has_checker=True)
+    group = broker.kernel.store.registry.group("bank", transactional=True)
     with broker.kernel.store.ledgers.open() as ledger:
         life = ledger.create(group.id, None, 1)
         assert life is not None

@@ -37,7 +37,7 @@ class TestEveryCommand:
     def test_without_a_schema_it_says_how_to_get_one(self, bare: Cli, home_url: str, words: tuple[str, ...]) -> None:
         said = bare(*words, TXSAGA_URL=home_url)
         assert (said.code, said.out) == (7, "")
-        assert said.complaint.endswith("run `txsaga db migrate`")
+        assert said.complaint.endswith(f"run `txsaga --namespace {Stored(home_url).namespace} db migrate`")
 
     def test_a_url_that_is_none_is_told(self, bare: Cli, words: tuple[str, ...]) -> None:
         said = bare(*words, TXSAGA_URL="nonsense")

@@ -33,7 +33,7 @@ def test_a_group_is_shown_with_its_members_and_its_backlog(cli: Cli, broker: Bro
     broker.producer(group, checker=lambda _: None).prepare_now(flow, b"a")
     Heartbeat(broker.kernel).run_once()
     shown = cli("producer", "show", group, "--json").document
-    assert (shown["group"], shown["has_checker"], shown["members"]) == (group, True, [broker.kernel.member])
+    assert (shown["group"], shown["members"]) == (group, [broker.kernel.member])
     assert (shown["undecided"], shown["parked"], shown["asked"]) == (1, 0, 0)
     assert shown["answers"] == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NOBODY": 0}
     assert (shown["checks"], 0 <= shown["oldest_seconds"] < 3600) == ({}, True)
@@ -41,16 +41,15 @@ def test_a_group_is_shown_with_its_members_and_its_backlog(cli: Cli, broker: Bro
     assert (told["members"], told["max-checks"]) == ([broker.kernel.member], ["as", "the", "engine"])
 
 
-def test_groups_are_listed_with_whether_they_have_a_checker(cli: Cli, broker: Broker, group: str) -> None:
+def test_groups_are_listed_with_their_settings(cli: Cli, broker: Broker, group: str) -> None:
     plain = fresh_name("plain")
     broker.producer(plain)
     cli("producer", "alter", group, "--max-checks", "3", "--on-exhausted", "rollback")
     found = {each["group"]: each for each in cli("producer", "list", "--json").documents}
-    assert (found[group]["has_checker"], found[group]["undecided"]) == (True, 0)
-    assert found[plain] == {"group": plain, "has_checker": False, "checks": {}}
+    assert found[plain] == {"group": plain, "checks": {}}
     lines = {line.split()[0]: line.split() for line in cli("producer", "list").lines}
-    assert lines[group][-3:] == ["yes", "max-checks=3", "on-exhausted=rollback"]
-    assert lines[plain][-2:] == ["no", "-"]
+    assert lines[group][-2:] == ["max-checks=3", "on-exhausted=rollback"]
+    assert lines[plain][-1:] == ["-"]
 
 
 @pytest.mark.req("RMQ-26", "RMQ-28", "RMQ-67")
@@ -75,7 +74,6 @@ def test_a_group_without_a_checker_has_settings_too(cli: Cli, broker: Broker) ->
     name = fresh_name("silent")
     broker.producer(name)
     assert cli("producer", "alter", name, "--min-age", "1m", "--json").document["checks"] == {"min_age": 60.0}
-    assert cli("producer", "show", name, "--json").document["has_checker"] is False
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class BacklogContract:
     def test_each_group_has_its_backlog_and_those_who_answer_for_it(self, store: Store) -> None:
         (qid,), shop = new_queues(store), new_group(store)
         new_group(store, "bank")
-        silent = store.registry.group("silent", has_checker=False).id
+        silent = store.registry.group("silent", transactional=False).id
         parked, asked, _ = (prepared(store, shop, row(qid, text)) for text in "abc")
         life = opened(store, shop)
         swept(store, shop)

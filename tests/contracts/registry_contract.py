@@ -78,13 +78,13 @@ class RegistryContract:
             store.registry.topic(name)
 
     @pytest.mark.req("RMQ-76")
-    @pytest.mark.parametrize("has_checker", [True, False])
-    def test_a_group_is_of_one_kind(self, store: Store, has_checker: bool) -> None:
-        group = store.registry.group("shop", has_checker=has_checker)
-        assert (group.name, group.has_checker) == ("shop", has_checker)
+    @pytest.mark.parametrize("transactional", [True, False])
+    def test_a_group_is_of_one_kind(self, store: Store, transactional: bool) -> None:
+        group = store.registry.group("shop", transactional=transactional)
+        assert (group.name, group.transactional) == ("shop", transactional)
         with pytest.raises(GroupKindMismatch):
-            store.registry.group("shop", has_checker=not has_checker)
-        assert store.registry.group("shop", has_checker=has_checker) == group
+            store.registry.group("shop", transactional=not transactional)
+        assert store.registry.group("shop", transactional=transactional) == group
         assert store.registry.group_by_id(group.id) == group
         assert store.registry.find_group("shop") == group
         assert store.registry.find_group("nobody") is None

@@ -48,7 +48,7 @@ def new_queues(store: Store, name: str = "orders", count: int = 1) -> tuple[int,
 
 def new_group(store: Store, name: str = "shop") -> int:
     """Register a producer group with a checker and return its number."""
-    return store.registry.group(name, has_checker=True).id
+    return store.registry.group(name, transactional=True).id
 
 
 def row(qid: int, *texts: str, chunk: int = 0) -> Row:

@@ -102,7 +102,7 @@ def noted(txids: Sequence[int]) -> list[BranchOutcome]:
 def filled(home_database: str) -> Iterator[Filled]:
     url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('branches')}"
     with closing(open_store(url)) as store:
-        group = store.registry.group("shop", has_checker=True).id
+        group = store.registry.group("shop", transactional=True).id
         for name in ("first", "second"):
             store.registry.resource(name, uuid4())
         begun = store.work.write([Begin(group, RESOURCES)] * 2)

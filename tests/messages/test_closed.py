@@ -69,6 +69,7 @@ OF_A_BROKER: Calls = {
     "create_topic": lambda s: s.broker.create_topic("late"),
     "alter_topic": lambda s: s.broker.alter_topic(NEWS),
     "reject_transactions": lambda s: s.broker.reject_transactions(False),
+    "topics": lambda s: s.broker.topics,
     "replay": lambda s: s.broker.replay(1),
     "cluster": lambda s: s.broker.cluster,
     "join_cluster": lambda s: s.broker.join_cluster("east"),

@@ -41,7 +41,7 @@ def open_one(home_url: str) -> Iterator[Callable[[], Store]]:
 
 
 def later(store: Store, qid: int, text: str, seconds: float = 0.001) -> Receipt:
-    group = store.registry.group("plain", has_checker=False).id
+    group = store.registry.group("plain", transactional=False).id
     half = Half(group, [row(qid, text)], due=Due(timedelta(seconds=seconds)))
     return answered(store.halves.write([half], ()).receipts[0])
 

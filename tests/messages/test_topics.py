@@ -180,7 +180,7 @@ def test_what_has_a_name_from_before_the_rule_works_on(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="begins with"):
         shop.broker.consumer("-old", [NEWS])
     store.registry.create_topic("%RETRY%old", TopicType.NORMAL, 1, None, None)
-    store.registry.group(".old", has_checker=False)
+    store.registry.group(".old", transactional=False)
     store.groups.open("-old", Style.WORK, Policy())
     shop.broker.create_topic("%RETRY%old", queues=1)
     shop.broker.producer(".old").send("%RETRY%old", b"a")

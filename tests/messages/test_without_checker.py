@@ -1,4 +1,4 @@
-"""Blocks of a group without a checker: what no process decided is rolled back, what left evidence follows it."""
+"""Blocks need no checker: what no process decided is rolled back, what left evidence follows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.scene.rules import OpenBroker, check_back, entries_in, left_after_local, read
-from tests.scene.shop import NEWS, ORDERS, Shop, order
+from tests.scene.shop import NEWS, ORDERS, Answer, Shop, order, says
+from txsaga import COMMIT
 from txsaga.broker import Broker
 from txsaga.messages.stored_block import StoredBlock
 
@@ -37,13 +38,17 @@ def test_a_block_that_ends_commits(shop: Shop, key: str | None) -> None:
 
 @pytest.mark.req("RMQ-31")
 @pytest.mark.parametrize("key", [None, "order-1"])
+@pytest.mark.parametrize("checker", [None, says(COMMIT)])
 def test_a_block_that_no_process_decided_is_rolled_back(
-    shop: Shop, killed_before_deciding: pytest.MonkeyPatch, key: str | None
+    shop: Shop, killed_before_deciding: pytest.MonkeyPatch, key: str | None, checker: Answer | None
 ) -> None:
-    with pytest.raises(Killed), shop.broker.producer("silent").transaction(key=key) as tx:
+    """Its checker is not asked: nothing outside of the store could have happened that it knows of."""
+    producer = shop.broker.producer("silent", checker=checker)
+    with pytest.raises(Killed), producer.transaction(key=key) as tx:
         tx.send(order())
     killed_before_deciding.undo()
-    assert [each.undecided for each in shop.store.overview.backlogs() if each.group == "silent"] == [1]
+    (backlog,) = [each for each in shop.store.overview.backlogs() if each.group == "silent"]
+    assert (backlog.undecided, backlog.unproven) == (1, None)
     assert (shop.check(), shop.bodies(), shop.pending()) == (1, [], [])
     assert tx.txid is not None
     assert shop.store.overview.history(tx.txid)[-1].why == "its owner never decided it"
@@ -68,8 +73,17 @@ def test_a_group_may_send_alone_and_in_blocks_and_have_sagas(shop: Shop) -> None
     assert sorted(shop.bodies(ORDERS, NEWS)) == ["a chair", "alone"]
 
 
-def test_a_saga_takes_a_group_with_a_checker_as_well(shop: Shop) -> None:
-    shop.producer("shop")
-    with shop.broker.saga("shop"):
+def test_a_group_of_a_saga_takes_producers_of_every_kind(shop: Shop) -> None:
+    with shop.broker.saga("travel"):
         pass
-    assert shop.pending() == []
+    shop.producer("travel").send(NEWS, b"with a checker")
+    shop.broker.producer("travel").send(NEWS, b"without")
+    assert sorted(shop.bodies(NEWS)) == ["with a checker", "without"]
+
+
+def test_only_after_prepare_is_a_checker_asked(shop: Shop, killed_before_deciding: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Killed), shop.producer("shop").transaction(key="order-1") as tx:
+        tx.send(order())
+        tx.prepare()
+    killed_before_deciding.undo()
+    assert (shop.check(), shop.bodies()) == (1, ["a chair"])  # as its checker says

@@ -80,15 +80,15 @@ class Names:
             return StoreError("two chunks of one half have the same number")
         return None
 
-    def group(self, name: str, *, has_checker: bool | None = None) -> Group:
+    def group(self, name: str, *, transactional: bool | None = None) -> Group:
         """Register a producer group, or find it."""
         with self._home.lock:
             known = self._groups.get(name)
             if known is None:
-                known = Group(id=len(self._groups) + 1, name=name, has_checker=bool(has_checker))
+                known = Group(id=len(self._groups) + 1, name=name, transactional=bool(transactional))
                 self._groups[name] = known
-            if has_checker is not None and known.has_checker is not has_checker:
-                raise GroupKindMismatch(name, stored=_kind(known.has_checker), asked=_kind(has_checker))
+            if transactional is not None and known.transactional is not transactional:
+                raise GroupKindMismatch(name, stored=_kind(known.transactional), asked=_kind(transactional))
             return known
 
     def find_group(self, name: str) -> Group | None:
@@ -150,5 +150,5 @@ def _settings(topic: Topic, queues: int) -> tuple[TopicType, int, int | None, in
     return topic.type, queues, topic.retention_seconds, topic.retention_bytes
 
 
-def _kind(has_checker: bool) -> str:
-    return "a group with a checker" if has_checker else "a group without a checker"
+def _kind(transactional: bool) -> str:
+    return "a group with a checker" if transactional else "a group without a checker"

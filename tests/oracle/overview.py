@@ -108,7 +108,7 @@ class MemoryOverview(Overview):
         """Tell what is undecided of each producer group that ever had something to decide."""
         with self._home.lock:
             found = [(group, self._backlog(group)) for group in self._names.groups()]
-            return [backlog for group, backlog in found if group.has_checker or backlog.undecided]
+            return [backlog for group, backlog in found if group.transactional or backlog.undecided or backlog.members]
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
@@ -180,10 +180,21 @@ class MemoryOverview(Overview):
             undecided=len(mine),
             parked=sum(map(self._is_parked, mine)),
             asked=len(kept.questions.keys() & set(mine)),
-            oldest=max((self._open_for(self._doubts.doubt(txid)) for txid in mine), default=None),
+            oldest=max(map(self._age, mine), default=None),
+            unproven=max(
+                (self._open_for(self._doubts.doubt(txid)) for txid in mine if self._is_unproven(txid)), default=None
+            ),
             members=len(self._leases.alive([kind])[kind]),
             answers={answer: n for (id, answer), n in sorted(kept.tally.items()) if id == group.id},
         )
+
+    def _age(self, txid: int) -> timedelta:
+        return self._open_for(self._doubts.doubt(txid))
+
+    def _is_unproven(self, txid: int) -> bool:
+        life = self._home.kept.lives.get(txid)
+        closed = life is None or life.life.state is TxState.SEALED
+        return closed and self._doubts.doubt(txid).evidence is None and not self._is_parked(txid)
 
     def _open_for(self, doubt: Doubt) -> timedelta:
         assert doubt.born is not None

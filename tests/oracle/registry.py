@@ -86,9 +86,9 @@ class MemoryRegistry(Registry):
         """Return all topics by name."""
         return self._names.topics()
 
-    def group(self, name: str, *, has_checker: bool | None = None) -> Group:
+    def group(self, name: str, *, transactional: bool | None = None) -> Group:
         """Register a producer group, or find it."""
-        return self._names.group(name, has_checker=has_checker)
+        return self._names.group(name, transactional=transactional)
 
     def find_group(self, name: str) -> Group | None:
         """Return a producer group by its name."""
@@ -156,7 +156,7 @@ class MemoryRegistry(Registry):
             key=key,
             epoch=epoch,
             state=DECIDED[op.decision] if op else state if due is None else SCHEDULED,
-            resource=None if evidence is None else self.resource_by_id(evidence).name,
+            resource=None if not evidence else self.resource_by_id(evidence).name,
             born=born,
             decision=op.decision if op else None,
             from_check=op is not None and op.from_check,

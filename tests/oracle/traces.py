@@ -41,7 +41,7 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         txid=txid,
         group=first.group,
         life=opened and _life(opened),
-        resource=None if first.evidence is None else names.resource_by_id(first.evidence),
+        resource=None if not first.evidence else names.resource_by_id(first.evidence),
         sent=tuple(_sent(kept, names, halves)),
         kept=tuple(
             model.LateBodySlot(slot.slot, TracePlace(*names.place(slot.qid))) for slot in kept.slots.get(txid, ())

@@ -81,7 +81,7 @@ def test_an_operator_skips_a_step_and_another_producer_sees_nothing_of_it(
 
 def test_nobody_begins_a_saga_for_a_group_that_is_not_his(open_as: Open, made: object) -> None:
     producer = open_as(Right.PRODUCER)
-    group = producer.kernel.store.registry.group("travel", has_checker=True).id
+    group = producer.kernel.store.registry.group("travel", transactional=True).id
     made.run("UPDATE producer_group SET role = 'nobody_at_all'")  # type: ignore[attr-defined]
     with pytest.raises(RightsMissing):
         producer.kernel.store.work.write([Begin(group)])

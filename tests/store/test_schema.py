@@ -132,7 +132,7 @@ def test_a_newer_schema_is_left_alone(
 
 
 def test_an_empty_namespace_is_not_used_before_it_is_migrated(home_url: str, stored: Stored) -> None:
-    with pytest.raises(SchemaMissing, match=r"has schema none, needs \w+; run `txsaga db migrate`"):
+    with pytest.raises(SchemaMissing, match=r"has schema none, needs \w+; run `txsaga --namespace \w+ db migrate`"):
         Store.open(home_url)
     assert stored.value("SELECT to_regnamespace(:name)", name=stored.namespace) is None
 
@@ -141,7 +141,7 @@ def test_an_older_schema_is_not_used_before_it_is_migrated(
     home_url: str, migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "newest", lambda: "0777")
-    with pytest.raises(SchemaMissing, match=r"has schema \w+, needs 0777; run `txsaga db migrate`"):
+    with pytest.raises(SchemaMissing, match=r"has schema \w+, needs 0777; run `txsaga --namespace \w+ db migrate`"):
         Store.open(home_url)
 
 

@@ -35,7 +35,7 @@ def roles() -> set[str]:
 
 def lives(broker: Broker, member: str) -> bool:
     """Tell whether a member is one of those that are asked."""
-    group = broker.kernel.store.registry.group("shop", has_checker=True)
+    group = broker.kernel.store.registry.group("shop")
     return member in broker.kernel.store.leases.alive([f"checker:{group.id}"])[f"checker:{group.id}"]
 
 

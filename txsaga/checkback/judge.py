@@ -13,7 +13,7 @@ can decide.
     the resource can't be reached, or is
     another database than the recorded one    UNKNOWN, no answer (R10)
     no resource recorded                      the answer of a checker, or of an operator
-    … and its group has no checker            ROLLBACK: nothing that it waited for can have happened outside
+    no work outside of the store              ROLLBACK: only its owner could have decided COMMIT
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import DecisionOutcome, Doubt, End, EvidenceOutcome, RegisteredResource, TxRecord
+from txsaga.core.records import (
+    NO_WORK_OUTSIDE,
+    DecisionOutcome,
+    Doubt,
+    End,
+    EvidenceOutcome,
+    RegisteredResource,
+    TxRecord,
+)
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.evidence.ports import Evidence
 from txsaga.messages.decide import DecidedBy, Decider
@@ -101,13 +109,12 @@ class Judge:
         self._calls = TimeboxedCalls()
         self._at_once: dict[int, int] = {}  # transactions per query, once a database has failed to answer
         self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number never changes
-        self._with_checker: dict[int, bool] = {}
 
     def look(self, cases: Iterable[DoubtContext]) -> None:
         """Read the evidence of many transactions, together per database, as much as fits in a brief time."""
         until, by_resource = time.monotonic() + BRIEF, defaultdict[int, list[DoubtContext]](list)
         for case in cases:
-            if case.doubt.evidence is not None:
+            if case.doubt.evidence:
                 by_resource[case.doubt.evidence].append(case)
         reading = [(each, asked, self._begun(each, self._portion(each, asked))) for each, asked in by_resource.items()]
         for resource, asked, read in reading:
@@ -184,7 +191,8 @@ class Judge:
             why = f"it voted yes for store {life.coordinator}, which decides it"
             return Verdict(LocalState.UNKNOWN, why, Basis.COORDINATOR, found=life.state)
         # The doubt may be older than the end that named the resource.
-        return replace(self._closed(case, life.evidence or doubt.evidence, fence), found=life.state)
+        recorded = doubt.evidence if life.evidence is None else life.evidence
+        return replace(self._closed(case, recorded, fence), found=life.state)
 
     def judge(self, case: DoubtContext) -> Verdict:
         """Return what row and evidence show, or else the checker's answer."""
@@ -196,9 +204,9 @@ class Judge:
             return ledger.lock(txid)
 
     def _closed(self, case: DoubtContext, resource: int | None, fence: bool) -> Verdict:
-        if resource is None and self._has_checker(case.doubt.group):
-            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.ANSWER)
         if resource is None:
+            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.ANSWER)
+        if resource == NO_WORK_OUTSIDE:
             return Verdict(LocalState.ROLLBACK, "its owner never decided it", Basis.OPEN)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None
         if seen is not None and seen.unread is not None:
@@ -217,11 +225,6 @@ class Judge:
         if outcome.committed:
             return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
-
-    def _has_checker(self, group: int) -> bool:
-        if group not in self._with_checker:
-            self._with_checker[group] = self._store.registry.group_by_id(group).has_checker
-        return self._with_checker[group]
 
     def _reach(self, resource: int, ask: Callable[[Evidence], Answer]) -> Answer:
         return self._begin(resource, ask)()

@@ -17,6 +17,7 @@ from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.round import LIVES, SILENT, state_of_run
 from txsaga.checkback.runs import RunState
 from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt
 from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError, UnknownTransaction
 from txsaga.inspect.timeline_steps import Looked
@@ -44,7 +45,7 @@ class OneCheck:
         case = DoubtContext(self._store, doubt)
         verdict = self._kernel.settler.judge.know(case, fence=False)
         if verdict.basis is Basis.OPEN:
-            return CheckResult(why="it is still open")
+            return CheckResult(why="it is still open" if verdict.found is TxState.ACTIVE else verdict.why)
         verdict = self._kernel.settler.judge.know(case)
         if verdict.basis is Basis.ANSWER and checker is not None:
             answer, why = ask(checker, question_about(case))

@@ -443,13 +443,13 @@ class Exhaustion:
         """Write ROLLBACK, unless evidence is recorded: then only that decides. Return the decision."""
         txid = case.doubt.txid
         if not case.doubt.keyed:
-            if case.doubt.evidence is not None:
+            if case.doubt.evidence:
                 return None
             decision = self._roll_back_plain(txid, why)
         else:
             with self._store.ledgers.open() as ledger:
                 life = ledger.lock(txid)
-            if life is None or life.evidence is not None:
+            if life is None or life.evidence:
                 return None
             by = DecidedBy(who=CHECK_BACK, why=why, from_check=True, found=life.state, unheard=True)
             decision = self._kernel.decider.decide(txid, Decision.ROLLBACK, by).decision

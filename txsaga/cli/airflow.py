@@ -136,12 +136,16 @@ def _store(options: Options) -> str | None:
     """Return the URL of the store where it is not the embedded one, which is brought to its schema here."""
     if (url := given_url(options)) is not None:
         return url
+    from txsaga.store.store import Store
     from txsaga.wiring.connecting import embedded_url, open_store
 
     address = embedded_url(Settings.from_env(os.environ))
+    if options.namespace is None:
+        open_store(address).close()
+        return None
     named = with_namespace(address, options.namespace)
-    open_store(named).close()
-    return named if options.namespace is not None else None
+    Store.open(named).close()
+    return named
 
 
 def _tell(text: str, options: Options) -> None:

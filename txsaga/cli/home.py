@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from txsaga.cli.options import Options
-from txsaga.config import Settings, load, with_namespace
+from txsaga.config import NAMESPACE, Settings, load, with_namespace
 from txsaga.errors import ConfigError, SchemaMissing, StoreUnavailable
 from txsaga.store.right import Right
 
@@ -67,7 +67,7 @@ def _of_server(options: Options) -> Store:
     try:
         return Store.open(url)
     except SchemaMissing:
-        if options.namespace is not None:
+        if options.namespace not in (None, NAMESPACE):
             raise
         return Store.open(url, create=True)
 
@@ -85,9 +85,7 @@ def opened(
     url = given_url(options)
     if url is not None and rest is not None:
         wait_for(url, rest)
-    if url is None and options.namespace is not None:
-        url = embedded_url(options)
-    with connect(url, roles=False, observers=observers) as broker:
+    with connect(url, namespace=options.namespace, roles=False, observers=observers) as broker:
         yield broker
 
 

@@ -30,8 +30,8 @@ def list_groups(context: typer.Context) -> None:
     with reading(options) as store:
         groups, backlogs = store.registry.producer_groups(), _backlogs(store)
     documents = [group_document(group, backlogs.get(group.name)) for group in groups]
-    rows = [(*_row_or_nothing(group, backlogs), "yes" if group.has_checker else "no", _told(group)) for group in groups]
-    listing(options, documents, (*COLUMNS, "checker", "checks"), rows)
+    rows = [(*_row_or_nothing(group, backlogs), _told(group)) for group in groups]
+    listing(options, documents, (*COLUMNS, "checks"), rows)
 
 
 @app.command()
@@ -82,9 +82,9 @@ def backlog_document(backlog: Backlog) -> dict[str, object]:
 
 
 def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
-    """Write a group for programs: a plain one has no backlog."""
+    """Write a group for programs: one without checkers and without undecided transactions has no backlog."""
     known = {"group": group.name} if backlog is None else backlog_document(backlog)
-    return {**known, "has_checker": group.has_checker, "checks": dict(group.checks)}
+    return {**known, "checks": dict(group.checks)}
 
 
 def _show(store: Store, group: Group, *, as_json: bool) -> None:

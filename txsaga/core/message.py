@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
+from txsaga.core.arguments import kind_of
 from txsaga.core.identity import HalfId
 from txsaga.errors import InvalidMessage
 
@@ -62,7 +63,7 @@ class Message:
     def text(cls, topic: str, text: str, **options: Unpack[MessageOptions]) -> Message:
         """Make a message from text, as UTF-8."""
         if not isinstance(text, str):
-            raise InvalidMessage(f"the text is {type(text).__name__}, not str; bytes are a body as they are")
+            raise InvalidMessage(f"the text is {kind_of(text)}, not str; bytes are a body as they are")
         try:
             body = text.encode()
         except UnicodeEncodeError as reason:
@@ -108,7 +109,7 @@ def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
         return Message(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
     except TypeError:
         unknown = ", ".join(map(repr, sorted(options.keys() - set(OPTIONS))))
-        raise InvalidMessage(f"a message has no {unknown}; it takes {', '.join(OPTIONS)}") from None
+        raise InvalidMessage(f"a message has no {unknown}; it takes text, json, {', '.join(OPTIONS)}") from None
 
 
 def as_message(topic: object, body: bytes | None, options: Mapping[str, object]) -> Message:
@@ -121,7 +122,7 @@ def as_message(topic: object, body: bytes | None, options: Mapping[str, object])
         raise InvalidMessage("the topic is None; give its name")
     if not isinstance(topic, str):
         raise InvalidMessage(
-            f"one message is sent at a time, not a {type(topic).__name__}; "
+            f"one message is sent at a time, not a {kind_of(topic)}; "
             "several messages under one decision go into producer.transaction()"
         )
     if body is not None and not ("text" in options or "json" in options):

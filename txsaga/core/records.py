@@ -102,6 +102,10 @@ class TxRecord:
         return self.coordinator is not None and self.state is TxState.PREPARED
 
 
+NO_WORK_OUTSIDE = 0
+"""In the place of the resource with the evidence: only messages and rows of the store, so the owner alone decides."""
+
+
 class Doubt(NamedTuple):
     """A transaction without a decision that is due for a check."""
 
@@ -131,7 +135,7 @@ class Group:
 
     id: int
     name: str
-    has_checker: bool
+    transactional: bool  # all of its producers have a listener, as in RocketMQ
     checks: Mapping[str, object] = field(default_factory=dict)  # its settings that override the engine's
 
 

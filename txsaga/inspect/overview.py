@@ -157,6 +157,7 @@ class Backlog:
     parked: int
     asked: int  # undecided ones with a question under way
     oldest: timedelta | None
+    unproven: timedelta | None  # the oldest that no evidence can settle: it waits for a checker
     members: int
     answers: Mapping[str, int]
 

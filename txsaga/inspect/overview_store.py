@@ -112,13 +112,13 @@ class Overview:
         return () if checks is None else checks.remarks
 
     def backlogs(self) -> Sequence[Backlog]:
-        """Return what is undecided in each producer group that has a checker or has something, by name."""
+        """Return what is undecided in each producer group that has something, or members that answer, by name."""
         answers: dict[int, dict[str, int]] = {}
         for group, answer, count in self._rows(SQL["answers"]):
             answers.setdefault(group, {})[answer] = count
         return [
-            Backlog(name, undecided, parked, asked, oldest, members, answers.get(id, {}))
-            for id, name, undecided, parked, asked, oldest, members in self._rows(SQL["backlogs"])
+            Backlog(name, undecided, parked, asked, oldest, unproven, members, answers.get(id, {}))
+            for id, name, undecided, parked, asked, oldest, unproven, members in self._rows(SQL["backlogs"])
         ]
 
     def trace(self, txid: int) -> Trace | None:

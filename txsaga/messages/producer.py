@@ -2,7 +2,7 @@
 The producer of one group: plain sends, half messages and transaction blocks, also with futures.
 
 Only half messages that the caller decides (`prepare`, `send_in_transaction`, `tx.prepare`) need a checker: the work
-that they wait for leaves no evidence. All members of a group have one, or none has: check-back may ask any of them.
+that they wait for leaves no evidence. A group whose producers have listeners, as in RocketMQ, takes no plain producers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Producer(OfBroker):
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
-            self.group: Group = registry.group(name, has_checker=self.checker is not None)
+            self.group: Group = registry.group(name, transactional=_kind(settings))
         kernel.running.expect(self.group)
         if self.checker is not None:
             kernel.checkers.register(self.group, self.checker)
@@ -142,9 +142,16 @@ class Producer(OfBroker):
         """Decide a half; the future returns the final decision."""
         return self._kernel.decides.submit(self._end(receipt, decision))
 
-    def prepare_now(self, topic: str, body: bytes, **options: Unpack[SendOptions]) -> Receipt:
+    def prepare_now(
+        self,
+        topic: str | Message,
+        body: bytes | None = None,
+        *,
+        immunity: int | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Receipt:
         """Store a half message in this thread."""
-        return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
+        return self._kernel.stores.call(self._half(as_message(topic, body, options), immunity))
 
     def commit(self, receipt: Receipt) -> DecisionOutcome:
         """Commit a half in this thread; `DecidedOtherwise` if it is already ROLLBACK."""
@@ -271,3 +278,10 @@ class Producer(OfBroker):
     def _require_checker(self, prefix: str = "") -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name, prefix)
+
+
+def _kind(settings: ProducerSettings) -> bool | None:
+    """Return the kind of group that a producer needs; one with a checker of its own joins any."""
+    if settings.listener is not None:
+        return True
+    return None if settings.checker is not None else False

@@ -104,15 +104,15 @@ class Registry:
         with transaction(self._engine) as connection:
             return _topics(connection, None)
 
-    def group(self, name: str, *, has_checker: bool | None = None) -> Group:
-        """Register a producer group, or return it; `GroupKindMismatch` if a kind is given and it has the other."""
+    def group(self, name: str, *, transactional: bool | None = None) -> Group:
+        """Register a producer group; `GroupKindMismatch` if it exists with the other kind, and a kind is asked for."""
         with transaction(self._engine) as connection:
-            statement = insert(group).values(name=name, transactional=bool(has_checker), **self._registered)
+            statement = insert(group).values(name=name, transactional=bool(transactional), **self._registered)
             connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
             row = connection.execute(select(group).where(group.c.name == name)).one()
-        if has_checker is not None and row.transactional != has_checker:
-            kinds = {True: "a group with a checker", False: "a group without a checker"}
-            raise GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[has_checker])
+        if transactional is not None and row.transactional != transactional:
+            kinds = {True: "transactional", False: "plain"}
+            raise GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[transactional])
         return _group(row)
 
     def find_group(self, name: str) -> Group | None:
@@ -188,7 +188,7 @@ class Registry:
 
 
 def _group(row: Any) -> Group:
-    return Group(id=row.id, name=row.name, has_checker=row.transactional, checks=row.checks)
+    return Group(id=row.id, name=row.name, transactional=row.transactional, checks=row.checks)
 
 
 def _resource(row: Any) -> RegisteredResource:

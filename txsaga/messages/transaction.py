@@ -41,7 +41,7 @@ from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message
-from txsaga.core.records import Group, Row, TxRecord
+from txsaga.core.records import NO_WORK_OUTSIDE, Group, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_late
 from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
@@ -230,7 +230,7 @@ class Transaction(DecidedBlock):
     def prepare(self) -> None:
         """Close the transaction before local work that is not SQL; the checker answers for it later."""
         self._require_open("begin local work")
-        if not self._group.has_checker:
+        if not self._kernel.checkers.knows(self._group.name):
             raise errors.CheckerMissing(self._group.name)
         self._close(None)
 
@@ -286,7 +286,7 @@ class Transaction(DecidedBlock):
             self._stage = BlockStage.LEFT  # nothing was sent: nothing is decided
             return
         with report_failure(self._try_to_give_up):
-            self._close(None)
+            self._close(NO_WORK_OUTSIDE)
         try:
             self._decide(Decision.COMMIT, "the block ended")
         except errors.EffectConflict as conflict:  # nothing was done outside: both decisions are possible

@@ -184,7 +184,7 @@ class BranchRecords:
         if branch.store not in self._groups:
             name = f"coordinator-{branch.store}"
             with self._kernel.announce.around(facts.Registering, about=f"producer group {name}"):
-                self._groups[branch.store] = self._kernel.store.registry.group(name, has_checker=True).id
+                self._groups[branch.store] = self._kernel.store.registry.group(name, transactional=True).id
         return self._groups[branch.store]
 
     def _open(self) -> AbstractContextManager[Ledger]:

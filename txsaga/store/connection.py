@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga import errors
+from txsaga.config import NAMESPACE
 from txsaga.core.arguments import check_kind
 from txsaga.core.redacting import redacted
 
@@ -109,7 +110,7 @@ def parse_url(text: str) -> tuple[URL, str]:
         raise errors.ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
     if twice := sorted(name for name, value in url.query.items() if name not in SEVERAL and not isinstance(value, str)):
         raise errors.ConfigError(f"the URL gives {twice[0]} more than once; leave only one")
-    namespace = str(url.query.get("namespace", "txsaga"))
+    namespace = str(url.query.get("namespace", NAMESPACE))
     if not _NAMESPACE.fullmatch(namespace):
         raise errors.ConfigError(
             f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"

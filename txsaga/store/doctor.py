@@ -509,7 +509,7 @@ def unanswered(store: Store) -> Finding:
     alone = [
         each.group
         for each in store.overview.backlogs()
-        if each.undecided > each.parked and not each.members and (each.asked or (each.oldest or UNLED) > UNLED)
+        if not each.members and each.unproven is not None and (each.asked or each.unproven > UNLED)
     ]
     if alone:
         told = f"nobody answers for undecided transactions of {', '.join(alone)}"

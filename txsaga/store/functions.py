@@ -138,7 +138,7 @@ def _guard(
         checks.append((f"NOT EXISTS (SELECT FROM {s}.queue WHERE qid = x)", [queue], "'there is no such queue'"))
         checks.append((NO_CHUNK.format(s=s, n="x", body="y"), [count, body], "'that is no chunk of so many messages'"))
         if evidence is not None:
-            unknown = f"x IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
+            unknown = f"x <> 0 AND NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
             checks.append((unknown, [evidence], "'there is no such resource'"))
     return "".join(_refusal(wrong, places, told, many=many) for wrong, places, told in checks)
 

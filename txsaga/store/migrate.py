@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
+from txsaga.config import NAMESPACE
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
 from txsaga.store.connection import transaction
 
@@ -47,8 +48,9 @@ def check(connection: Connection, namespace: str) -> None:
     check_server(connection)
     have = _refuse_newer(connection, namespace)
     if have != newest():
+        named = "" if namespace == NAMESPACE else f" --namespace {namespace}"
         raise SchemaMissing(
-            f"namespace {namespace!r} has schema {have or 'none'}, needs {newest()}; run `txsaga db migrate`"
+            f"namespace {namespace!r} has schema {have or 'none'}, needs {newest()}; run `txsaga{named} db migrate`"
         )
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
-from txsaga.config import Settings, load, with_namespace
+from txsaga.config import NAMESPACE, Settings, load, with_namespace
 from txsaga.core.announcer import Announcer, Observer
-from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, list_of
+from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, check_text, list_of
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
@@ -125,8 +125,11 @@ def connect(
     for seconds, what in ((patience, "patience"), (standby, "standby")):
         check_seconds(seconds, what)
     check_count(check_threads, "check_threads")
+    if namespace is not None:
+        check_text(namespace, "the namespace", "name one, or leave it out")
     settings = Settings.from_env(os.environ if env is None else env)
-    address = url or settings.url
+    given = url or settings.url
+    address = with_namespace(given, namespace) if given else None
     found = _resources(settings, resources or {})
     others = _others(settings, participants or {}, found)
     CODE.load(settings.sagas)
@@ -159,13 +162,13 @@ def connect(
 
 def _store(address: str | None, namespace: str | None, settings: Settings, patience: float) -> Store:
     if address:
-        return Store.open(with_namespace(address, namespace), patience=patience)
+        return Store.open(address, patience=patience)
     url = with_namespace(embedded_url(settings), namespace)
 
     def revived() -> str:
         return with_namespace(_revived_url(settings), namespace)
 
-    return Store.open(url, create=namespace is None, patience=patience, find=revived)
+    return Store.open(url, create=namespace in (None, NAMESPACE), patience=patience, find=revived)
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:

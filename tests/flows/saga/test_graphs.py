@@ -137,7 +137,7 @@ def test_every_step_stays_or_is_undone_once_in_reverse_order(
     town = Town()
     _shelf[:] = [town.shelf]
     kernel, mortal = town.process(kills[0] if kills else None)
-    saga = Saga(kernel, town.store.registry.group("travel", has_checker=True), key=None, run=None)
+    saga = Saga(kernel, town.store.registry.group("travel", transactional=True), key=None, run=None)
     with suppress(Killed, Stop, TxSagaError):
         run(saga, plan, raises=raises, behind=behind)
     died = mortal.dead

@@ -99,7 +99,7 @@ class BrokerShelf:
     def txid(self, branch: BranchId) -> int:
         """Return the number of a branch's life here."""
         name = f"coordinator-{branch.store}"
-        group = self.broker.kernel.store.registry.group(name, has_checker=True)
+        group = self.broker.kernel.store.registry.group(name, transactional=True)
         with self.broker.kernel.store.ledgers.open() as ledger:
             life = ledger.latest(group.id, branch.gid)
         assert life is not None

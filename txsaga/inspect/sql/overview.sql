@@ -1,14 +1,15 @@
 -- name: undecided_ones
 -- Transactions without a decision.
 SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
-       clock_timestamp() - coalesce(t.opened, h.born) AS age
+       clock_timestamp() - coalesce(t.opened, h.born) AS age,
+       coalesce(t.state, 'sealed') = 'sealed' AND coalesce(t.evidence, h.evidence) IS NULL AND d.parked IS NULL AS unproven
   FROM (
     SELECT txid FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')
     UNION SELECT txid FROM txsaga.doubt
     UNION SELECT h.txid FROM txsaga.half h
      WHERE h.txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
   LEFT JOIN txsaga.tx t USING (txid) LEFT JOIN txsaga.doubt d USING (txid)
-  LEFT JOIN LATERAL (SELECT born, pgroup FROM txsaga.half WHERE half.txid = u.txid LIMIT 1) h ON true
+  LEFT JOIN LATERAL (SELECT born, pgroup, evidence FROM txsaga.half WHERE half.txid = u.txid LIMIT 1) h ON true
  WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = u.txid)
    AND NOT EXISTS (SELECT FROM txsaga.scheduled w WHERE w.txid = u.txid);
 
@@ -57,10 +58,12 @@ SELECT t.id, clock_timestamp() - t.at,
 
 -- name: backlogs
 WITH b AS ({statement undecided_ones})
-SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
+SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age), max(b.age) FILTER (WHERE b.unproven),
        (SELECT count(*) FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
   FROM txsaga.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN txsaga.question q ON q.txid = b.txid
- WHERE g.transactional OR b.txid IS NOT NULL GROUP BY g.id, g.name ORDER BY g.name;
+ WHERE g.transactional OR b.txid IS NOT NULL
+    OR EXISTS (SELECT FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
+ GROUP BY g.id, g.name ORDER BY g.name;
 
 -- name: answers
 SELECT pgroup, answer, n FROM txsaga.tally ORDER BY pgroup, answer;
