@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Dialect, Engine, NullPool, create_engine, event, text
+from sqlalchemy import Connection, Dialect, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -152,9 +152,11 @@ def create_database(url: URL, name: str) -> None:
     """Create a database on the server of a URL, unless it exists."""
     engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(NETWORK))
     with translating(), engine.connect() as connection:
-        known = connection.execute(text("SELECT FROM pg_database WHERE datname = :name"), {"name": name}).rowcount
-        if not known:
+        try:
             connection.exec_driver_sql(f'CREATE DATABASE "{name}"').close()
+        except DBAPIError as error:
+            if not isinstance(error.orig, psycopg.errors.DuplicateDatabase):
+                raise
 
 
 def follow(engine: Engine, address: Callable[[], str]) -> None:

@@ -122,11 +122,7 @@ def connect(
     passed = _checked(
         observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
     )
-    for seconds, what in ((patience, "patience"), (standby, "standby")):
-        check_seconds(seconds, what)
-    check_count(check_threads, "check_threads")
-    if namespace is not None:
-        check_text(namespace, "the namespace", "name one, or leave it out")
+    _check_more(namespace, check_threads, patience=patience, standby=standby)
     settings = Settings.from_env(os.environ if env is None else env)
     given = url or settings.url
     address = with_namespace(given, namespace) if given else None
@@ -207,6 +203,14 @@ def _checked(
         if switch is not None:
             check_kind(switch, bool, what, "give True or False")
     return listening
+
+
+def _check_more(namespace: str | None, check_threads: int, **seconds: float) -> None:
+    for what, number in seconds.items():
+        check_seconds(number, what)
+    check_count(check_threads, "check_threads")
+    if namespace is not None:
+        check_text(namespace, "the namespace", "name one, or leave it out")
 
 
 def one_of_many(url: str) -> Broker:
