@@ -101,8 +101,8 @@ class Broker(Administration):
         self._run_roles = roles and Right.ENGINE in kernel.store.rights
         if roles and not self._run_roles:
             logger.warning(
-                "this login has no engine right, so no roles run in this process: what is sent here waits for a "
-                "running `txsaga engine`; say roles=False if that is meant"
+                "this login lacks the right 'engine': messages of this process are delivered only while a "
+                "`txsaga engine` runs; pass roles=False to silence this"
             )
         self._loop: Loop | None = None
         self._own: Loop | None = None
@@ -192,18 +192,18 @@ class Broker(Administration):
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Have check-back in this process call a handler for each transaction of a group that is out of checks."""
         check_function(handler, "handler", "give a function that takes a question")
-        self._look_for(group, "calls its handler")
+        self._look_for(group, "its handler is not called")
         self._kernel.handlers[group] = handler
 
     def answer_for(self, group: str, checker: Checker) -> None:
         """Answer checks for a producer group whose producers may be gone, as an additional member."""
-        self._look_for(group, "asks its checker")
+        self._look_for(group, "its checker is not called")
         self.producer(group, checker=checker)
 
-    def _look_for(self, group: str, does: str) -> None:
+    def _look_for(self, group: str, so: str) -> None:
         check_text(group, "the producer group", "give its name")
         if self._kernel.store.registry.find_group(group) is None:
-            logger.warning("there is no producer group %r in this store yet: nothing %s", group, does)
+            logger.warning("producer group %r does not exist in this store yet, so %s", group, so)
 
     def ask_runs(self, runs: Runs) -> None:
         """Have check-back in this process first ask a host about the flow a transaction belongs to."""

@@ -89,7 +89,7 @@ def _folder(name: str, text: str) -> Path:
 def _file(name: str, text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise _refused(name, text, "the path of a file in a folder that is there")
+        raise _refused(name, text, "the path of a file in an existing folder")
     return path
 
 
@@ -112,7 +112,7 @@ def _airflow(name: str, text: str) -> str:
     except ValueError:
         wrong = True
     if wrong:
-        raise ConfigError(f"{name} is no address of Airflow; write http://user:password@host:port")
+        raise ConfigError(f"{name} is not an address of Airflow; write http://user:password@host:port")
     return text
 
 

@@ -36,8 +36,8 @@ class CheckerMissing(ConfigError):
 
     def __init__(self, group: str, prefix: str = "") -> None:
         super().__init__(
-            f"{prefix}producer group {group!r} has no checker; pass checker=… to broker.producer({group!r}, …): "
-            "if this process dies, txsaga asks it whether the work was done"
+            f"{prefix}producer group {group!r} has no checker; pass checker=… to broker.producer({group!r}, …): if "
+            "this process crashes, txsaga asks the checker whether the work was done"
         )
         self.group = group
 
@@ -99,7 +99,7 @@ class UnknownProducerGroup(TxSagaError):
     """The producer group does not exist."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"producer group {group!r} does not exist; `txsaga producer list` shows those that there are")
+        super().__init__(f"producer group {group!r} does not exist; `txsaga producer list` lists all groups")
         self.group = group
 
 
@@ -119,7 +119,7 @@ class NotParked(TransactionError):
     """Only what is parked can be resumed."""
 
     def __init__(self, txid: int) -> None:
-        super().__init__(f"transaction {txid} is not parked; `txsaga doubt list` shows what is")
+        super().__init__(f"transaction {txid} is not parked; `txsaga doubt list --parked` lists parked transactions")
         self.txid = txid
 
 
@@ -135,7 +135,7 @@ class DecidedOtherwise(TransactionError):
     """Another decision is final; `standing` names it."""
 
     def __init__(self, txid: int, standing: str) -> None:
-        super().__init__(f"transaction {txid} is already decided: {standing} stands")
+        super().__init__(f"transaction {txid} is already decided: {standing}")
         self.txid = txid
         self.standing = standing
 
@@ -190,7 +190,7 @@ class Unfinished(TransactionError):
     def __init__(self, txid: int, resources: Sequence[str]) -> None:
         away = ", ".join(map(repr, resources))
         super().__init__(
-            f"transaction {txid} is COMMITTED, don't repeat it; {away} did not acknowledge and is told by recovery"
+            f"transaction {txid} is COMMITTED, don't repeat it; {away} did not acknowledge, recovery finishes it"
         )
         self.txid, self.resources = txid, tuple(resources)
 
@@ -243,8 +243,8 @@ def _settings_for(name: str) -> str:
         return ""
     upper = name.upper()
     return (
-        f", or set TXSAGA_RESOURCE_{upper} to its URL (TXSAGA_BROKER_{upper} for a store, "
-        f"TXSAGA_PARTICIPANT_{upper} for what is no database)"
+        f", or set TXSAGA_RESOURCE_{upper} to its URL (TXSAGA_BROKER_{upper} for a store, TXSAGA_PARTICIPANT_{upper} "
+        "for a participant that is not a database)"
     )
 
 
@@ -264,7 +264,7 @@ class AlreadyDone(TxSagaError):
     """The inbox knows the message: what it was to do is done."""
 
     def __init__(self, message: str, group: str) -> None:
-        super().__init__(f"message {message} had its effect for group {group!r} before")
+        super().__init__(f"message {message} was already processed by group {group!r}")
         self.message, self.group = message, group
 
 
@@ -276,7 +276,7 @@ class OffsetOutOfRange(TxSagaError):
     """The offset lies below the tail or above the head of the queue."""
 
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
-        super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
+        super().__init__(f"offset {offset} of {topic}/{queue} does not exist; the queue holds {tail} to {head}")
         self.offset, self.tail, self.head = offset, tail, head
 
 
@@ -372,8 +372,8 @@ class GroupInUse(TxSagaError):
 
     def __init__(self, group: str) -> None:
         super().__init__(
-            f"members of group {group!r} are at work, or were a moment ago; "
-            "stop them and wait until what they hold runs out, then try again"
+            f"members of group {group!r} are active, or were a moment ago; stop them, wait until their "
+            "claims expire, then try again"
         )
         self.group = group
 
@@ -382,7 +382,7 @@ class UnknownLetter(TxSagaError):
     """The dead letter does not exist."""
 
     def __init__(self, id: int) -> None:
-        super().__init__(f"there is no dead letter {id}; `txsaga dlq list` shows those that there are")
+        super().__init__(f"dead letter {id} does not exist; `txsaga dlq list` lists dead letters")
         self.id = id
 
 
@@ -411,8 +411,7 @@ class UnknownSuite(TxSagaError):
     def __init__(self, suite: str, folder: str, known: Sequence[str]) -> None:
         there = f"there are {', '.join(known)}" if known else "there is none"
         super().__init__(
-            f"there is no suite {suite!r} in {folder} ({there}); "
-            "save it there as JSON, or set TXSAGA_SUITES to its folder"
+            f"suite {suite!r} is not in {folder} ({there}); save it there as JSON, or set TXSAGA_SUITES to its folder"
         )
         self.suite = suite
 
@@ -590,7 +589,7 @@ class StepDone(TransactionError):
     """The step was done before, by the try `attempt`."""
 
     def __init__(self, txid: int, name: str, attempt: int) -> None:
-        super().__init__(f"step {name!r} of transaction {txid} is done (attempt {attempt}); go on with the next")
+        super().__init__(f"step {name!r} of transaction {txid} is done (attempt {attempt}); continue with the next")
         self.txid, self.name, self.attempt = txid, name, attempt
 
 
@@ -600,8 +599,8 @@ class StepsOpen(TransactionError):
     def __init__(self, txid: int, what: str, steps: Sequence[str]) -> None:
         named = ", ".join(map(repr, steps))
         super().__init__(
-            f"{what} of transaction {txid} can't be settled: step {named} is not done; "
-            "run it again, or name it in handled=[…] if its failure was dealt with, or roll back"
+            f"{what} of transaction {txid} can't be settled: step {named} is not done; run it again, add it to "
+            "handled=[…] if its failure was handled, or roll back"
         )
         self.txid, self.steps = txid, tuple(steps)
 
@@ -619,7 +618,7 @@ class OwnLock(TransactionError):
         remedy: str = 'hold both with hold="journal", or make one step of them',
     ) -> None:
         super().__init__(
-            f"{waiter} would wait for ever in {resource!r} for a lock that its own {whole} holds in {holder}; {remedy}"
+            f"{waiter} would wait forever in {resource!r} for a lock that its own {whole} holds in {holder}; {remedy}"
         )
         self.waiter, self.resource, self.holder = waiter, resource, holder
 
@@ -648,7 +647,7 @@ class StepTimedOut(SagaError):
     """It took longer than it may; what became of it is not known."""
 
     def __init__(self, what: str, seconds: float) -> None:
-        super().__init__(f"{what} took longer than {seconds:g} s; what became of it is not known")
+        super().__init__(f"{what} took longer than {seconds:g} s; its outcome is unknown")
 
 
 class ServiceFailed(SagaError):
@@ -695,7 +694,7 @@ class NotCompensated(SagaError):
     retryable = True
 
     def __init__(self, txid: int, why: str) -> None:
-        super().__init__(f"saga {txid} is rolled back and not undone to its end: {why}")
+        super().__init__(f"saga {txid} is rolled back but not completely undone: {why}")
         self.txid = txid
 
 
@@ -713,7 +712,7 @@ class UnknownTable(TableError):
     """There is no such table."""
 
     def __init__(self, table: str) -> None:
-        super().__init__(f"there is no table {table!r}; create it with tx.table({table!r}).create(columns)")
+        super().__init__(f"table {table!r} does not exist; create it with tx.table({table!r}).create(columns)")
         self.table = table
 
 

@@ -133,7 +133,7 @@ def test_a_committed_run_that_is_cleared_is_refused_or_amends_what_it_committed(
         host.clear(dag, run)
     assert {dag: host.end_of(dag, run) for dag, run in runs.items()} == {"kept": "failed", "amended": "success"}
     assert task_state(host, "kept", runs["kept"], "begin") == "failed"
-    assert "trigger a new run instead, or say allow_amend=True" in host.said("kept", runs["kept"], "begin", 2)
+    assert "trigger a new run instead, or set allow_amend=True" in host.said("kept", runs["kept"], "begin", 2)
     again = host.xcom("amended", runs["amended"], "begin")
     assert (again["key"], again["epoch"], again["amends"]) == (begun["amended"]["key"], 2, begun["amended"]["id"])
     kept, first, second = (traced(host, each["txid"]) for each in (begun["kept"], begun["amended"], again))

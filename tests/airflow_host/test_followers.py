@@ -95,7 +95,7 @@ def test_what_a_proxy_does_not_find_is_told_later(fake: FakeAirflow, method: str
     airflow.ask("GET", "assets?limit=1&offset=0")  # logged in before the proxy lost its way
     told = AirflowFollowers(airflow, AirflowRuns(airflow))
     fake.covered.add(method)
-    with pytest.raises(HostFailed, match="does not answer as Airflow does"):
+    with pytest.raises(HostFailed, match="does not answer like Airflow"):
         told.tell(MOVED, SINCE)
     fake.covered.clear()
     assert followers(fake).tell(MOVED, SINCE)
@@ -107,7 +107,7 @@ def test_what_is_no_list_of_airflows_is_told_later(
     fake: FakeAirflow, monkeypatch: pytest.MonkeyPatch, answers: object
 ) -> None:
     monkeypatch.setattr(fake, "_of_assets", lambda *asked: answers)
-    with pytest.raises(HostFailed, match="does not answer as Airflow does"):
+    with pytest.raises(HostFailed, match="does not answer like Airflow"):
         followers(fake).tell(MOVED, SINCE)
 
 

@@ -70,12 +70,12 @@ def test_a_port_that_is_taken_is_refused_when_it_was_asked_for(home: AirflowHome
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(HostFailed, match=f"port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(HostFailed, match=f"port {port} of 127.0.0.1 is in use"):
             start(home, port=port)
 
 
 def test_dags_that_are_not_there_are_refused(home: AirflowHome, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         start(home, dags=tmp_path / "nothing")
 
 
@@ -121,7 +121,7 @@ def test_a_store_elsewhere_is_handed_on(home: AirflowHome) -> None:
 def test_a_folder_that_holds_other_things_is_left_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letters.txt").write_text("mine")
-    with pytest.raises(HostFailed, match="holds other things: set TXSAGA_AIRFLOW_HOME to a folder that is empty"):
+    with pytest.raises(HostFailed, match="is not empty: set TXSAGA_AIRFLOW_HOME to an empty or new folder"):
         AirflowHome(root=tmp_path).create()
     assert tmp_path.stat().st_mode & 0o777 == 0o755
     assert [entry.name for entry in tmp_path.iterdir()] == ["letters.txt"]

@@ -38,7 +38,7 @@ from txsaga.core.message import Message
 
 COUNT, KILLED = 10_000, 10
 SETTLED = 100_000
-BEGINS = "check round begins"
+BEGINS = "check-back round started"
 AGED = """
 UPDATE {s}.half SET born = born - interval '1 hour' WHERE txid NOT IN (SELECT txid FROM {s}.op);
 UPDATE {s}.doubt SET check_at = check_at - interval '1 hour';

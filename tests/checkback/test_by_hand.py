@@ -300,6 +300,6 @@ def test_an_unknown_transaction_and_a_missing_reason_change_nothing(desk: Desk) 
     receipt = prepared(desk.store, desk.group, row(desk.qid, "a"))
     with pytest.raises(UnknownTransaction):
         desk.decide(receipt.txid + 1000, ROLLBACK)
-    with pytest.raises(ConfigError, match="say why"):
+    with pytest.raises(ConfigError, match="give a reason"):
         desk.decide(receipt.txid, ROLLBACK, why=" ")
     assert desk.undecided() == [receipt.txid]

@@ -109,7 +109,7 @@ def test_a_group_whose_settings_can_not_be_read_is_asked_as_the_engine_says(
     member.beat()
     member.lead()
     assert counted(moody_shop, txid) == 1
-    assert "what producer group 1 says about its checks can't be read" in caplog.text
+    assert "the check settings of producer group 1 can't be read" in caplog.text
 
 
 @pytest.mark.req("RMQ-78")

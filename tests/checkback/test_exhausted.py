@@ -134,7 +134,7 @@ def test_a_handler_may_say_rollback_in_any_way_and_what_else_it_says_is_warned_a
     moody_shop.broker.when_exhausted("shop", lambda _: said)  # type: ignore[arg-type,return-value]
     txid = exhausted(moody_shop)
     assert moody_shop.state(txid) == state
-    assert (f"the handler of group 'shop' said {said!r} about transaction {txid}" in caplog.text) is warned
+    assert (f"the handler of group 'shop' returned {said!r} for transaction {txid}" in caplog.text) is warned
 
 
 def test_a_handler_of_a_group_that_nobody_has_heard_of_is_warned_about(
@@ -217,7 +217,7 @@ def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str, told: 
 def test_a_person_settles_what_is_parked_and_says_why(any_shop: Shop, decision: Decision) -> None:
     txid = exhausted(any_shop)
     by_hand = ByHand(any_shop.broker.kernel)
-    with pytest.raises(ConfigError, match="say why"):
+    with pytest.raises(ConfigError, match="give a reason"):
         by_hand.decide(txid, decision, who="anna", why=" ")
     assert by_hand.decide(txid, decision, who="anna", why="asked the shop").won
     assert (f"{decision.name} BY HAND", "anna", "asked the shop") in history(any_shop, txid)

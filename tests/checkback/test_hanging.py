@@ -110,7 +110,7 @@ def test_checkers_that_hang_are_left_alone_and_named_and_the_member_answers_for_
     assert sum(("UNKNOWN", named) in remarks(any_shop, txid) for txid in hung) == 2
     assert sum(named in each.message for each in caplog.records if each.levelname == "WARNING") == 2
     (left,) = [each.message for each in caplog.records if each.levelname == "ERROR"]
-    assert "no longer answers for group 'slow': 2 of its checkers hang" in left and named[:-5] in left
+    assert "no longer answers checks for group 'slow': 2 of its checkers hang" in left and named[:-5] in left
 
     other = member.producer("other", checker=says(COMMIT)).prepare_now(ORDERS, b"").txid
     age(any_shop)
@@ -125,7 +125,7 @@ def test_checkers_that_hang_are_left_alone_and_named_and_the_member_answers_for_
     member.lead(SOON)
     member.answer()
     assert any_shop.pending() == []
-    assert "answers for group 'slow' again" in caplog.text
+    assert "answers checks for group 'slow' again" in caplog.text
 
 
 @pytest.mark.req("RMQ-85")

@@ -168,7 +168,7 @@ def _raises(_: Question) -> LocalState:
     [
         (says(None), "the checker said UNKNOWN"),
         (_raises, "the checker raised OSError: the books are closed"),
-        *((lambda _, it=it: it, f"the checker returned {it!r}, which is no answer; {RETURN}") for it in NO_ANSWERS),
+        *((lambda _, it=it: it, f"the checker returned {it!r}, not an answer; {RETURN}") for it in NO_ANSWERS),
     ],
     ids=["none", "raises", *map(repr, NO_ANSWERS)],
 )

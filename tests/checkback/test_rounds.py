@@ -38,9 +38,9 @@ def test_each_round_says_when_it_begins_and_ends_and_what_it_did(
     age(any_shop)
     with caplog.at_level(logging.INFO, "txsaga"):
         any_shop.round()
-    begun, ended = [r.message for r in caplog.records if r.message.startswith("check round")]
-    assert begun == "check round begins"
-    assert ended.startswith("check round ends after 0.") and ended.endswith(" s: 1 asked")
+    begun, ended = [r.message for r in caplog.records if r.message.startswith("check-back round")]
+    assert begun == "check-back round started"
+    assert ended.startswith("check-back round took 0.") and ended.endswith(" s: 1 asked")
 
 
 @pytest.mark.req("RMQ-30")

@@ -54,7 +54,7 @@ def test_the_first_vote_of_a_voter_stands(cli: Cli, life: TxRecord) -> None:
     assert again.document["votes"] == first.document["votes"]
     other = cli(*words, "yes", "--voter", "rows", *WHY)
     assert other.code == 5
-    assert "that vote stands" in other.err
+    assert "the first vote is final" in other.err
     (last,) = cli("tx", "ballots", str(life.txid), "--json").documents
     assert [each["yes"] for each in last["votes"]] == [False]
 

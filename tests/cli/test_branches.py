@@ -101,7 +101,7 @@ def test_a_resource_without_a_setting_is_named_too(desk: Desk) -> None:
     assert "set TXSAGA_RESOURCE_CURRENT to its URL" in said.documents[0]["why"]
     said = desk.call("branches", "--held", TXSAGA_URL=desk.url)
     assert "set TXSAGA_RESOURCE_CURRENT to its URL" in said.complaint
-    assert "TXSAGA_PARTICIPANT_CURRENT for what is no database" in said.complaint
+    assert "TXSAGA_PARTICIPANT_CURRENT for a participant that is not a database" in said.complaint
 
 
 @pytest.mark.req("WM-21", "WM-24", "WM-45", "WM-48")
@@ -116,11 +116,11 @@ def test_a_heuristic_is_listed_and_forgotten_with_who_and_why(desk: Desk) -> Non
     assert (found["txid"], found["number"], found["resource"]) == (life.txid, 2, "mortgage")
     assert (found["state"], found["why"]) == ("heuristic_rolled_back", "found rolled_back while COMMIT was decided")
     assert found["since"]
-    assert found["look"] == f"what branch {found['gid']} wrote is not in resource 'mortgage': do it by hand there"
+    assert found["look"] == (f"branch {found['gid']} was rolled back in 'mortgage': apply its changes there by hand")
     shown = desk("heuristics").lines
     assert "heuristic_rolled_back" in shown[1]
     assert shown[-2] == f"{txid}.2.1: {found['look']}"
-    assert shown[-1] == "then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided"
+    assert shown[-1] == "then run `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` shows the decision"
     assert desk("heuristics", "--resource", "current", "--json").documents == []
     held = desk("branches", "--held", "--json").documents
     assert [(each["resource"], each["txid"], each["state"]) for each in held] == [
@@ -206,7 +206,7 @@ def test_a_producer_finds_what_its_own_group_left_or_what_everybody_did(desk: De
     assert list(shop.recover()) == []
     assert [len(page) for page in shop.recover("global")] == [2]
     assert [each.txid for page in bank.producer.recover(page=1) for each in page] == [life.txid, life.txid]
-    with pytest.raises(ConfigError, match="say 'restricted' or 'global'"):
+    with pytest.raises(ConfigError, match="use 'restricted' or 'global'"):
         shop.recover("mine")
     assert [each["txid"] for each in desk("branches", "--held", "--group", "bank", "--json").documents] == [
         life.txid
@@ -256,17 +256,17 @@ def test_what_can_be_undone_is_listed_until_it_can_not(desk: Desk) -> None:
         (("forget", "--reason", "r"), 2, "name one transaction"),
         (("forget", "1", "--all", "--reason", "r"), 2, "name one transaction"),
         (("forget", "1"), 2, "--reason"),
-        (("forget", "1", "x", "--reason", "r"), 2, "'x' is no branch"),
-        (("forget", "1", "1.y", "--reason", "r"), 2, "'1.y' is no branch"),
-        (("forget", "1", "9" * 5_000, "--reason", "r"), 2, "is no branch"),
+        (("forget", "1", "x", "--reason", "r"), 2, "'x' is not a branch"),
+        (("forget", "1", "1.y", "--reason", "r"), 2, "'1.y' is not a branch"),
+        (("forget", "1", "9" * 5_000, "--reason", "r"), 2, "is not a branch"),
         (("forget", "999", "--reason", "r"), 4, "999 is not in this store"),
-        (("forget", "--all", "--reason", " "), 3, "say why"),
-        (("branches", "--after", "7"), 2, "'7' is no branch"),
+        (("forget", "--all", "--reason", " "), 3, "give a reason"),
+        (("branches", "--after", "7"), 2, "'7' is not a branch"),
         (("branches", "--state", "lost"), 2, "--state"),
         (("branches", "--limit", "0"), 2, "--limit"),
-        (("branches", "--group", "shop"), 2, "it goes with --held"),
+        (("branches", "--group", "shop"), 2, "it needs --held"),
         (("branches", "--held", "--group", "nobody"), 4, "producer group 'nobody' does not exist"),
-        (("heuristics", "--after", "x.y.z"), 2, "'x.y.z' is no branch"),
+        (("heuristics", "--after", "x.y.z"), 2, "'x.y.z' is not a branch"),
     ],
 )
 def test_a_mistake_is_one_line(cli: Cli, words: tuple[str, ...], code: int, told: str) -> None:

@@ -30,10 +30,10 @@ def test_what_was_refused_goes_when_its_time_is_over(bare: Cli, store: str) -> N
     assert bare("collect", "--keep-rejected", "7d", "--json", "--url", store).document["collected"] == []
     found = bare("collect", "--dry-run", "--json", "--url", store).document
     assert len(found["collected"]) == 2 and found["dry_run"]
-    assert "2 taken away" in bare("collect", "--url", store).out
+    assert "2 deleted" in bare("collect", "--url", store).out
     assert bare("collect", "--json", "--url", store).document["collected"] == []
 
 
 def test_what_is_no_time_is_told(bare: Cli, store: str) -> None:
     failed = bare("collect", "--keep-rejected", "soon", "--url", store)
-    assert failed.code == 2 and "no length of time" in failed.err
+    assert failed.code == 2 and "not a length of time" in failed.err

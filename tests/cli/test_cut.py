@@ -40,4 +40,4 @@ def test_a_cut_without_tables_loads_no_lake(bare: Cli, store: str) -> None:
 def test_a_table_that_is_not_there_is_told(bare: Cli, store: str) -> None:
     failed = bare("cut", "--table", "bank.nowhere", "--url", store)
     assert failed.code != 0
-    assert "there is no table 'bank.nowhere'" in failed.err
+    assert "table 'bank.nowhere' does not exist" in failed.err

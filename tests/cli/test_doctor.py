@@ -187,7 +187,10 @@ def test_a_user_is_told_the_rights_that_it_has_and_the_command_for_the_others(
         assert (code, bad(found)) == (0, {})
         assert found["rights"]["found"] == f"{made.made[0]} has the rights {right}"
         assert "txsaga db grant" in found["rights"]["remedy"]
-        assert found["dead letters"]["found"] in ("there are none", "not for this login to know")
+        assert found["dead letters"]["found"] in (
+            "there are no dead letters",
+            "not checked: this login lacks the right",
+        )
 
 
 def test_a_right_that_was_taken_apart_is_told(examine: Examine, home: str) -> None:
@@ -315,7 +318,7 @@ def test_what_nobody_decided_and_what_is_parked_is_told(examine: Examine, home: 
     broker.create_topic("orders", "transaction")
     receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
     Dispatcher(broker.kernel).run_once()
-    assert examine(home)[1]["undecided"]["found"] == "1 transactions are under way"
+    assert examine(home)[1]["undecided"]["found"] == "1 transactions are in progress"
     Stored(home).let_pass(7200)
     Dispatcher(broker.kernel).run_once()
     found = examine(home)[1]["undecided"]
@@ -334,7 +337,7 @@ def test_who_leads_the_rounds_is_told_and_that_nobody_does(examine: Examine, hom
     broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
     Stored(home).let_pass(60)
     Dispatcher(broker.kernel).run_once()
-    assert examine(home)[1]["check-back"]["found"] == "there was no round of check-back yet"
+    assert examine(home)[1]["check-back"]["found"] == "no round of check-back has run yet"
     Stored(home).let_pass(60)
     code, all_found = examine(home)
     told = all_found["check-back"]
@@ -346,7 +349,7 @@ def test_who_leads_the_rounds_is_told_and_that_nobody_does(examine: Examine, hom
     assert examine(home)[1]["check-back"]["severity"] == "ok"  # nothing is due
     Stored(home).let_pass(60)
     found = examine(home)[1]["check-back"]
-    assert (found["severity"], "and there is something to do" in found["found"]) == ("warning", True)
+    assert (found["severity"], "and transactions are due for a check" in found["found"]) == ("warning", True)
 
 
 @pytest.mark.req("RMQ-85", "RMQ-70")
@@ -396,5 +399,5 @@ def test_a_question_that_is_not_answered_does_not_stop_the_others(
     monkeypatch.setattr(doctor, "SQL", {**doctor.SQL, "who": "SELECT no_such_thing()"})
     code, found = examine(home)
     assert (code, bad(found)) == (7, {"rights": "error"})
-    assert found["rights"]["found"].startswith("can't be known: ")
+    assert found["rights"]["found"].startswith("can't be checked: ")
     assert "dead letters" in found

@@ -86,7 +86,10 @@ def test_a_row_from_the_head_on_is_named_with_its_queue_and_the_remedy_frees_it(
     found = examine()
     assert found["log"]["severity"] == "error"
     assert "head of queue orders/0 is 1, its log has a stray row at 5 (transaction 77)" in found["log"]["found"]
-    assert (found["dispatcher"]["severity"], "leaves out orders/0" in found["dispatcher"]["found"]) == ("warning", True)
+    assert (found["dispatcher"]["severity"], "skips blocked queues: orders/0" in found["dispatcher"]["found"]) == (
+        "warning",
+        True,
+    )
     assert found["decisions"]["severity"] == "ok", "a row from the head on is no message yet"
     mend(stored, found["log"])
     drain(store)
@@ -162,7 +165,7 @@ def test_a_head_that_was_set_back_is_set_forward_and_nothing_is_lost(
     published(store, group, row(qid, "d"))
     drain(store)
     found = examine()["log"]
-    assert "was set back to 1, its log goes on to 3" in found["found"]
+    assert "was set back to 1, but its log continues to 3" in found["found"]
     mend(stored, found)
     drain(store)
     assert [entry.base for entry in store.log.fetch(qid, 0, 9)] == [0, 1, 2, 3]
@@ -202,7 +205,7 @@ def test_a_keyed_transaction_that_was_dispatched_is_mended_with_its_own_row(
     stored.rows("UPDATE tx SET state = 'prepared'")
     stored.rows("UPDATE op SET decision = 2" if rolled_back else "DELETE FROM op")
     found = examine()["decisions"]
-    assert ("ROLLBACK" if rolled_back else "is gone") in found["found"]
+    assert ("ROLLBACK" if rolled_back else "is missing") in found["found"]
     mend(stored, found)
     assert examine()["decisions"]["severity"] == "ok"
     assert stored.rows("SELECT t.state, o.decision FROM tx t JOIN op o USING (txid)") == [("committed", 1)]
@@ -221,7 +224,7 @@ def test_a_dispatched_message_whose_decision_is_gone_is_named_and_the_remedy_dis
     stored.rows("DELETE FROM op WHERE txid = :txid", txid=half.txid)
     found = examine()["decisions"]
     assert found["severity"] == "error"
-    assert f"transaction {half.txid} was dispatched, and its decision is gone" in found["found"]
+    assert f"transaction {half.txid} was dispatched, but its decision is missing" in found["found"]
     mend(stored, found)
     drain(store)
     assert examine()["decisions"]["severity"] == "ok"
@@ -278,7 +281,7 @@ def test_a_question_that_no_member_answers_is_named_at_once(
     stored.rows("DELETE FROM lease WHERE kind LIKE 'checker:%'")
     found = examine()["producers"]
     assert (found["severity"], found["found"][-4:]) == ("warning", "shop")
-    assert "start a program of the group" in found["remedy"]
+    assert "start a process of the group" in found["remedy"]
 
 
 @pytest.mark.parametrize("age", [0, 61, 660, 90_000])

@@ -104,7 +104,7 @@ def test_a_parked_one_is_resumed_and_asked_from_its_first_check_on(desk: Desk) -
     desk.check()
     assert desk("show", str(txid), "--json").document["state"] == "parked"
     said = desk("resume", str(txid), "--reason", "the shop is back")
-    assert (said.code, said.out) == (0, f"transaction {txid} is asked about again\n")
+    assert (said.code, said.out) == (0, f"transaction {txid} is checked again\n")
     shown = desk("show", str(txid), "--json").document
     assert (shown["state"], shown["checks"], len(shown["remarks"])) == ("waiting", 0, 1)
     record = desk.tx("show", str(txid), "--json").document["history"][-1]
@@ -138,18 +138,18 @@ def test_a_doubt_is_settled_as_a_transaction_is(desk: Desk, word: str, decision:
     for late in (("resume", str(txid)), ("rollback" if word == "commit" else "commit", str(txid))):
         said = desk(*late, "--reason", "r")
         assert (said.code, said.out) == (5, "")
-        assert said.complaint == f"txsaga: transaction {txid} is already decided: {decision} stands"
+        assert said.complaint == f"txsaga: transaction {txid} is already decided: {decision}"
     said = desk("show", str(txid))
-    assert (said.code, f"not in doubt: {decision} stands" in said.complaint) == (5, True)
+    assert (said.code, f"not pending: the decision is {decision}" in said.complaint) == (5, True)
 
 
 def test_what_is_not_parked_is_not_resumed_and_what_is_young_is_not_in_doubt(desk: Desk) -> None:
     (waiting,) = desk.doubts(b"a")
     said = desk("resume", str(waiting), "--reason", "r")
-    assert (said.code, "is not parked; `txsaga doubt list` shows" in said.complaint) == (5, True)
+    assert (said.code, "is not parked; `txsaga doubt list --parked` lists" in said.complaint) == (5, True)
     young = desk.shop.prepare_now("orders", b"b").txid
     said = desk("show", str(young))
-    assert (said.code, "not in doubt yet" in said.complaint) == (5, True)
+    assert (said.code, "not pending yet" in said.complaint) == (5, True)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_what_is_not_parked_is_not_resumed_and_what_is_young_is_not_in_doubt(des
         (("resume", "--all", "--group", "nobody", "--reason", "r"), 4, "producer group 'nobody' does not exist"),
         (("resume", "--reason", "r"), 2, "name one transaction"),
         (("resume", "1", "--all", "--group", "shop", "--reason", "r"), 2, "name one transaction"),
-        (("resume", "--all", "--reason", "r"), 2, "a group with --all"),
-        (("resume", "1", "--group", "shop", "--reason", "r"), 2, "a group with --all"),
+        (("resume", "--all", "--reason", "r"), 2, "use --group with --all"),
+        (("resume", "1", "--group", "shop", "--reason", "r"), 2, "use --group with --all"),
         (("resume", "1"), 2, "--reason"),
-        (("resume", "1", "--reason", " "), 3, "say why"),
+        (("resume", "1", "--reason", " "), 3, "give a reason"),
         (("list", "--limit", "0"), 2, "--limit"),
     ],
 )

@@ -42,7 +42,7 @@ class TestEveryCommand:
     def test_a_url_that_is_none_is_told(self, bare: Cli, words: tuple[str, ...]) -> None:
         said = bare(*words, TXSAGA_URL="nonsense")
         assert (said.code, said.out) == (3, "")
-        assert "is no database URL" in said.complaint
+        assert "is not a database URL" in said.complaint
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words != ("engine",)], ids=" ".join)
@@ -58,7 +58,7 @@ def test_without_a_server_what_does_not_wait_for_one_says_that_nobody_answers(
     ("url", "code", "told"),
     [
         ("mysql://anna@host/home", 3, "the store is PostgreSQL"),
-        ("postgresql://anna@host:port/home", 3, "is no database URL"),
+        ("postgresql://anna@host:port/home", 3, "is not a database URL"),
         ("postgresql://anna@host", 3, "names no database"),
         ("postgresql://anna:secret@host/home?namespace=A%20B", 3, "namespace"),
         ("postgresql:///home?host=/nowhere", 6, "`txsaga db start` starts an embedded one"),
@@ -131,7 +131,7 @@ def test_missing_rights_and_a_wrong_password_are_told(bare: Cli, stranger: str, 
 @pytest.mark.parametrize(
     ("setting", "value", "told"),
     [
-        ("TXSAGA_RESOURCE_BILLING", "nonsense", "TXSAGA_RESOURCE_BILLING is no database URL"),
+        ("TXSAGA_RESOURCE_BILLING", "nonsense", "TXSAGA_RESOURCE_BILLING is not a database URL"),
         ("TXSAGA_RESOURCE_BILLING", "oracle://host/name", "TXSAGA_RESOURCE_BILLING needs a driver"),
         ("TXSAGA_OBSERVERS", "nonsense", "write module:callable"),
         ("TXSAGA_OBSERVERS", "no.such:thing", "can't be loaded"),
@@ -142,14 +142,14 @@ def test_missing_rights_and_a_wrong_password_are_told(bare: Cli, stranger: str, 
         ("TXSAGA_KILL", "abc", "write a fact and its count, like Decided:1"),
         ("TXSAGA_KILL", "Decided:²", "write a fact and its count, like Decided:1"),
         ("TXSAGA_KILL", "Decided:0", "write a fact and its count, like Decided:1"),
-        ("TXSAGA_FACTS", "/nowhere/points", "write the path of a file in a folder that is there"),
+        ("TXSAGA_FACTS", "/nowhere/points", "write the path of a file in an existing folder"),
         ("TXSAGA_WAREHOUSE", "zz://x", "write a folder, or a URI of s3, "),
         ("TXSAGA_WAREHOUSE", "s3://key:word@bucket", "write a location without keys"),
         ("TXSAGA_CATALOG", "a'b", "write up to 64 letters, digits, _ and -"),
         ("TXSAGA_CATALOG", "a.b", "write up to 64 letters, digits, _ and -"),
         ("TXSAGA_AIRFLOW_NAME", "a/b", "write up to 64 letters, digits, dots"),
-        ("TXSAGA_AIRFLOW_URL", "airflow:8080", "TXSAGA_AIRFLOW_URL is no address of Airflow"),
-        ("TXSAGA_AIRFLOW_URL", "http://host:port", "TXSAGA_AIRFLOW_URL is no address of Airflow"),
+        ("TXSAGA_AIRFLOW_URL", "airflow:8080", "TXSAGA_AIRFLOW_URL is not an address of Airflow"),
+        ("TXSAGA_AIRFLOW_URL", "http://host:port", "TXSAGA_AIRFLOW_URL is not an address of Airflow"),
         ("TXSAGA_AIRFLOW_HOME", "airflow", "write an absolute path"),
         ("TXSAGA_PG_HOME", "pg", "write an absolute path"),
         ("TXSAGA_SPARK_MASTER", "somewhere", "write local[N], spark://host:port or sc://host:port"),

@@ -29,8 +29,8 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
 def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
     text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
     assert "Name of the group." in text
-    assert ("it never changes" in text) is (command == "create")
-    for words in ("Deliveries of one", "Topic for messages", "Keep what fails", "second delivery", "rests at most"):
+    assert ("can't be changed later" in text) is (command == "create")
+    for words in ("Maximum deliveries", "Topic for messages", "Keep messages", "second delivery", "Longest delay"):
         assert words in text
     assert "--no-ordered" not in text
 
@@ -96,7 +96,7 @@ def test_a_group_at_work_is_not_reset(cli: Cli, broker: Broker, topic: str) -> N
         (held,) = consumer.receive()
         said = cli("group", "reset", name, "--to", "latest", "--yes")
         assert said.code == 5
-        assert "are at work" in said.complaint
+        assert "are active" in said.complaint
         held.ack()
     assert cli("group", "reset", name, "--to", "latest", "--yes").code == 0
 
@@ -108,7 +108,7 @@ def test_a_group_leaves_a_topic_after_a_look_at_what_it_would_miss(cli: Cli, bro
     with broker.consumer(name, [topic]) as consumer:
         (held,) = consumer.receive(1)
         said = cli("group", "leave", name, "--topic", topic, "--yes")
-        assert (said.code, "are at work" in said.complaint) == (5, True)
+        assert (said.code, "are active" in said.complaint) == (5, True)
         held.ack()
     planned = cli("group", "leave", name, "--topic", topic, "--json").document
     assert (planned["done"], sum(queue["lag"] for queue in planned["queues"])) == (False, 1)

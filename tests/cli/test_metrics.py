@@ -230,7 +230,7 @@ def test_a_loop_runs_watched_roles_as_it_runs_others(metrics: Metrics, caplog: p
     assert role.third.wait(30)
     loop.stop()
     told = [(record.role, record.getMessage()) for record in caplog.records]  # type: ignore[attr-defined]
-    assert told == [("moody", "role moody waits: it is away"), ("moody", "role moody works again")]
+    assert told == [("moody", "role moody waits: it is away"), ("moody", "role moody is running again")]
 
 
 def test_a_port_that_is_taken_is_one_line(metrics: Metrics) -> None:

@@ -83,7 +83,7 @@ def test_a_group_without_a_checker_has_settings_too(cli: Cli, broker: Broker) ->
         (("alter", "nobody", "--max-checks", "3"), 4, "producer group 'nobody' does not exist"),
         (("alter", "shop", "--check-interval", "0"), 2, "the least is 0.1s"),
         (("alter", "shop", "--max-checks", "0"), 2, "--max-checks"),
-        (("alter", "shop", "--total-limit", "soon"), 2, "no length of time"),
+        (("alter", "shop", "--total-limit", "soon"), 2, "not a length of time"),
         (("alter", "shop", "--on-exhausted", "commit"), 2, "--on-exhausted"),
         (("alter", "shop", "--reset", "everything"), 2, "--reset"),
         (("alter", "shop", "--max-checks", "3", "--reset", "max-checks"), 2, "can't be set and reset at once"),

@@ -37,7 +37,7 @@ def test_what_failed_is_found_looked_at_and_sent_again(cli: Cli, failed: Receipt
     looked = cli("tx", "replay", str(failed.txid))
     assert (looked.code, looked.err) == (0, "")
     assert looked.lines[1].split() == [flow, "0", "1"]
-    assert looked.lines[-1] == "nothing was sent; say --yes --reason WHY to do it"
+    assert looked.lines[-1] == "nothing was sent; pass --yes --reason WHY to do it"
     assert cli("tail", flow, "--json").documents == []
     done = cli("tx", "replay", str(failed.txid), *YES)
     found = re.search(rf"^transaction {failed.txid} is replayed as transaction (\d+)$", done.out, re.M)
@@ -75,7 +75,7 @@ def test_what_was_not_rolled_back_is_refused_in_one_line(cli: Cli, producer: Pro
         for words in ((), YES):
             said = cli("tx", "replay", str(txid), *words)
             assert (said.code, said.out) == (5, "")
-            assert said.complaint == f"txsaga: transaction {txid} {why}; only what was rolled back can be replayed"
+            assert said.complaint == f"txsaga: transaction {txid} {why}; only rolled-back transactions can be replayed"
     assert cli("tx", "replay", "999999999").code == 4
 
 
@@ -115,7 +115,7 @@ def test_show_gives_programs_the_same_timeline(cli: Cli, producer: Producer, flo
     assert moments == sorted(moments, key=datetime.fromisoformat)
     said = [step["what"] for step in told["steps"]]
     assert said[:2] == [f"opened under key {flow}, life 1", f"1 message to {flow}/0"]
-    assert said[2:] == ["closed by its owner", "COMMIT", f"offset 0 of {flow}/0 given out"]
+    assert said[2:] == ["closed by its owner", "COMMIT", f"offset 0 of {flow}/0 assigned"]
 
 
 def test_a_name_can_not_move_the_cursor_of_who_looks(cli: Cli, producer: Producer, flow: str) -> None:

@@ -63,7 +63,7 @@ def test_the_sql_is_printed_for_somebody_else_to_run(bare: Cli, made: Logins) ->
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (["grant", "consumer", "--to", "{anna}", "--group", "x"], 2, "only a producer has producer groups"),
+        (["grant", "consumer", "--to", "{anna}", "--group", "x"], 2, "only the right producer takes producer groups"),
         (["grant", "producer", "--to", "{anna}", "--group", "x"], 3, "producer group 'x' is not registered yet"),
         (["grant", "king", "--to", "{anna}"], 2, "'king'"),
         (["grant", "producer", "--to", "no_such_role"], 3, "create it first: CREATE ROLE no_such_role LOGIN"),

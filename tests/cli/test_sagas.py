@@ -153,5 +153,5 @@ def test_an_engine_loads_the_code_of_sagas_and_drives_them(
     assert done == []
     said = desk("engine", "--once", "--json", "--sagas", "tests.flows.saga.agency", "--sagas", "no.such.module")
     assert said.document["recovery"] == 1
-    assert "module 'no.such.module' of sagas can't be loaded" in said.err
+    assert "module 'no.such.module' with code of sagas can't be loaded" in said.err
     assert done == ["mail a"]

@@ -132,10 +132,10 @@ def test_a_message_for_later_is_taken_back_by_hand(cli: Cli, later: str, stored:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--delay", "soon"), 2, "no length of time"),
+        (("--delay", "soon"), 2, "not a length of time"),
         (("--delay", "41d"), 3, "40 days"),
         (("--delay", "0"), 3, "between 0"),
-        (("--deliver-at", "tomorrow"), 2, "no time"),
+        (("--deliver-at", "tomorrow"), 2, "is not a time"),
         (("--deliver-at", "2030-01-01"), 2, "add one, like 2030-01-01T00:00:00Z"),
         (("--deliver-at", "2030-01-01T00:00:00Z", "--delay", "1m"), 3, "give one"),
         ((), 3, "delayed messages only"),

@@ -36,6 +36,6 @@ def test_a_look_at_the_evidence_fences_nothing() -> None:
             assert tx.txid is not None
             # SQLite lets nobody read what is being written; another engine would find nothing either.
             (work,) = [step for step in opened.steps(tx.txid) if step.lane == "billing"]
-            assert (work.kind.mark, work.why) == ("=", "nobody looked whether it committed")
+            assert (work.kind.mark, work.why) == ("=", "it was not checked whether it committed")
         (work,) = [step for step in opened.steps(tx.txid, evidence=True) if step.lane == "billing"]
-        assert (work.kind.mark, work.why) == ("x", "the evidence is there")
+        assert (work.kind.mark, work.why) == ("x", "the evidence row exists")

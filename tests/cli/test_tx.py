@@ -86,7 +86,7 @@ def test_a_parked_half_is_settled_by_hand_and_the_record_says_by_whom_and_why(
     assert (record["who"], record["why"]) == (os_user(), "the shop called")
     messages = cli("tail", flow, "--json").documents
     assert "".join(message["body"] for message in messages) == seen
-    assert cli("tx", word, str(half.txid), "--reason", "again").out.endswith("stood already\n")
+    assert cli("tx", word, str(half.txid), "--reason", "again").out.endswith("was already decided\n")
 
 
 @pytest.mark.req("RMQ-92")
@@ -98,7 +98,7 @@ def test_the_other_decision_is_refused_afterwards(cli: Cli, half: Receipt) -> No
     }
     said = cli("tx", "commit", str(half.txid), "--reason", "changed my mind")
     assert (said.code, said.out) == (5, "")
-    assert said.complaint == f"txsaga: transaction {half.txid} is already decided: ROLLBACK stands"
+    assert said.complaint == f"txsaga: transaction {half.txid} is already decided: ROLLBACK"
 
 
 def test_a_keyed_transaction_is_found_by_its_id_and_rolled_back(cli: Cli, producer: Producer, flow: str) -> None:
@@ -175,7 +175,7 @@ def orphan(own_url: str, foreign_databases: Callable[[], str]) -> Iterator[Orpha
 def test_one_round_settles_by_the_evidence_of_a_resource(bare: Cli, orphan: Orphan) -> None:
     lost = bare("tx", "settle", TXSAGA_URL=orphan.home)
     assert (lost.code, lost.out) == (0, "0 settled, 0 asked, 1 undecided, 0 of them parked\n")
-    assert f"transaction {orphan.txid}: UNKNOWN" in lost.complaint
+    assert f"UNKNOWN for transaction {orphan.txid}" in lost.complaint
     Stored(orphan.home).let_pass(90)
     env = {"TXSAGA_URL": orphan.home, "TXSAGA_RESOURCE_BILLING": orphan.bill}
     assert shown(bare("tx", "settle", "--json", **env)) == {
@@ -194,10 +194,10 @@ def test_the_evidence_is_looked_at_where_it_is_asked_for_and_can_be_reached(bare
         (step,) = [step for step in steps["timeline"]["steps"] if step["lane"] == "billing"]
         return step["kind"], step["why"]
 
-    assert work() == ("undo held", "nobody looked whether it committed")
+    assert work() == ("undo held", "it was not checked whether it committed")
     assert work("--evidence")[0] == "undo held"
     assert "billing" in work("--evidence")[1]
-    assert work("--evidence", TXSAGA_RESOURCE_BILLING=orphan.bill) == ("final change", "the evidence is there")
+    assert work("--evidence", TXSAGA_RESOURCE_BILLING=orphan.bill) == ("final change", "the evidence row exists")
 
 
 @pytest.mark.req("BEYOND-5")

@@ -30,8 +30,8 @@ def test_it_begins_when_the_database_comes(shared_url: str, cli: Cli, topic: str
         line.refusing = True
         with started(*words, env=environment(TXSAGA_URL=line.url)) as program:
             assert program.stdout is not None and program.stderr is not None
-            assert "waiting for the home database, the next look is in 1 s: " in program.stderr.readline()
-            assert "the next look is in 2 s: " in program.stderr.readline()
+            assert "waiting for the home database; the next attempt is in 1 s: " in program.stderr.readline()
+            assert "the next attempt is in 2 s: " in program.stderr.readline()
             line.refusing = False
             if command == "engine":
                 assert "engine started" in program.stderr.readline()
@@ -50,7 +50,7 @@ def test_an_engine_that_waits_stops_when_it_is_told_to(shared_url: str) -> None:
             assert "waiting for the home database" in engine.stderr.readline()
             engine.send_signal(signal.SIGTERM)
             _, err = engine.communicate(timeout=TIMEOUT)
-            assert (engine.returncode, "engine stopped: it waited" in err) == (0, True)
+            assert (engine.returncode, "engine stopped while it was waiting" in err) == (0, True)
 
 
 @pytest.mark.parametrize("words", [["engine", "--once"], ["tail", "news"], ["consume", "billing", "news"]])

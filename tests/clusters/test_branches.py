@@ -140,7 +140,7 @@ def test_a_bystander_that_is_down_changes_nothing_for_the_caller(town: Town, cap
     assert tx.decision is Decision.COMMIT
     assert town.told("b1") == ["one"]
     assert cluster.failures == {"b3": 1}
-    assert "'b3' took no part" in caplog.text
+    assert "'b3' kept its branch" in caplog.text
     town.up("b3")
     town.recover()
     assert town.lives("b3") == ["rolled_back"]

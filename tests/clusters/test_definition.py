@@ -108,7 +108,7 @@ def test_every_policy_is_accepted_by_its_name(policy: PolicyName) -> None:
 
 @pytest.mark.req("WM-25")
 def test_another_policy_is_refused_with_the_list() -> None:
-    with pytest.raises(ConfigError, match=f"'last-used', which there is not; choose one of {', '.join(PolicyName)}"):
+    with pytest.raises(ConfigError, match=f"unknown policy 'last-used'; choose one of {', '.join(PolicyName)}"):
         check(cluster("last-used"))
 
 
@@ -126,14 +126,14 @@ REFUSED = [
     pytest.param(replace(GUARANTEED, xa=False), "without XA; set xa", marks=pytest.mark.req("WM-31")),
     pytest.param(replace(GUARANTEED, needed=None), "give needed, from 1 to 3", marks=pytest.mark.req("WM-31")),
     pytest.param(
-        replace(GUARANTEED, needed=4), "needed = 4; it lies between 1 and the 3", marks=pytest.mark.req("WM-31")
+        replace(GUARANTEED, needed=4), "needed = 4; it must be between 1 and the 3", marks=pytest.mark.req("WM-31")
     ),
     pytest.param(cluster(needed=2), "needed, which is for multisend-guaranteed"),
     pytest.param(cluster(most=2), "most, which is for multisend-best-effort"),
     pytest.param(cluster("multisend-best-effort", most=0), "most = 0"),
     pytest.param(cluster("sticky", "b1", "b1"), "names b1 twice"),
     pytest.param(composite(brokers=(cluster(name="a"), cluster(name="c"))), "names b1, b2, b3 twice"),
-    pytest.param(composite(brokers=(cluster(), ClusterBroker(name="b4"))), "brokers beside clusters"),
+    pytest.param(composite(brokers=(cluster(), ClusterBroker(name="b4"))), "brokers as well as clusters"),
     pytest.param(
         cluster(brokers=(ClusterBroker(name="b1", weight=0),)), "weight 0; weights are", marks=pytest.mark.req("WM-29")
     ),

@@ -207,7 +207,7 @@ def test_the_dispatcher_names_blocked_queues_once(
         caplog.clear()
         scene.mend(scene.orders)
         dispatcher.run_once()
-    assert [told.getMessage() for told in caplog.records] == ["no queue is blocked any more"]
+    assert [told.getMessage() for told in caplog.records] == ["no queue is blocked any longer"]
     assert scene.store.overview.dispatch().blocked == ()
 
 

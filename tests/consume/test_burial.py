@@ -39,7 +39,7 @@ def test_the_last_failure_moves_a_message_to_the_dead_letters(
     assert letter.cause == "ValueError: no chair is left"
     assert [entry["attempts"] for entry in letter.history] == [1, 2, 3]
     assert letter.message == moody_shop.read(NEWS)[0]
-    assert told(caplog, logging.ERROR, "is given up: ValueError: no chair is left")
+    assert told(caplog, logging.ERROR, "is dead-lettered: ValueError: no chair is left")
 
 
 @pytest.mark.req("IBM-62")
@@ -106,7 +106,7 @@ def test_what_the_backout_topic_does_not_take_goes_to_the_dead_letters(
     fail(moody_shop)
     assert bodies(moody_shop) == []
     assert [letter.message.text() for letter in letters(moody_shop)] == ["a"]
-    assert told(caplog, logging.ERROR, "goes to the dead letters")
+    assert told(caplog, logging.ERROR, "is dead-lettered")
 
 
 @pytest.mark.req("IBM-61", "IBM-62")

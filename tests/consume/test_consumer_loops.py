@@ -48,7 +48,7 @@ def test_a_loop_outlives_a_message_that_was_too_late(moody_shop: Shop, caplog: p
         if len(worked) == 3:
             break
     assert sorted(worked) == sorted(["a", "b", worked[0]])
-    assert told(caplog, logging.WARNING, "comes again")
+    assert told(caplog, logging.WARNING, "is redelivered")
 
 
 def test_a_loop_outlives_a_store_that_can_not_take_a_message_back(

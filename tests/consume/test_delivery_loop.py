@@ -65,7 +65,7 @@ def test_what_waits_stays_while_the_store_is_away(
                 worked.append(message.text())
                 watch.passes(16.0 if len(worked) == 1 else 1.0)
     assert worked == ["a", "b"]
-    (told,) = [record for record in caplog.records if "could not be held longer" in record.message]
+    (told,) = [record for record in caplog.records if "could not be extended" in record.message]
     assert (vars(told)["group"], vars(told)["message_id"]) == (GROUP, sent)
 
 

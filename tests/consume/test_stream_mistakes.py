@@ -112,7 +112,7 @@ def test_nobody_seeks_in_a_queue_of_somebody_else(moody_shop: Shop) -> None:
 @pytest.mark.parametrize("take", [Stream.poll, Stream.batches])
 def test_a_tag_that_would_be_ignored_is_refused(moody_shop: Shop, take: Callable[[Stream], object]) -> None:
     stream = reader(moody_shop, tag="odd")
-    with pytest.raises(ConfigError, match="read messages"):
+    with pytest.raises(ConfigError, match="use messages"):
         take(stream)
     assert [message.text() for message in stream.messages(wait=0)] == ["1", "3"]
 

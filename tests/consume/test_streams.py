@@ -235,7 +235,7 @@ def test_seeking_commits_nothing_and_stays_inside(broker: Broker, probe: Probe, 
     anna.seek(paid[0], 0)
     assert batch_of(anna, paid[0]).offset == 0
     for outside in (-1, 4):
-        with pytest.raises(OffsetOutOfRange, match="it holds 0 to 3"):
+        with pytest.raises(OffsetOutOfRange, match="the queue holds 0 to 3"):
             anna.seek(paid[0], outside)
     assert probe.value('SELECT max("off") FROM cursor') == 0
 

@@ -204,7 +204,7 @@ class LedgerContract:
             ledger.call(life.txid, called)
             assert ledger.cast(life.txid, "release", CastVote(voter="anna", yes=True))
         for other in ({"voters": ("anna",)}, {"rule": Rule.WARN}, {"rule": Rule.QUORUM, "needed": 1}):
-            with pytest.raises(ConfigError, match="'release' is called already"), store.ledgers.open() as ledger:
+            with pytest.raises(ConfigError, match="'release' is already called"), store.ledgers.open() as ledger:
                 ledger.call(life.txid, replace(called, **other))
         with store.ledgers.open() as ledger:
             ledger.call(life.txid, replace(called, voters=("bert", "anna")))

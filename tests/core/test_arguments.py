@@ -142,13 +142,16 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "an async handler": (lambda s: s.broker.when_exhausted("shop", later), f"handler is {ASYNC}"),
     "async local work": (lambda s: s.producer.send_in_transaction(Message(ORDERS, b"x"), later), f"local is {ASYNC}"),
     "an async hook": (lambda s: s.broker.producer("g", end_hooks=[later]), f"an end hook is {ASYNC}"),
-    "an option of foo": (lambda s: s.plain.send(NEWS, b"x", foo=1), "a message has no 'foo'; it takes key, tag"),
+    "an option of foo": (
+        lambda s: s.plain.send(NEWS, b"x", foo=1),
+        "a message has no 'foo'; it takes text, json, key, tag",
+    ),
     "a future's option": (lambda s: s.plain.submit(NEWS, b"x", foo=1), "a message has no 'foo'"),
     "a block's option": (in_block(lambda tx, _: tx.send(ORDERS, b"x", foo=1)), "a message has no 'foo'"),
     "a half's options": (lambda s: s.producer.prepare(ORDERS, b"x", foo=1, bar=2), "no 'bar', 'foo'"),
     "an option of a text": (lambda s: Message.text(NEWS, "x", foo=1), "a message has no 'foo'"),  # type: ignore[call-arg]
     "an option of a value": (lambda s: Message.json(NEWS, 1, body=b"x"), "a message has no 'body'"),  # type: ignore[call-arg]
-    "immunity where there is none": (lambda s: s.producer.prepare_now(ORDERS, b"x", immunity=9), "no 'immunity'"),
+    "immunity where there is none": (lambda s: s.producer.send(NEWS, b"x", immunity=9), "no 'immunity'"),
     "hooks that are 5": (lambda s: s.broker.producer("g", end_hooks=5), "end_hooks is int; give a list of functions"),
     "no hooks at all": (lambda s: s.broker.producer("g", end_hooks=None), "end_hooks is None; give a list"),
     "hooks of text": (lambda s: s.broker.producer("g", end_hooks="x"), "end_hooks is str; give a list"),
@@ -156,7 +159,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "an end that is long": (lambda s: s.broker.producer("g", end_timeout="x"), f"end_timeout is 'x'; {SECONDS}"),
     "a profile of 5": (lambda s: s.broker.roles(5), "profile is int; give a CheckProfile"),
     "a profile's pause": (lambda s: CheckProfile(interval=60), "interval is int; give a timedelta"),  # type: ignore[arg-type]
-    "a profile's age": (lambda s: CheckProfile(min_age=timedelta(-1)), "min_age is .*; it lies between 0 and"),
+    "a profile's age": (lambda s: CheckProfile(min_age=timedelta(-1)), "min_age is .*; it must be between 0 and"),
     "a profile's count": (lambda s: CheckProfile(max_checks="9"), "max_checks is '9'; give a number"),  # type: ignore[arg-type]
     "a profile without checks": (lambda s: CheckProfile(max_checks=0), "max_checks is 0; give a number"),
     "a list for a resource": (local([]), "the resource is list; give the name of a registered"),

@@ -223,8 +223,11 @@ class Later:
 
 TOPICS: dict[str, tuple[dict[str, object], str]] = {
     "retention in seconds": ({"retention": 3600}, r"retention is 3600; .*timedelta"),
-    "retention below nothing": ({"retention": timedelta(seconds=-1)}, r"retention is .*; it lies between 0 and 36,500"),
-    "retention without end": ({"retention": timedelta.max}, r"retention is .*; it lies between 0 and 36,500 days"),
+    "retention below nothing": (
+        {"retention": timedelta(seconds=-1)},
+        r"retention is .*; it must be between 0 and 36,500",
+    ),
+    "retention without end": ({"retention": timedelta.max}, r"retention is .*; it must be between 0 and 36,500 days"),
     "bytes below nothing": ({"retention_bytes": -1}, "retention_bytes is -1"),
     "bytes as text": ({"retention_bytes": "1M"}, "retention_bytes is '1M'"),
     "queues as text": ({"queues": "8"}, "1 to 1024 queues, not '8'"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.scene.shop import Shop
+from txsaga.core.arguments import kind_of
 from txsaga.core.identity import LAST
 from txsaga.core.stored_json import as_json
 from txsaga.errors import ConfigError, UnknownTransaction
@@ -17,7 +18,7 @@ from txsaga.flows.coordinated import Coordinated
 from txsaga.resources.tcc import Callables
 
 BEHIND_ALL = (LAST + 1, 2**70, -(2**70), 10**5000)
-IN_RANGE = f"lie between 1 and {LAST}"
+IN_RANGE = f"numbers are between 1 and {LAST}"
 DOORS: dict[str, Callable[[Any, Any], object]] = {
     "vote": lambda broker, txid: broker.vote(txid, "release", "anna", yes=True),
     "ballots": lambda broker, txid: broker.ballots(txid),
@@ -41,7 +42,7 @@ def test_a_number_that_no_transaction_has_is_unknown(any_shop: Shop, door: Calla
 def test_what_is_no_number_names_no_transaction(any_shop: Shop, door: Callable[[Any, Any], object]) -> None:
     wrongs: tuple[object, ...] = (None, [], True, 1.5)
     for wrong in wrongs:
-        with pytest.raises(ConfigError, match=rf"is {type(wrong).__name__}; give the number of a"):
+        with pytest.raises(ConfigError, match=rf"is {kind_of(wrong)}; give the number of a"):
             door(any_shop.broker, wrong)
 
 
@@ -58,8 +59,11 @@ KEPT_BY_NOBODY: dict[str, tuple[Mapping[str, object], str]] = {
     "a NUL in a name": ({"a\0b": 1}, HALF % ("0000", "")),
     "half a letter": ({"note": ["\ud800"]}, HALF % ("D800", " at 'note'")),
     "half a letter in a name": ({"deep": {"\udcff": 1}}, HALF % ("DCFF", " at 'deep'")),
-    "an object": ({"fine": 1, "note": object()}, "must be JSON, it is kept for whoever goes on: .* at 'note'"),
-    "no number": ({"note": float("nan")}, "must be JSON, it is kept for whoever goes on: .* at 'note'"),
+    "an object": (
+        {"fine": 1, "note": object()},
+        "must be JSON, so that another process can continue with it: .* at 'note'",
+    ),
+    "no number": ({"note": float("nan")}, "must be JSON, so that another process can continue with it: .* at 'note'"),
 }
 KEPT = {"note": "\\u0000 is a \\ud800 text, \U0001f600"}
 

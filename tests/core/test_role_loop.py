@@ -76,7 +76,7 @@ def test_what_a_retry_mends_is_told_once_and_so_is_its_end(
     loop.stop()
     assert [record.getMessage() for record in caplog.records] == [
         "role patient waits: the home database did not answer",
-        "role patient works again",
+        "role patient is running again",
     ]
     assert [record.exc_info for record in caplog.records] == [None, None]
 

@@ -113,7 +113,7 @@ def test_a_retention_is_rounded_up_to_seconds(retention: timedelta | None, secon
 
 @pytest.mark.parametrize("retention", [3600, "1h", timedelta(microseconds=-1), MAX_RETENTION + timedelta(seconds=1)])
 def test_a_retention_that_is_none_is_refused(retention: object) -> None:
-    with pytest.raises(ConfigError, match=r"retention is .*; (give a timedelta|it lies between)"):
+    with pytest.raises(ConfigError, match=r"retention is .*; (give a timedelta|it must be between)"):
         seconds_of(retention)
 
 

@@ -21,12 +21,12 @@ from txsaga.provider.planning.refusals import Refusal
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 POLICIES: Mapping[PolicyName, tuple[str, str]] = {
-    PolicyName.ROUND_ROBIN: ("the next available broker in order", "the one that was chosen"),
-    PolicyName.STICKY: ("the first broker; when it fails the next, and that one as long as it lives", "that one"),
-    PolicyName.RANDOM: ("any available broker, each as likely", "the one that was chosen"),
-    PolicyName.WEIGHTED: ("available brokers in the proportion of their weights", "the one that was chosen"),
+    PolicyName.ROUND_ROBIN: ("the next available broker in order", "the chosen broker"),
+    PolicyName.STICKY: ("the first broker; if it fails, the next one for as long as that works", "the chosen broker"),
+    PolicyName.RANDOM: ("any available broker, with equal probability", "the chosen broker"),
+    PolicyName.WEIGHTED: ("available brokers in proportion to their weights", "the chosen broker"),
     PolicyName.BEST_EFFORT: ("all available brokers, or the first `most` of them", "one of them"),
-    PolicyName.GUARANTEED: ("all available brokers, `needed` of them at least", "`needed` of them"),
+    PolicyName.GUARANTEED: ("all available brokers, at least `needed` of them", "`needed` of them"),
 }
 """What each policy sends to, and which brokers must accept."""
 CALLS: Mapping[SendKind, str] = {
@@ -59,7 +59,7 @@ def message_diagram() -> str:
 def facts_table() -> str:
     """List the facts in pairs: before and after."""
     rows = [(f"`{a.__name__}`", f"`{b.__name__}`", a.__doc__ or "", b.__doc__ or "") for a, b in facts.AFTER.items()]
-    return table(("before", "after", "what is about to happen", "what is true from now on"), rows)
+    return table(("before", "after", "what is about to happen", "what is true afterwards"), rows)
 
 
 def topics_table() -> str:
@@ -108,7 +108,7 @@ def persistence_table() -> str:
 
 def refusals_table() -> str:
     """List what a flow may not ask for."""
-    return table(("refused", "what to do"), ((each.asked, each.remedy) for each in Refusal))
+    return table(("refused", "what to do instead"), ((each.asked, each.remedy) for each in Refusal))
 
 
 def policies_table() -> str:

@@ -180,7 +180,7 @@ def test_a_home_that_the_server_account_cannot_enter_is_named(tmp_path: Path) ->
 @NEEDS_ROOT
 @pytest.mark.parametrize(
     ("account", "line"),
-    [("no-such-account", "there is no account 'no-such-account'"), ("root", "refuses to run as 'root'")],
+    [("no-such-account", "account 'no-such-account' does not exist"), ("root", "refuses to run as 'root'")],
 )
 def test_an_account_that_cannot_run_the_server_is_named(home: Path, account: str, line: str) -> None:
     assert line in refusal(EmbeddedServer(home=home, account=account).ensure)
@@ -217,7 +217,7 @@ def test_another_process_that_takes_too_long_is_told(home: Path) -> None:
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         line = refusal(lambda: EmbeddedServer(home=home).ensure(timeout=0.2))
-    assert f"see who holds {home / 'lock'}" in line
+    assert f"see which one holds {home / 'lock'}" in line
 
 
 def test_a_lost_password_file_is_told_while_the_server_runs_and_replaced_when_it_does_not(

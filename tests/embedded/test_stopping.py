@@ -83,7 +83,7 @@ def test_where_processes_cannot_be_seen_the_life_lock_decides(
 
 
 def test_an_unknown_stop_mode_is_named_with_the_known_ones(server: EmbeddedServer) -> None:
-    with pytest.raises(EmbeddedDatabaseError, match="'hard': take one of smart, fast, immediate"):
+    with pytest.raises(EmbeddedDatabaseError, match="'hard': use one of smart, fast, immediate"):
         server.stop("hard")
 
 

@@ -23,7 +23,7 @@ RAW: dict[str, Callable[[Connection], object]] = {
     "text": lambda connection: connection.execute(text("commit")),
     "the driver": lambda connection: connection.connection.commit(),
 }
-EARLY = "committed before the end of its block, by a COMMIT or by DDL: what came before that is durable"
+EARLY = "committed before the end of its block, by a COMMIT or by DDL: the work before that is durable"
 
 
 def current(connection: Connection) -> RootTransaction:
@@ -41,7 +41,7 @@ def test_a_commit_inside_the_block_is_refused_and_nothing_of_it_is_done(books: B
             enter(connection, 7)
             if not goes_on:
                 REFUSED[end](connection)
-            with pytest.raises(TransactionError, match="what it was to commit was rolled back"):
+            with pytest.raises(TransactionError, match="its work was rolled back"):
                 REFUSED[end](connection)
             enter(connection, 8)
     assert (books.entries(), books.outcomes(), announced) == (set(), {}, [])

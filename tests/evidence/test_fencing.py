@@ -24,7 +24,7 @@ SOON = 4.0  # seconds: the short time that a fence waits, with room for a busy m
 @pytest.mark.rule("R10")
 def test_a_barrier_makes_late_work_impossible(books: Books) -> None:
     assert books.evidence.fence(books.id(ONE)) == (False, {})
-    with pytest.raises(DecidedOtherwise, match="ROLLBACK stands") as caught:
+    with pytest.raises(DecidedOtherwise, match="already decided: ROLLBACK") as caught:
         with books.evidence.work(books.id(ONE)) as connection:
             enter(connection, 7)
     assert (caught.value.txid, caught.value.standing) == (ONE, "ROLLBACK")

@@ -70,7 +70,7 @@ def test_an_announcement_that_fails_before_the_commit_rolls_back(books: Books) -
 def test_the_same_work_a_second_time_does_not_run(books: Books) -> None:
     with books.evidence.work(books.id(ONE)) as connection:
         enter(connection, 7)
-    with pytest.raises(DecidedOtherwise, match="COMMIT stands") as caught:
+    with pytest.raises(DecidedOtherwise, match="already decided: COMMIT") as caught:
         books.evidence.work(books.id(ONE)).__enter__()
     assert (caught.value.txid, caught.value.standing) == (ONE, "COMMIT")
 

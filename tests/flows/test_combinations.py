@@ -68,14 +68,14 @@ EARLY = "lets work commit before the rest"
     ],
 )
 def test_a_saga_names_what_it_does_not_hold(agency: Agency, spelling: Callable[..., object], why: str) -> None:
-    with pytest.raises((ConfigError, AttributeError), match=f"{why}.*; take a "), agency.saga() as saga:
+    with pytest.raises((ConfigError, AttributeError), match=f"{why}.*; use a "), agency.saga() as saga:
         spelling(saga)
     assert agency.lines() == []
 
 
 @pytest.mark.parametrize("name", ["step", "call", "parallel", "reserve", "no_return"])
 def test_a_coordinated_block_names_what_others_would_see(producer: Producer, name: str) -> None:
-    why = rf"{name}\(\) is for work that commits at once .* others see nothing before the decision; take a flow"
+    why = rf"{name}\(\) is for work that commits at once .* nothing is visible before the decision; use a flow"
     with pytest.raises(AttributeError, match=why), producer.coordinated("bank") as tx:
         getattr(tx, name)
     with pytest.raises(AttributeError, match="'Coordinated' object has no attribute 'stp'"):
@@ -171,7 +171,7 @@ def test_the_key_of_a_flow_is_its_own(
 ) -> None:
     agency.broker.register("b", agency.engines["bank"])
     flow = producer.begin_flow("bank", key=KEY)
-    with pytest.raises(ConfigError, match=f"belongs to flow {flow.txid}; flows .* need keys of their own"):
+    with pytest.raises(ConfigError, match=f"belongs to flow {flow.txid}; flows .* need different keys"):
         opens(agency, producer).__enter__()
     flow.end()
     with pytest.raises(TxSagaError, match="committed"):

@@ -128,7 +128,7 @@ def test_a_gate_that_can_not_judge_says_no_in_one_line(ledger: Books, case: str)
 
 
 def test_nothing_to_look_at_is_a_no_unless_it_is_allowed(ledger: Books) -> None:
-    with pytest.raises(NotCarried, match="no rows to look at; pass allow_empty=True"):
+    with pytest.raises(NotCarried, match="no rows to check; pass allow_empty=True"):
         with ledger.producer.transaction() as tx:
             tx.table(LEDGER).append(rows(), gate=expect([IDS]))
     with ledger.producer.transaction() as tx:
@@ -137,7 +137,7 @@ def test_nothing_to_look_at_is_a_no_unless_it_is_allowed(ledger: Books) -> None:
 
 def test_an_unknown_suite_is_told_before_anything_is_staged(ledger: Books, suite: Save) -> None:
     suite("ledger", IDS)
-    with pytest.raises(UnknownSuite, match=r"no suite 'ledgr' in .*there are ledger"):
+    with pytest.raises(UnknownSuite, match=r"suite 'ledgr' is not in .*there are ledger"):
         with ledger.producer.transaction() as tx:
             tx.table(LEDGER).append("not even rows", gate=expect("ledgr"))
 

@@ -144,7 +144,7 @@ def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None
     trace = Trace(
         txid=7, group=1, resource=DECIDING, op=RecordedDecision(Decision.ROLLBACK, True, None), audits=(found,)
     )
-    unseen = "by the decision; nobody looked at the evidence"
+    unseen = "by the decision; the evidence was not checked"
     assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [found.why]
     for other in (replace(trace, audits=()), replace(trace, audits=(replace(found, what="ROLLBACK BY HAND"),))):
         assert [step.why for step in steps_of(other) if step.lane == "r1"] == [unseen]

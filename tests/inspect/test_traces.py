@@ -65,7 +65,7 @@ def test_offsets_are_found_even_if_the_clock_was_put_back(store: Store, stored: 
     published(store, group, row(qid, "b"))
     drain(store)
     stored.rows("UPDATE half SET born = born + interval '1 hour' WHERE txid = :t", t=receipt.txid)
-    assert "offset 0 of orders/0 given out" in told(store, receipt.txid)
+    assert "offset 0 of orders/0 assigned" in told(store, receipt.txid)
 
 
 def test_offsets_that_retention_has_dropped_are_told_no_more(store: Store, stored: Stored) -> None:

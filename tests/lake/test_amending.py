@@ -36,7 +36,9 @@ def test_rows_are_not_appended_beside_those_that_are_amended(open_books: Open) -
             flow.table(LEDGER).append(rows(1, 2))
         flow.end()
     with books.producer.begin_flow(key="night", amend="two") as flow:
-        refused = pytest.raises(ConfigError, match=r"appended ones would stand beside them; replace them by overwrite")
+        refused = pytest.raises(
+            ConfigError, match=r"appended ones would would duplicate them; replace them by overwrite"
+        )
         with refused, flow.step("ledger"):
             flow.table(LEDGER).append(rows(1, 2))
         with flow.step("ledger"):
@@ -57,7 +59,7 @@ def test_rows_are_not_appended_beside_those_of_an_amendment_before(open_books: O
     with books.producer.begin_flow(key="night", amend="two") as flow:
         flow.end()
     with books.producer.begin_flow(key="night", amend="three") as flow:
-        with pytest.raises(ConfigError, match="stand beside them"), flow.step("ledger"):
+        with pytest.raises(ConfigError, match="would duplicate them"), flow.step("ledger"):
             flow.table(LEDGER).append(rows(1, 2))
         with flow.step("ledger"):
             flow.table(LEDGER).overwrite(rows(3), where={"day": MONDAY})

@@ -67,6 +67,6 @@ def test_a_busy_table_does_not_keep_the_rest_from_being_collected(
     with monkeypatch.context() as busy, caplog.at_level("INFO", "txsaga"):
         busy.setattr("txsaga.lake.branches.TRIES", 0)
         assert books.lake.collect(), "nothing staged was found"
-    assert "stay until tables are collected again" in caplog.text
+    assert "are kept until the next `txsaga collect`" in caplog.text
     assert branches(books)
     assert len(books.lake.collect()) == 1 and not branches(books)

@@ -31,7 +31,7 @@ def session(books: Books, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_two_that_looked_for_a_row_and_found_none_add_it_once(books: Books, session: Session, how: str) -> None:
     books.create()
     books.append(1)
-    with pytest.raises(TableMoved, match="looks for"), books.producer.transaction() as late:
+    with pytest.raises(TableMoved, match="the branch searches"), books.producer.transaction() as late:
         with late.table(LEDGER).branch(session) as ledger:
             ledger.sql(LOOKING[how])
             ledger.sql(ADDING[0])

@@ -73,7 +73,7 @@ def test_a_partition_that_somebody_else_changed_is_not_overwritten(
     books.create()
     books.append(1)
     meanwhile.once("Ended", lambda: books.append(2))
-    with pytest.raises(TableMoved, match="changed where it is overwritten"), ours.producer.transaction() as tx:
+    with pytest.raises(TableMoved, match="changed in the part that is overwritten"), ours.producer.transaction() as tx:
         tx.table(LEDGER).overwrite(rows(9), where={"day": MONDAY})
         tx.send("booked", b"9")
     assert books.ids() == [1, 2]
@@ -141,7 +141,7 @@ def test_a_table_that_somebody_else_created_meanwhile_is_a_conflict(
     ours: Books, books: Books, meanwhile: Meanwhile
 ) -> None:
     meanwhile.once("Ended", lambda: books.create(LEDGER))
-    with pytest.raises(EffectConflict, match="created by somebody else"), ours.producer.transaction() as tx:
+    with pytest.raises(EffectConflict, match="created by another process"), ours.producer.transaction() as tx:
         tx.table(LEDGER).create(COLUMNS, partitions=["day"]).append(rows(1))
     assert books.ids() == []
 
@@ -156,7 +156,7 @@ def test_a_table_that_was_dropped_meanwhile_is_a_conflict(books: Books) -> None:
 
 def test_a_table_of_the_same_name_is_not_written_to(books: Books) -> None:
     books.create()
-    with pytest.raises(TableMoved, match="created anew"), books.producer.transaction() as tx:
+    with pytest.raises(TableMoved, match="created again"), books.producer.transaction() as tx:
         tx.table(LEDGER).append(rows(1))
         books.lake.catalog.drop_table(LEDGER)
         books.create()

@@ -15,5 +15,5 @@ def test_files_of_several_places_are_judged_as_one() -> None:
 def test_rows_of_a_branch_are_judged_by_themselves() -> None:
     rows, files = Subject(about="x", rows=[{"id": 1}], count=1), Subject(about="x", files=("a",), count=2)
     assert together("bank.ledger", [rows]).rows == [{"id": 1}]
-    with pytest.raises(ConfigError, match="let each of them have its own gate"):
+    with pytest.raises(ConfigError, match="give each its own gate"):
         together("bank.ledger", [rows, files])

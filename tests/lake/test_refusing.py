@@ -70,11 +70,15 @@ def test_narrower_types_are_widened(books: Books, kind: pa.DataType | None) -> N
 
 
 MISNAMED: list[tuple[Callable[[Transaction], object], type[TxSagaError], str]] = [
-    (lambda tx: tx.table("bank.nowhere").append(rows(1)), UnknownTable, "no table 'bank.nowhere'; create it"),
+    (
+        lambda tx: tx.table("bank.nowhere").append(rows(1)),
+        UnknownTable,
+        "table 'bank.nowhere' does not exist; create it",
+    ),
     (lambda tx: tx.table("other.bank.ledger"), OtherCatalog, "in catalog 'other'"),
     (lambda tx: tx.table("ledger"), ConfigError, "write namespace.table"),
     (lambda tx: tx.table("bank.led ger"), ConfigError, "names no table"),
-    (lambda tx: tx.table(LEDGER).create(COLUMNS), TableExists, "is there already"),
+    (lambda tx: tx.table(LEDGER).create(COLUMNS), TableExists, "already exists"),
     (lambda tx: tx.table("bank.new").create({"id": "number"}), ConfigError, "number"),
     (lambda tx: tx.table("bank.new").create(COLUMNS, partitions=["none"]), ConfigError, "no column 'none'"),
     (lambda tx: tx.table("bank.new").create(COLUMNS, partitions=["day(id)"]), ConfigError, "'id' is long"),
@@ -87,7 +91,7 @@ MISNAMED: list[tuple[Callable[[Transaction], object], type[TxSagaError], str]] =
         ConfigError,
         "partitioned by day, not by 'note'",
     ),
-    (lambda tx: tx.table(LEDGER).overwrite(rows(1), where={"day": "soon"}), ConfigError, "no value of a partition"),
+    (lambda tx: tx.table(LEDGER).overwrite(rows(1), where={"day": "soon"}), ConfigError, "not a value of a partition"),
     (lambda tx: tx.table(LEDGER).overwrite(rows(1), where={}), ConfigError, "names no partition"),
     (lambda tx: tx.table(LEDGER).overwrite(rows(1), where="day = 1"), ConfigError, "give values by partition"),  # type: ignore[arg-type]
 ]
@@ -109,7 +113,7 @@ def test_what_is_asked_for_wrongly_is_refused(
 def test_rows_outside_of_what_an_overwrite_replaces_are_refused(books: Books) -> None:
     books.create()
     books.append(1, day=TUESDAY)
-    with pytest.raises(OutsideOverwrite, match="twice"), books.producer.transaction() as tx:
+    with pytest.raises(OutsideOverwrite, match="would be duplicated"), books.producer.transaction() as tx:
         tx.table(LEDGER).overwrite(pa.concat_tables([rows(2), rows(3, day=TUESDAY)]), where={"day": MONDAY})
     assert books.ids() == [1]
 

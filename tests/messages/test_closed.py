@@ -22,9 +22,7 @@ from txsaga.errors import BrokerClosed, LeaseLost, OutcomeUnknown
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
-OUTCOME = (
-    r"closed while transaction \d+ was under way, so its outcome is not known here; look with `txsaga tx show \d+`"
-)
+OUTCOME = r"closed while transaction \d+ was in progress, so its outcome is not known here; check `txsaga tx show \d+`"
 KEYS = pytest.mark.parametrize("key", [None, "order-1"])
 OpenEngine = Callable[[str], Engine]
 

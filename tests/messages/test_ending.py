@@ -87,7 +87,7 @@ def test_an_end_goes_to_the_store_that_holds_the_half(shop: Shop, other_shop: Sh
     for request, home, wrong in zip(requests, (shop, other_shop), (other_shop, shop), strict=True):
         half = HalfId.decode(request.message_id)
         assert (half.store, half.txid) == (home.broker.identity, request.commit_log_offset)
-        with pytest.raises(EndRefused, match=f"it lies in store {home.broker.identity}") as refused:
+        with pytest.raises(EndRefused, match=f"it belongs to store {home.broker.identity}") as refused:
             end(wrong, replace(request, state=COMMIT))
         assert refused.value.code == "SYSTEM_ERROR"
     assert end(other_shop, replace(requests[1], state=COMMIT)) is not None
@@ -176,5 +176,5 @@ def test_local_work_that_returns_no_answer_is_unknown_and_says_so(shop: Shop, an
     sent = shop.producer(end_hooks=[ends.append]).send_in_transaction(order(), lambda *_: answer)  # type: ignore[arg-type]
     (request,) = ends
     assert (sent.local_state, request.state) == (UNKNOWN, UNKNOWN)
-    told = f"the local work returned {answer!r}, which is no answer; return COMMIT, ROLLBACK or UNKNOWN"
+    told = f"the local work returned {answer!r}, not an answer; return COMMIT, ROLLBACK or UNKNOWN"
     assert request.remark == told

@@ -140,7 +140,7 @@ def test_a_closed_key_whose_local_work_still_runs_is_in_doubt(
         tx.send("orders", b"once")
         with tx.local("books") as session:
             write_entry(session)
-            with pytest.raises(InDoubt, match=r"retry later, or look with `txsaga tx show"):
+            with pytest.raises(InDoubt, match=r"retry later, or check `txsaga tx show"):
                 again(open_broker, books)
     assert (entries_in(books), read(broker)) == (1, [b"once"])
 

@@ -98,7 +98,7 @@ def test_a_message_can_be_recalled_until_it_is_delivered(later_shop: Shop) -> No
     assert not producer.recall(taken).won  # once more is no error
     later_shop.later(OVER)
     assert come(later_shop) == ["kept"]
-    with pytest.raises(DecidedOtherwise, match="COMMIT stands"):
+    with pytest.raises(DecidedOtherwise, match="already decided: COMMIT"):
         producer.recall(kept)
     assert [later_shop.state(receipt.txid) for receipt in (kept, taken)] == ["committed", "rolled_back"]
 

@@ -146,7 +146,7 @@ def test_an_end_that_is_late_counts_as_sent(
     assert 0.2 <= time.monotonic() - start < 2
     assert (result.status, result.local_state) == (ReplyCode.SEND_OK, COMMIT)
     assert moody_shop.state(result.queue_offset) == "prepared"
-    assert [r.levelname for r in caplog.records if "its answer is late" in r.message] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if "its reply is late" in r.message] == ["WARNING"]
     halves.open.set()
     producer.prepare_now(ORDERS, b"behind it")  # what was sent is done all the same
     assert moody_shop.state(result.queue_offset) == "committed"
@@ -164,4 +164,4 @@ def test_a_caller_learns_from_the_log_that_another_decision_stands(
 
     result = producer.send_in_transaction(order(), slow)
     assert moody_shop.state(result.queue_offset) == "rolled_back"
-    assert any("asked for COMMIT, but ROLLBACK stands" in r.message for r in caplog.records)
+    assert any("COMMIT was requested, but the decision is ROLLBACK" in r.message for r in caplog.records)

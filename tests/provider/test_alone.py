@@ -78,11 +78,11 @@ def test_a_cleared_run_stores_another_half_and_a_retry_does_not(orders: House) -
 
 @pytest.mark.req("RMQ-68")
 def test_nobody_stores_a_half_message_that_nobody_could_be_asked_about() -> None:
-    with pytest.raises(ConfigError, match="task 'half' stores a half message, and nobody could be asked"):
+    with pytest.raises(ConfigError, match="task 'half' stores a half message without a checker"):
         HalfMessagePrepare(task_id="half", topic="orders")
     with pytest.raises(ConfigError, match="write module:function"):
         HalfMessagePrepare(task_id="half", topic="orders", checker="nowhere")
-    with pytest.raises(ConfigError, match="lies where nobody else can import it"):
+    with pytest.raises(ConfigError, match="is defined where other processes can't import it"):
         HalfMessagePrepare(task_id="half", topic="orders", checker=lambda question: None)
 
 

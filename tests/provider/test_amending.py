@@ -123,7 +123,7 @@ def test_what_may_not_be_amended_is_refused_and_told_how_it_may(
     run(notes, flow, "good")
     assert run(notes, flow, "better", 1).tasks["begin"] == "failed"
     told = capfd.readouterr()
-    assert "trigger a new run instead, or say allow_amend=True" in told.out + told.err
+    assert "trigger a new run instead, or set allow_amend=True" in told.out + told.err
     assert noted(notes) == ["first good", "second good None"]
 
 

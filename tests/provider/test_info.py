@@ -82,6 +82,6 @@ def test_a_connection_can_be_tried(house: House) -> None:
     assert "\n" not in told.strip()
     assert TxSagaHook("nowhere").test_connection() == (
         False,
-        "ConfigError: there is no Airflow connection 'nowhere'; make it under Admin, Connections, "
+        "ConfigError: Airflow connection 'nowhere' does not exist; create it under Admin, Connections, "
         "or set AIRFLOW_CONN_NOWHERE",
     )

@@ -123,5 +123,5 @@ def test_a_gate_of_a_task_looks_at_rows_that_nobody_sees(house: House) -> None:
 
 
 def test_a_gate_that_looks_at_nothing_is_refused_when_it_is_parsed() -> None:
-    with pytest.raises(ConfigError, match="looks at one thing"):
+    with pytest.raises(ConfigError, match="checks one thing"):
         GateStep(task_id="check", gate=expect("suite"))

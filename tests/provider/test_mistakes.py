@@ -31,12 +31,12 @@ def test_what_no_retry_can_mend_fails_at_once(house: House, capfd: pytest.Captur
     told = capfd.readouterr()
     said = told.out + told.err
     for line in (
-        "there is no Airflow connection 'nowhere'; make it under Admin, Connections, or set AIRFLOW_CONN_NOWHERE",
+        "Airflow connection 'nowhere' does not exist; create it under Admin, Connections, or set AIRFLOW_CONN_NOWHERE",
         "connection 'web' is of type 'http'; a flow works in mariadb, mysql, postgres, postgresql, sqlite",
         "connection 'web' is of type 'http'; a store has a connection of type 'txsaga'",
         "task 'begin' of this run has begun no flow",
-        "half= is no half message",
-        "'nowhere' is no resource of this flow",
+        "half= is not a half message",
+        "'nowhere' is not a resource of this flow",
     ):
         assert line in said, line
 

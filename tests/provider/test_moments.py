@@ -41,7 +41,7 @@ def test_a_message_for_a_moment_without_a_zone_is_an_import_error() -> None:
 
 
 def test_what_goes_with_a_transaction_can_not_come_later() -> None:
-    with DAG("later", schedule=None), pytest.raises(ConfigError, match='say mode="plain"'):
+    with DAG("later", schedule=None), pytest.raises(ConfigError, match='use mode="plain"'):
         Publish(task_id="later", topic="later", delay=timedelta(seconds=1))
 
 
@@ -69,6 +69,6 @@ def test_what_is_rendered_is_looked_at_in_the_task(house: House, capfd: pytest.C
     told = capfd.readouterr()
     for line in (
         "deliver_at of task 'naive' is 2026-03-01 08:00:00, without a time zone; give pendulum.datetime(…, tz=…)",
-        "deliver_at of task 'nothing' is 'tomorrow', which is no moment",
+        "deliver_at of task 'nothing' is 'tomorrow', which is not a time",
     ):
         assert line in told.out + told.err

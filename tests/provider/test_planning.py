@@ -140,7 +140,7 @@ def test_a_call_on_a_resource_is_in_the_plan() -> None:
 
     with pytest.raises(FlowRefused, match="'nowhere'"):
         calling()
-    with pytest.raises(ConfigError, match="rows of 'home' with the flow"):
+    with pytest.raises(ConfigError, match="its rows commit with the flow"):
         step.call("reserve", reserve, on="home")
 
 

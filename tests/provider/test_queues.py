@@ -56,7 +56,7 @@ def test_a_uri_names_store_topic_and_group() -> None:
         ("txsaga://s/orders", {}, "with group="),
         ("txsaga:///orders/billing", {}, "names no topic"),
         ("txsaga://s/orders/billing/more", {}, "names no topic"),
-        (OURS, {"group": "b"}, "says group too; say it once"),
+        (OURS, {"group": "b"}, "says group too; set it once"),
     ],
 )
 def test_a_uri_that_names_none_is_refused(uri: str, said: dict[str, object], line: str) -> None:

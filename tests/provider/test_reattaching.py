@@ -302,7 +302,7 @@ def test_a_driver_whose_flow_is_rolled_back_ends_and_publishes_nothing(tasks: Ta
     with tasks.broker.flow(tasks.txid) as flow:
         flow.roll_back("the run failed")
     wait_for(lambda: is_over(driver), "the driver to end", tasks.told)
-    assert "this driver ends, and what it wrote is published by nobody" in Path(driver.lines).read_text()
+    assert "this driver ends, and its writes are not published" in Path(driver.lines).read_text()
     assert tasks.house.seen(TOPIC) == []
 
 
@@ -357,5 +357,5 @@ def test_a_driver_outlives_its_task_on_a_cluster(
 
 
 def test_a_word_for_reattaching_that_is_no_word_is_refused(airflow_home: Path) -> None:
-    with pytest.raises(ConfigError, match="reattach of step 'x' is 'yes'; say True or False, or leave it out"):
+    with pytest.raises(ConfigError, match="reattach of step 'x' is 'yes'; use True or False, or leave it out"):
         SparkStep(task_id="x", program="x", reattach="yes")  # type: ignore[arg-type]

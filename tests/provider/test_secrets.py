@@ -35,7 +35,7 @@ def test_a_transaction_that_is_no_half_message_is_not_decided_by_a_task(
     run = house.run(dag)
     assert (run.tasks["commit"], run.tasks["unknown"]) == ("failed", "failed")
     told = capfd.readouterr()
-    assert "is no half message; whoever began it decides it" in told.out + told.err
+    assert "is not a half message; the process that began it decides it" in told.out + told.err
     assert "transaction 999999999 is not in this store" in told.out + told.err
 
 

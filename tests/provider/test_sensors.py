@@ -242,7 +242,7 @@ def test_a_sensor_starts_in_the_triggerer_unless_a_task_must_fill_it_in() -> Non
     assert not DecisionSensor(task_id="d", transaction=7, deferrable=False).start_from_trigger
     named = CheckBackSensor(task_id="e", transaction=7, checker=third_time)
     assert named.target["checker"] == "tests.provider.checkers:third_time"
-    with pytest.raises(ConfigError, match="nobody else can import it"):
+    with pytest.raises(ConfigError, match="other processes can't import it"):
         CheckBackSensor(task_id="f", transaction=7, checker=lambda question: None)
 
 

@@ -203,7 +203,7 @@ def test_ids_of_the_life_before_are_refused(
         state_table_offset=kept,
         commit_log_offset=kept,
     )
-    with pytest.raises(EndRefused, match="it lies in store"):
+    with pytest.raises(EndRefused, match="it belongs to store"):
         EndRequestHandler(after.kernel).submit(request)
 
 

@@ -296,7 +296,7 @@ def test_a_group_that_works_off_below_the_tail_goes_on_and_says_what_is_gone(
         (message,) = late.receive()
         assert message.body == b"0"
         message.ack()
-    assert "2 messages of group late are gone by retention" in caplog.text
+    assert "retention deleted 2 messages of group late" in caplog.text
     assert probe.value("SELECT count(*) FROM claim") == 0
 
 

@@ -123,7 +123,7 @@ def test_the_table_moves_while_spark_works(
 def test_a_merge_that_met_nothing_is_no_append(runtime: "SparkSession", books: Books, catalog: str) -> None:
     fill(books)
     upsert = MERGE.replace("(1, 11.00), ", "")
-    with pytest.raises(TableMoved, match="looks for"), books.producer.transaction() as late:
+    with pytest.raises(TableMoved, match="the branch searches"), books.producer.transaction() as late:
         with late.table(LEDGER).branch(runtime) as second:
             second.sql(upsert)
         with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime) as first:

@@ -68,7 +68,7 @@ def _is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("program", "told"),
-    [("nowhere.py", "ConfigError: there is no program nowhere.py"), ("no_such:run", "ConfigError: program no_such")],
+    [("nowhere.py", "ConfigError: program nowhere.py does not exist"), ("no_such:run", "ConfigError: program no_such")],
 )
 def test_a_program_that_is_not_there_is_one_line_and_an_exit(program: str, told: str) -> None:
     command = [sys.executable, "-m", "txsaga.spark", program]

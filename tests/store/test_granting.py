@@ -200,7 +200,8 @@ def test_rights_are_a_group_s_and_logins_are_its_members(made: Logins) -> None:
     with pytest.raises(ConfigError, match=f"'{berta}' has no engine right here; see `txsaga db rights`"):
         made.revoke(E, berta)
     with pytest.raises(
-        ConfigError, match=r"no role 'nobody at all' .* create it first: CREATE ROLE \"nobody at all\" LOGIN"
+        ConfigError,
+        match=r"role 'nobody at all' does not exist .*: CREATE ROLE \"nobody at all\" LOGIN",
     ):
         made.grant(P, "nobody at all")
 
@@ -340,9 +341,9 @@ def test_the_owner_is_told_of_groups_of_nobody_and_of_whoever_was_granted_all_ta
     assert told().startswith("ok")
     anna = made.new()
     made.run(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{made.namespace}" TO {anna}')
-    assert told() == f"warning {anna} was granted all tables at once, also what no right needs"
+    assert told() == f"warning {anna} was granted ALL TABLES, which is more than any right needs"
     stored.rows("INSERT INTO producer_group (name, transactional, role) VALUES ('shop', true, 'gone')")
-    assert told() == "warning producer groups of roles that are gone: shop of gone"
+    assert told() == "warning producer groups of roles that no longer exist: shop of gone"
 
 
 def test_whoever_migrates_in_passing_grants_anew_what_changed(made: Logins) -> None:

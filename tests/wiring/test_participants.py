@@ -76,7 +76,7 @@ def test_a_participant_of_the_environment_is_found_and_one_that_is_passed_takes_
     open_store(home_url).close()
     env = {"TXSAGA_PARTICIPANT_REPORTS": PLACE}
     with txsaga.connect(home_url, roles=False, answering=False, env=env) as broker:
-        with pytest.raises(ConfigError, match=r"is no folder: .*/reports;"):
+        with pytest.raises(ConfigError, match=r"is not a folder: .*/reports;"):
             broker.kernel.participant("reports")
     given = {"reports": Folder(tmp_path)}
     with txsaga.connect(home_url, participants=given, roles=False, answering=False, env=env) as broker:

@@ -216,7 +216,7 @@ def test_an_engine_that_leads_elsewhere_than_the_environment_is_refused(tmp_path
         finally:
             await engine.dispose()
 
-    with pytest.raises(EvidenceMissing, match="leads to another database"):
+    with pytest.raises(EvidenceMissing, match="points to another database"):
         asyncio.run(work())
     resources.close()
 
@@ -240,6 +240,6 @@ def test_a_database_without_our_tables_is_another_one(foreign_databases: Callabl
         finally:
             await engine.dispose()
 
-    with pytest.raises(EvidenceMissing, match="leads to another database"):
+    with pytest.raises(EvidenceMissing, match="points to another database"):
         asyncio.run(work())
     resources.close()

@@ -138,7 +138,7 @@ class FollowUpRole:
             return ()  # no flow has followers yet
         except RightsMissing as missing:
             self._refused = True
-            logger.warning("nobody is told here of commits whose run died: %s", missing, extra={"role": self.name})
+            logger.warning("can't create asset events for runs that died: %s", missing, extra={"role": self.name})
             return ()
 
     def _tell_all(self, messages: Sequence[Delivery]) -> tuple[int, str]:
@@ -149,19 +149,19 @@ class FollowUpRole:
                 told = not silent and self._tell(message)
             except HostFailed as failure:
                 told, silent = False, str(failure)
-                logger.warning("who follows flows is told later: %s", failure, extra={"role": self.name})
+                logger.warning("asset events of flows are created later: %s", failure, extra={"role": self.name})
             if told:
                 message.ack()
                 done += 1
             else:
-                message.nack(silent or "its run goes on")
+                message.nack(silent or "its run is still active")
         return done, silent
 
     def _tell(self, message: Delivery) -> bool:
         try:
             committed = self._read(message)
         except ValueError as strange:
-            logger.error("message %s of topic %r is left out, no flow wrote it: %s", message.id, TOPIC, strange)
+            logger.error("message %s of topic %r is ignored, not written by its flow: %s", message.id, TOPIC, strange)
             return True
         return self._followers.tell(committed, message.delivered.born)
 
@@ -169,7 +169,7 @@ class FollowUpRole:
         """Parse what a flow reports about itself; raise `ValueError` if others wrote it, or it names another run."""
         committed, half = FollowUp.read(message.body), message.delivered.half
         if (committed.txid, committed.id) != (half.txid, half.transaction):
-            raise ValueError(f"it was sent by transaction {half.transaction}, and is about {committed.id}")
+            raise ValueError(f"it was sent by transaction {half.transaction}, but describes {committed.id}")
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.share(half.txid)
         if life is None or life.run != committed.run:

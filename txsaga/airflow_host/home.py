@@ -120,8 +120,8 @@ class AirflowHome:
         ours = {self.logs.name, self.keys_file.name}
         if found.st_uid != os.geteuid() or (others - {"dags", "plugins"} and not others & ours):
             raise HostFailed(
-                f"{self.root} is no home of an Airflow of yours and holds other things: "
-                f"set {SETTING} to a folder that is empty, or not there yet"
+                f"{self.root} is not an Airflow home of txsaga and is not empty: set {SETTING} to an empty "
+                "or new folder"
             )
 
     def keys(self) -> Keys | None:
@@ -136,8 +136,8 @@ class AirflowHome:
             return Keys(**json.loads(text))
         except (ValueError, TypeError) as damage:
             raise HostFailed(
-                f"{self.keys_file} is damaged: restore it from a backup, or delete {self.root} and start anew "
-                "(connections and variables kept in Airflow are then unreadable)"
+                f"{self.keys_file} is damaged: restore it from a backup, or delete {self.root} and start again "
+                "(connections and variables stored in Airflow are then unreadable)"
             ) from damage
 
     def keep(self, keys: Keys) -> Keys:

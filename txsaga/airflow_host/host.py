@@ -75,7 +75,7 @@ class Host:
     ) -> Keys:
         """Start Airflow unless it runs; return when every part is healthy."""
         if dags is not None and not dags.is_dir():
-            raise ConfigError(f"--dags {dags} is no folder: name the one that holds your DAG files")
+            raise ConfigError(f"--dags {dags} is not a folder: pass the folder with your DAG files")
         self.home.create()
         with self._alone():
             running = self.supervisor()
@@ -134,7 +134,7 @@ class Host:
         keys = self.home.keys()
         if keys is None:
             raise HostFailed(
-                f"{self.home.keys_file} is gone while Airflow runs: `txsaga airflow down`, then start anew"
+                f"{self.home.keys_file} is missing while Airflow runs: run `txsaga airflow down`, then start it again"
             )
         asked = {port or keys.port, str(dags.absolute()) if dags else keys.dags}
         if asked != {keys.port, keys.dags}:
@@ -181,8 +181,8 @@ class Host:
                 tell(told := doing)
             if time.monotonic() > deadline:
                 raise HostFailed(
-                    f"Airflow is not ready in time, {', '.join(missing)} is not heard of: "
-                    f"look at the logs in {self.home.logs}, or try again with more --patience"
+                    f"Airflow is not ready in time, {', '.join(missing)} sent no heartbeat: see the logs in "
+                    f"{self.home.logs}, or try again with a longer --patience"
                 )
             time.sleep(PAUSE)
 
@@ -219,7 +219,7 @@ class Host:
             lines = self.home.log_of(SHARED_LOG).read_text("utf-8", errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -243,7 +243,7 @@ def _embedded_store(server: EmbeddedServer) -> str:
 def _port(asked: int | None, usual: int, tell: Tell) -> int:
     if asked is not None:
         if not is_free(asked):
-            raise HostFailed(f"port {asked} of 127.0.0.1 is taken: stop who listens there, or name another by --port")
+            raise HostFailed(f"port {asked} of 127.0.0.1 is in use: choose another with --port")
         return asked
     if is_free(usual):
         return usual

@@ -39,7 +39,7 @@ class Strangers:
             return False
         if run.airflow not in self._told:
             self._told.add(run.airflow)
-            line = f"{self._line}; if it is the same one, set %s alike for the engine and for Airflow"
+            line = f"{self._line}; if both are the same Airflow, set the same %s for the engine and Airflow"
             logger.warning(line, run.airflow, self._name, AIRFLOW_NAME.name)
         return True
 

@@ -64,7 +64,7 @@ class Airflow:
                 if answer.code == NOT_FOUND and (gone is None or _detail(answer) == gone):
                     return _NOTHING
                 if answer.code not in REFUSED or not known:
-                    told = f"Airflow at {self.address} answers {answer.code} to {path}: look at its log"
+                    told = f"Airflow at {self.address} answered {answer.code} to {path}: see its log"
                     raise HostFailed(told) from None
         return None
 
@@ -75,7 +75,7 @@ class Airflow:
         if found is _NOTHING:
             return None
         if not isinstance(found, dict):
-            raise HostFailed(f"what listens at {self.address} does not answer as Airflow does: it shows no run")
+            raise HostFailed(f"the server at {self.address} does not answer like Airflow: it returned no run")
         return found
 
     def _log_in(self) -> None:
@@ -88,7 +88,7 @@ class Airflow:
                 "write http://user:password@host:port"
             ) from None
         except (KeyError, TypeError) as strange:
-            raise HostFailed(f"what listens at {self.address} is no Airflow: it gives no token") from strange
+            raise HostFailed(f"the server at {self.address} is not Airflow: it returned no token") from strange
 
     def _open(self, method: str, path: str, body: object = None) -> Any:  # JSON
         data = None if body is None else json.dumps(body).encode()

@@ -38,9 +38,7 @@ class AirflowRuns:
 
     def __init__(self, airflow: Airflow, *, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._airflow, self._clock = airflow, clock
-        self._strangers = Strangers(
-            name, "nobody can say whether runs of Airflow %r are alive: this engine asks Airflow %r"
-        )
+        self._strangers = Strangers(name, "runs of Airflow %r can't be checked: this engine asks Airflow %r")
         self._silent_until = clock()
         self._known: dict[str, tuple[float, RunState]] = {}
 
@@ -58,7 +56,7 @@ class AirflowRuns:
         try:
             found = self._airflow.run(dag, id)
         except HostFailed as silent:
-            logger.warning("nobody is asked for %.0f s whether runs are alive: %s", SILENCE, silent)
+            logger.warning("Airflow is not asked about runs for %.0f s: %s", SILENCE, silent)
             self._silent_until = self._clock() + SILENCE
             return RunState.UNREACHABLE
         return RunState.OVER if found is None or found.get("state") in ENDED else RunState.ALIVE
@@ -93,10 +91,10 @@ class AirflowFollowers:
         if not over:
             return not missing and not unknown
         for named in unknown:
-            logger.warning("there is no asset %s in Airflow any more: nobody follows it", named.name or named.uri)
+            logger.warning("asset %s no longer exists in Airflow: no event is created", named.name or named.uri)
         for asset in missing:
             self._asked("POST", "assets/events", {"asset_id": asset, "extra": committed.extra()})
-            logger.info("asset %d gets its event of transaction %d: its run is over", asset, committed.txid)
+            logger.info("created the event of asset %d for transaction %d, whose run is over", asset, committed.txid)
         return True
 
     def _asset(self, named: AssetName) -> int | None:
@@ -118,7 +116,7 @@ class AirflowFollowers:
             query = urlencode({**asked, "limit": PAGE, "offset": offset})
             page = self._asked("GET", f"{path}?{query}").get(key)
             if not isinstance(page, list):
-                raise HostFailed(f"what listens at {self._airflow.address} does not answer as Airflow does: no {key}")
+                raise HostFailed(f"the server at {self._airflow.address} does not answer like Airflow: no {key}")
             yield from page
             offset += PAGE
             if len(page) < PAGE:
@@ -127,7 +125,7 @@ class AirflowFollowers:
     def _asked(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         answer = self._airflow.ask(method, path, body)
         if not isinstance(answer, dict):
-            raise HostFailed(f"what listens at {self._airflow.address} does not answer as Airflow does to {path}")
+            raise HostFailed(f"the server at {self._airflow.address} does not answer like Airflow to {path}")
         return answer
 
 

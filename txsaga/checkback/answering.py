@@ -249,15 +249,15 @@ class AnswerRole:
         for group in hanging - checkers.hanging:
             oldest = next(taken for taken in self._hanging.values() if taken.group == group)
             logger.error(
-                "this process no longer answers for group %r: %d of its checkers hang; %s; it answers again once fewer "
-                "than %d hang; let other programs of the group answer, or restart this one",
+                "this process no longer answers checks for group %r: %d of its checkers hang; %s; it answers again "
+                "once fewer than %d hang; restart it, or run another process of the group",
                 checkers.by_id.get(group),
                 counts[group],
                 self._hangs(oldest),
                 self._threads,
             )
         for group in checkers.hanging - hanging:
-            logger.warning("this process answers for group %r again: a checker returned", checkers.by_id.get(group))
+            logger.warning("this process answers checks for group %r again", checkers.by_id.get(group))
         checkers.hanging = hanging
 
     def _hangs(self, taken: PendingQuestion) -> str:

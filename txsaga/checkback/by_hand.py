@@ -108,7 +108,7 @@ class ByHand:
 def require_reason(why: str) -> None:
     """Refuse a decision by hand without a reason."""
     if not why.strip():
-        raise ConfigError("say why: what is done by hand is kept with its reason")
+        raise ConfigError("give a reason: it is recorded with the action")
 
 
 def _require_agreement(txid: int, verdict: Verdict, decision: Decision) -> None:

@@ -56,7 +56,7 @@ RANGE = 200_000
 """Numbers examined per sweep and pass: a round has a bound."""
 RECENT = 4_000_000
 """Messages to search, shared by the queues: that takes some two seconds, and a round's lease is ten."""
-DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
+DISPATCHED = "its messages were dispatched, but its decision is missing; run `txsaga doctor` for the fix"
 HELD = "unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[])"
 # A login that does not own the namespace does not name the groups, and can't hold for longer than a heartbeat does.
 OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS txid) n

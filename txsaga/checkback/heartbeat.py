@@ -156,7 +156,7 @@ class Presence:
             with self._kernel.announce.around(facts.Enlisting, self._txid, about=self._name):
                 self._kernel.store.leases.drop(AT_WORK, self._name)
         except TxSagaError as away:
-            logger.warning("what undoes a step of flow %d may have to wait: %s", self._txid, away)
+            logger.warning("the compensation of a step of flow %d may be delayed: %s", self._txid, away)
 
 
 def place_of(txid: int, member: str, step: str) -> str:

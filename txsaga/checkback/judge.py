@@ -155,7 +155,7 @@ class Judge:
             return str(reason)
         except Exception:
             # One of them may be unreadable, or the user's engine raises some error: read each by itself.
-            logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
+            logger.warning("evidence in resource %d is read one by one", resource, exc_info=True)
             return None
         for case in portion:
             case.seen = Seen(resource, outcomes.get(case.id))
@@ -214,7 +214,7 @@ class Judge:
         try:
             outcome = self._reach(resource, lambda found: found.read(case.id)) if seen is None else seen.outcome
             if outcome is None and not fence:
-                return Verdict(LocalState.UNKNOWN, "there is no evidence", Basis.EVIDENCE)
+                return Verdict(LocalState.UNKNOWN, "there is no evidence row", Basis.EVIDENCE)
             outcome = outcome or self._fenced(resource, case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
@@ -223,8 +223,8 @@ class Judge:
         if outcome is None:
             return _nobody("its local transaction is still running")
         if outcome.committed:
-            return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
-        return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
+            return Verdict(LocalState.COMMIT, "the evidence row exists", Basis.EVIDENCE, outcome.bodies)
+        return Verdict(LocalState.ROLLBACK, "no evidence row; the abort marker is in place", Basis.EVIDENCE)
 
     def _reach(self, resource: int, ask: Callable[[Evidence], Answer]) -> Answer:
         return self._begin(resource, ask)()
@@ -237,7 +237,7 @@ class Judge:
         def asked() -> Answer:
             evidence = self._evidence(recorded.name)
             if evidence.database != recorded.database:
-                raise errors.EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
+                raise errors.EvidenceMissing(f"resource {recorded.name!r} points to another database than recorded")
             return ask(evidence)
 
         return self._calls.begin(f"resource {recorded.name!r}", asked)
@@ -326,10 +326,10 @@ class Settler:
         doubt = case.doubt
         if state is not LocalState.COMMIT:
             logger.warning(
-                "check of message %s, transaction %d: %s (%s)",
-                case.message_id,
-                doubt.txid,
+                "check-back found %s for transaction %d (message %s): %s",
                 state,
+                doubt.txid,
+                case.message_id,
                 why,
                 extra={"txid": doubt.txid, "message_id": case.message_id},
             )

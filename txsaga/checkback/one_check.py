@@ -23,7 +23,7 @@ from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreEr
 from txsaga.inspect.timeline_steps import Looked
 from txsaga.inspect.trace import Trace
 
-YOUNG = "it is young, or somebody is at work on it"
+YOUNG = "it is too young, or a process is working on it"
 
 
 class OneCheck:
@@ -73,10 +73,12 @@ def look(kernel: Kernel, trace: Trace) -> Looked | None:
     try:
         _, evidence = kernel.evidence(recorded.name)
         if evidence.database != recorded.database:
-            return Looked(committed=None, why=f"{recorded.name!r} leads to another database than the recorded one")
+            return Looked(committed=None, why=f"{recorded.name!r} points to another database than the recorded one")
         outcome = evidence.read(kernel.store.registry.identity.transaction(trace.txid))
     except (ConfigError, EvidenceMissing, ResourceUnknown, StoreError) as reason:
         return Looked(committed=None, why=str(reason))
     if outcome is None:
-        return Looked(committed=None, why="there is no evidence, and no rollback barrier yet")
-    return Looked(committed=outcome.committed, why=f"the {'evidence' if outcome.committed else 'barrier'} is there")
+        return Looked(committed=None, why="there is no evidence row and no abort marker yet")
+    return Looked(
+        committed=outcome.committed, why=f"the {'evidence row' if outcome.committed else 'abort marker'} exists"
+    )

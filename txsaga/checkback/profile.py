@@ -110,7 +110,7 @@ def checked(seconds: object) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int):
         raise InvalidMessage(f"immunity is {seconds!r}; give whole seconds as an int, or leave it out")
     if not 0 <= seconds <= MAX_IMMUNITY:
-        raise InvalidMessage(f"immunity is {seconds} seconds; it lies between 0 and {MAX_IMMUNITY}")
+        raise InvalidMessage(f"immunity is {seconds} seconds; it must be between 0 and {MAX_IMMUNITY}")
     return seconds
 
 

@@ -59,7 +59,7 @@ logger = logging.getLogger("txsaga")
 CHECK_BACK = "check-back"
 """Who decided, in the audit row."""
 LIVES = "its run is alive"
-SILENT = "nobody can say whether its run is alive"
+SILENT = "the state of its run is unknown"
 TOGETHER = 32
 """Cases that are fenced before the round checks its time again."""
 
@@ -276,7 +276,7 @@ class Round:
                 self.done["asked"] += len(self._store.questions.ask(asks, self._lead))
 
     def _not_asked(self, ask: Ask, failure: StoreError) -> None:
-        logger.error("nobody can be asked about transaction %d: %s", ask.txid, failure, extra={"txid": ask.txid})
+        logger.error("no producer can be asked about transaction %d: %s", ask.txid, failure, extra={"txid": ask.txid})
         self._put_off.append(PutOff(ask.txid, ask.interval, str(failure), False))
 
     def _leave_alone(self, group: str, cases: Sequence[DoubtContext]) -> None:
@@ -301,7 +301,7 @@ class Round:
         except InDoubt as moved:
             self._put(case.doubt, str(moved), counted=False)
         except StoreError as failure:
-            self._put(case.doubt, f"{why}; it can't be given up: {failure}", counted=False)
+            self._put(case.doubt, f"{why}; it can't be parked or rolled back: {failure}", counted=False)
 
     def _put(self, doubt: Doubt, why: str, *, counted: bool, anew: bool = False) -> None:
         self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted, anew))
@@ -325,7 +325,7 @@ class Round:
             try:
                 self._policies[doubt.group] = self._profile.of_group(said)
             except (TxSagaError, TypeError, ValueError, AttributeError):
-                logger.exception("what producer group %d says about its checks can't be read", doubt.group)
+                logger.exception("the check settings of producer group %d can't be read", doubt.group)
                 self._policies[doubt.group] = self._profile
         return self._policies[doubt.group]
 
@@ -344,7 +344,7 @@ def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
         said = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))()
         return said if said in (RunState.ALIVE, RunState.OVER) else RunState.UNREACHABLE
     except StoreUnavailable as silent:
-        logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
+        logger.warning("the state of run %s is unknown: %s", doubt.run, silent, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE
     except Exception:  # a host that fails in any way has not reported the run as over
         logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
@@ -367,7 +367,7 @@ def _one_spoils_no_other(
 
 
 def _not_put_off(each: PutOff, failure: StoreError) -> None:
-    logger.error("transaction %d can't be put off: %s", each.txid, failure, extra={"txid": each.txid})
+    logger.error("transaction %d can't be postponed: %s", each.txid, failure, extra={"txid": each.txid})
 
 
 class CheckBack:
@@ -397,10 +397,10 @@ class CheckBack:
 
     def _round(self) -> int:
         begun = time.monotonic()
-        logger.info("check round begins", extra={"role": self.name})
+        logger.info("check-back round started", extra={"role": self.name})
         self.done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
         told = ", ".join(f"{number} {what}" for what, number in sorted(self.done.items())) or "nothing due"
-        logger.info("check round ends after %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
+        logger.info("check-back round took %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
         return self.done.total() - self.done["put off"]
 
 
@@ -492,7 +492,7 @@ def _said(case: DoubtContext, handler: Handler, question: Question) -> Decision 
         if said is Decision.ROLLBACK or said == LocalState.ROLLBACK:
             return Decision.ROLLBACK
         if said is not None:
-            what = "the handler of group %r said %r about transaction %d; it can only say ROLLBACK, so it is not heard"
+            what = "the handler of group %r returned %r for transaction %d; only ROLLBACK is accepted, so it is ignored"
             logger.warning(what, case.group, said, txid, extra={"txid": txid})
     except Exception:  # the user's code: no exception of it ends the round
         logger.exception("the handler of transaction %d failed", txid, extra={"txid": txid})
@@ -501,4 +501,4 @@ def _said(case: DoubtContext, handler: Handler, question: Question) -> Decision 
 
 def _require_due(ledger: Ledger, txid: int) -> None:
     if not ledger.due(txid):
-        raise InDoubt(f"somebody works on transaction {txid}, or had it asked about again")
+        raise InDoubt(f"transaction {txid} is in use, or its checks were resumed")

@@ -74,7 +74,17 @@ class Commands(TyperGroup):
             holder.add_typer(module.app, name=name)
         else:
             holder.command(name)(getattr(module, name))
-        self.commands.update(typer.main.get_group(holder).commands)
+        hide_types_of_flags(group := typer.main.get_group(holder))
+        self.commands.update(group.commands)
+
+
+def hide_types_of_flags(command: Any) -> None:
+    """Let the help show `--json`, not `--json <bool>`."""
+    for option in command.get_params(typer.Context(command)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for each in getattr(command, "commands", {}).values():
+        hide_types_of_flags(each)
 
 
 PROGRAM = "txsaga"
@@ -95,16 +105,17 @@ def show_version(asked: bool) -> None:
 def common(
     context: typer.Context,
     url: Annotated[
-        str | None, typer.Option(help="Home database; else TXSAGA_URL, else the embedded one.", show_default=False)
+        str | None,
+        typer.Option(help="URL of the home database. Default: TXSAGA_URL, or the embedded one.", show_default=False),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Namespace in that database.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Namespace (schema) in the home database.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """All-or-nothing message flows. These options may stand anywhere on the line."""
+    """Make a pipeline one transaction. These options may appear anywhere on the command line."""
     to_stderr(debug=debug)
     context.obj = Options(url=url, namespace=namespace, json=json, debug=debug)
 
@@ -141,6 +152,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(words: Sequence[str]) -> int:
     """Run one command; whatever goes wrong passes."""
     command = typer.main.get_command(app)
+    hide_types_of_flags(command)
     try:
         with command.make_context(PROGRAM, list(words)) as context:
             command.invoke(context)

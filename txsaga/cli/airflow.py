@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from txsaga.airflow_host.home import Keys
     from txsaga.airflow_host.host import Host, PartStatus
 
-app = typer.Typer(help="An Airflow on this machine: database, four parts, engine.")
+app = typer.Typer(help="Run Airflow on this machine, with its database and the engine.")
 PATIENCE = timedelta(minutes=3)
 
 
@@ -32,14 +32,14 @@ PATIENCE = timedelta(minutes=3)
 def up(
     context: typer.Context,
     port: Annotated[
-        int | None, typer.Option(parser=whole(1, 65_535), metavar="NUMBER", help="Port of the user interface.")
+        int | None, typer.Option(parser=whole(1, 65_535), metavar="NUMBER", help="Port of the Airflow UI.")
     ] = None,
-    dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; kept for the next start.")] = None,
+    dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; remembered for the next start.")] = None,
     patience: Annotated[
-        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long it may take; else 3m.")
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Maximum time to wait. Default: 3m.")
     ] = None,
 ) -> None:
-    """Start Airflow and the engine, unless they run; return when every part is healthy."""
+    """Start Airflow and the engine if they are not running, and wait until every part is healthy."""
     options, host = options_of(context), _host()
     store = _store(options)
     keys = host.up(
@@ -64,7 +64,7 @@ def up(
 
 @app.command()
 def down(context: typer.Context) -> None:
-    """Stop every process of it; the database stays (`txsaga db stop`)."""
+    """Stop all processes of Airflow and the engine. The database keeps running (`txsaga db stop` stops it)."""
     options, host = options_of(context), _host()
     ended = host.down()
     result(options, {"ended": ended}, f"{ended} processes ended" if ended else "nothing was running")
@@ -72,7 +72,7 @@ def down(context: typer.Context) -> None:
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Show whether each part runs and sends heartbeats; exit code 6 when one does not."""
+    """Show whether each part runs and sends heartbeats. Exits with 6 if a part does not."""
     from txsaga.cli import exits
 
     options, host = options_of(context), _host()
@@ -92,7 +92,7 @@ def status(context: typer.Context) -> None:
 
 @app.command()
 def keys(context: typer.Context) -> None:
-    """Print fresh secrets for docker-compose.yml: `txsaga airflow keys > .env`, once."""
+    """Generate secrets for docker-compose.yml. Run it once: `txsaga airflow keys > .env`."""
     from txsaga.airflow_host.home import Keys
 
     made = Keys.new(Path("dags"))
@@ -121,7 +121,7 @@ def _shown(host: Host, keys: Keys | None) -> dict[str, object]:
 def _word(part: PartStatus) -> str:
     if part.pid is None:
         return "stopped"
-    return "healthy" if part.healthy else "not heard of"
+    return "healthy" if part.healthy else "no heartbeat"
 
 
 def _host() -> Host:

@@ -16,16 +16,16 @@ from txsaga.core.redacting import redacted
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-app = typer.Typer(help="Tables that hold the evidence (and the rollback barrier) of local work, and the inbox.")
+app = typer.Typer(help="Manage the evidence tables and the inbox in your own databases.")
 Url = Annotated[str, typer.Argument(metavar="URL", help="SQLAlchemy URL of the database.")]
 
 
 @app.command()
 def ddl(
     context: typer.Context,
-    dialect: Annotated[str, typer.Argument(help="postgresql, mysql, mariadb or sqlite.")],
+    dialect: Annotated[str, typer.Argument(help="SQL dialect: postgresql, mysql, mariadb or sqlite.")],
 ) -> None:
-    """Print the SQL for an administrator who creates the tables."""
+    """Print the SQL that creates the tables, for an administrator to run."""
     from txsaga.evidence.schema import ddl
 
     sql = ddl(dialect)
@@ -34,7 +34,7 @@ def ddl(
 
 @app.command()
 def create(context: typer.Context, url: Url) -> None:
-    """Create the tables in a database, unless they are there."""
+    """Create the evidence and inbox tables in a database if they do not exist."""
     from txsaga.evidence.location import create
 
     with engine_of(url) as engine:
@@ -47,10 +47,10 @@ def forget(
     context: typer.Context,
     url: Url,
     older_than: Annotated[
-        timedelta, typer.Option(parser=span_of, metavar="TIME", help="How long ago the effect was: 12h, 30d.")
+        timedelta, typer.Option(parser=span_of, metavar="TIME", help="Minimum age of the entries to delete: 12h, 30d.")
     ],
 ) -> None:
-    """Forget messages that the inbox of a database has known for long; one that still comes is done again."""
+    """Delete old entries of a database's inbox. A message without its entry is processed again if redelivered."""
     from txsaga.evidence.inbox import forget
 
     with engine_of(url) as engine:

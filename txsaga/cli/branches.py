@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 FOUND = {  # what the operator has to look at
-    BranchState.HEURISTIC_ROLLED_BACK: "what branch {gid} wrote is not in resource {resource!r}: do it by hand there",
-    BranchState.HEURISTIC_COMMITTED: "what branch {gid} wrote stands in resource {resource!r}: undo it by hand there",
-    BranchState.HEURISTIC_MIXED: "a part of what branch {gid} wrote stands in resource {resource!r}: look which there",
-    BranchState.HEURISTIC_HAZARD: "look what became of branch {gid} in resource {resource!r}: nobody else can tell",
+    BranchState.HEURISTIC_ROLLED_BACK: "branch {gid} was rolled back in {resource!r}: apply its changes there by hand",
+    BranchState.HEURISTIC_COMMITTED: "branch {gid} was committed in {resource!r}: undo its changes there by hand",
+    BranchState.HEURISTIC_MIXED: "branch {gid} was partly committed in {resource!r}: check which changes are there",
+    BranchState.HEURISTIC_HAZARD: "the outcome of branch {gid} in {resource!r} is unknown: check it there",
 }
 
 
@@ -40,18 +40,18 @@ PAUSE = 1.0
 LONGEST = 40
 """Letters of a branch's number and attempt."""
 COLUMNS = ("branch", "resource", "state", "since", "why")
-Resource = Annotated[str | None, typer.Option(help="Of this resource only.")]
-Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many.")]
-After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind this one, as it was printed.")]
+Resource = Annotated[str | None, typer.Option(help="Only branches in this resource.")]
+Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")]
+After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Start after this branch (as printed).")]
 
 
 def recover(
     context: typer.Context,
     wait: Annotated[
-        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Go on for so long, until nothing is left.")
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Retry for up to this long.")
     ] = None,
 ) -> None:
-    """Finish prepared branches now, in the resources that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
+    """Finish prepared branches now, in the resources set with TXSAGA_RESOURCE_…. Exits with 6 if any are left."""
     from txsaga.flows.recovery import Recovery
 
     options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
@@ -68,19 +68,19 @@ def recover(
 
 def branches(
     context: typer.Context,
-    state: Annotated[list[BranchState] | None, typer.Option(help="In this state; may be repeated.")] = None,
-    transaction: Annotated[str | None, typer.Option("--tx", metavar="ID", help="Of this transaction only.")] = None,
+    state: Annotated[list[BranchState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
+    transaction: Annotated[str | None, typer.Option("--tx", metavar="ID", help="Only of this transaction.")] = None,
     resource: Resource = None,
     limit: Limit = 50,
     after: After = None,
-    held: Annotated[bool, typer.Option("--held", help="Ask the resources themselves what they hold.")] = False,
-    group: Annotated[str | None, typer.Option(help="With --held: of this producer group only.")] = None,
+    held: Annotated[bool, typer.Option("--held", help="Ask the resources what they hold.")] = False,
+    group: Annotated[str | None, typer.Option(help="With --held: only branches of this producer group.")] = None,
 ) -> None:
-    """List branches that are not over, oldest first; of one transaction, all of them."""
+    """List unfinished branches, oldest first. With --tx, list all branches of the transaction."""
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
     if group is not None and not held:
-        raise typer.BadParameter("it goes with --held", param_hint="--group")
+        raise typer.BadParameter("it needs --held", param_hint="--group")
     if held:
         with opened(options) as broker:
             _show_held(options, broker, group, resource)
@@ -97,7 +97,7 @@ def branches(
 
 
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
-    """List branches that were decided outside txsaga, or whose outcome is unknown, and what to look at."""
+    """List branches decided outside txsaga or with an unknown outcome, and what to check for each."""
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
     with reading(options) as store:
@@ -108,21 +108,21 @@ def heuristics(context: typer.Context, resource: Resource = None, limit: Limit =
     if rows and not options.json:
         for row in rows:
             say(f"{row['branch']}: {row['look']}")
-        say("then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided")
+        say("then run `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` shows the decision")
 
 
 def forget(
     context: typer.Context,
     reason: tx.Reason,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
-    branch: Annotated[str | None, typer.Argument(metavar="[BRANCH]", help="Number of a branch, or 2.1.")] = None,
-    all: Annotated[bool, typer.Option("--all", help="Every heuristic of the store.")] = False,
+    branch: Annotated[str | None, typer.Argument(metavar="[BRANCH]", help="Number of a branch: 2, or 2.1.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="All heuristic outcomes in the store.")] = False,
 ) -> None:
-    """Acknowledge heuristic outcomes that you have dealt with by hand; prepared branches are refused."""
+    """Acknowledge heuristic outcomes after you have fixed them by hand. Prepared branches are refused."""
     from txsaga.flows.by_hand import BranchesByHand
 
     if all == (id is not None):
-        raise typer.BadParameter("name one transaction, or say --all", param_hint="ID")
+        raise typer.BadParameter("name one transaction, or use --all", param_hint="ID")
     options = options_of(context)
     number, attempt = _branch(branch)
     with opened(options) as broker:
@@ -172,7 +172,7 @@ def _show_told(options: Options, recovery: Recovery, waiting: Counter[str]) -> N
     seen = [(name, recovery.seen[name]) for name in sorted(recovery.seen.keys() & waiting.keys())]
     documents = [{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen]
     rows = [(name, s.told, waiting[name], len(s.earlier), s.why or None) for name, s in seen]
-    listing(options, documents, ("resource", "told", "waiting", "of an earlier life", "why"), rows)
+    listing(options, documents, ("resource", "told", "waiting", "of an earlier incarnation", "why"), rows)
 
 
 def _show_held(options: Options, broker: Broker, group: str | None, resource: str | None) -> None:
@@ -199,7 +199,7 @@ def _name(branch: Branch) -> str:
 def _place(text: str, hint: str) -> tuple[int, int, int]:
     numbers = [number for part in text.split(".") if (number := read_number(part)) is not None]
     if len(numbers) != 3 or text.count(".") != 2:
-        raise typer.BadParameter(f"{text!r} is no branch; write it as it was printed", param_hint=hint)
+        raise typer.BadParameter(f"{text!r} is not a branch; write it as it was printed", param_hint=hint)
     txid, number, attempt = numbers
     return txid, number, attempt
 
@@ -210,5 +210,5 @@ def _branch(text: str | None) -> tuple[int | None, int | None]:
     number, _, attempt = text.partition(".")
     found = read_number(number), read_number(attempt)
     if len(text) > LONGEST or found[0] is None or (attempt and found[1] is None):
-        raise typer.BadParameter(f"{text!r} is no branch; write its number, or number and attempt", param_hint="BRANCH")
+        raise typer.BadParameter(f"{text!r} is not a branch; write 2, or 2.1 with its attempt", param_hint="BRANCH")
     return found

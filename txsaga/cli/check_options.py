@@ -30,17 +30,17 @@ def _span(told: str, parser: Any = span_of) -> Any:
 
 
 CHECKS: dict[str, Any] = {
-    "check_interval": _span("Between two checks: 60, 90s, 15m.", interval_of),
-    "min_age": _span("Before the first check."),
+    "check_interval": _span("Time between two checks: 60, 90s, 15m.", interval_of),
+    "min_age": _span("Age of a transaction at its first check."),
     "max_checks": Annotated[
         int | None,
-        typer.Option(parser=whole(1, MOST_CHECKS), metavar="NUMBER", help="Checks before a transaction is given up."),
+        typer.Option(parser=whole(1, MOST_CHECKS), metavar="NUMBER", help="Maximum number of checks per transaction."),
     ],
-    "total_limit": _span("Age at which it is given up: 72h, 30d."),
-    "reply_timeout": _span("For a member to answer a question."),
+    "total_limit": _span("Age after which a transaction is no longer checked: 72h, 30d."),
+    "reply_timeout": _span("Time that a producer has to answer a check."),
     "on_exhausted": Annotated[
         Exhausted | None,
-        typer.Option(help="What is given up is parked, or rolled back where no evidence is recorded."),
+        typer.Option(help="After the last check: park the transaction, or roll it back if it records no evidence."),
     ],
 }
 

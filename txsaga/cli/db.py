@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from txsaga.embedded.server import EmbeddedServer
 
-app = typer.Typer(help="The embedded database, and schema and rights of any home database.")
+app = typer.Typer(help="Manage the embedded database, and the schema and rights of a home database.")
 DATABASE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-Which = Annotated[Right, typer.Argument(help="The right.")]
-Printed = Annotated[bool, typer.Option("--print", help="Only print the SQL, for an administrator.")]
+Which = Annotated[Right, typer.Argument(help="Name of the right.")]
+Printed = Annotated[bool, typer.Option("--print", help="Only print the SQL, for an administrator to run.")]
 
 
 @app.command()
 def start(context: typer.Context) -> None:
-    """Start the embedded database, unless it runs."""
+    """Start the embedded database if it is not running."""
     from txsaga.embedded.probe import DATABASE
 
     options = options_of(context)
@@ -42,7 +42,7 @@ def start(context: typer.Context) -> None:
 
 @app.command()
 def stop(context: typer.Context) -> None:
-    """Stop the embedded database; its clients lose their connections."""
+    """Stop the embedded database. Clients lose their connections."""
     options = options_of(context)
     server = _embedded(options)
     server.stop()
@@ -51,7 +51,7 @@ def stop(context: typer.Context) -> None:
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Show whether the embedded database runs, and its folder."""
+    """Show whether the embedded database is running, and its folder."""
     options = options_of(context)
     _show_status(_embedded(options), options)
 
@@ -59,10 +59,10 @@ def status(context: typer.Context) -> None:
 @app.command()
 def url(
     context: typer.Context,
-    jdbc: Annotated[bool, typer.Option("--jdbc", help="For JDBC: without user and password.")] = False,
-    socket: Annotated[bool, typer.Option("--socket", help="By the unix socket.")] = False,
+    jdbc: Annotated[bool, typer.Option("--jdbc", help="Print a JDBC URL, without user and password.")] = False,
+    socket: Annotated[bool, typer.Option("--socket", help="Connect through the Unix socket.")] = False,
 ) -> None:
-    """Print the URL of the embedded database, with its password, and start it unless it runs."""
+    """Print the URL of the embedded database, with its password. Starts the database if it is not running."""
     from txsaga.embedded.probe import DATABASE
 
     options = options_of(context)
@@ -90,20 +90,20 @@ def create(context: typer.Context, name: Annotated[str, typer.Argument(help="The
 @app.command()
 def reset(
     context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="I know that all data is deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm that all data is deleted.")] = False,
 ) -> None:
     """Stop the embedded database and DELETE ITS DATA."""
     options = options_of(context)
     server = _embedded(options)
     if not yes:
-        raise typer.BadParameter(f"this deletes all data below {server.home}; say --yes if you mean it")
+        raise typer.BadParameter(f"this deletes all data in {server.home}; pass --yes to confirm")
     server.reset()
     _show_status(server, options)
 
 
 @app.command()
 def migrate(context: typer.Context) -> None:
-    """Bring the home database to the schema of this program."""
+    """Create the schema of the home database, or upgrade it to the version of this program."""
     from txsaga.store import migrate as schema
     from txsaga.store.connection import make_engine, parse_url
 
@@ -124,9 +124,9 @@ def migrate(context: typer.Context) -> None:
 @app.command()
 def adopt(
     context: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="Also on the server that it was made on.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also if it belongs to this server already.")] = False,
 ) -> None:
-    """Make the store at home on this server after a restore or a failover: ids from before are void."""
+    """Accept this server as the store's home after a restore or failover. Ids from before become invalid."""
     from txsaga.store import founding
 
     options = options_of(context)
@@ -136,7 +136,7 @@ def adopt(
         except IdentityChanged:
             known = None
         if known is not None and not force:
-            raise ConfigError(f"store {known} is at home on this server already; if it was restored, say --force")
+            raise ConfigError(f"store {known} already belongs to this server; if it was restored, pass --force")
         identity = founding.adopt(connection, namespace)
     told = f"store {identity.uuid} is at home here as incarnation {identity.incarnation}; restart its engines"
     result(options, {"uuid": identity.uuid, "incarnation": identity.incarnation}, told)
@@ -144,7 +144,7 @@ def adopt(
 
 @app.command()
 def rights(context: typer.Context) -> None:
-    """Show which role has which right, where it has it from, and which producer groups are its own."""
+    """List roles with their rights, how they got each right, and the producer groups reserved for them."""
     from txsaga.store.granting import holders
 
     options = options_of(context)
@@ -159,18 +159,18 @@ def rights(context: typer.Context) -> None:
 def grant(
     context: typer.Context,
     right: Which,
-    to: Annotated[str, typer.Option(help="The role that gets it: a login, or a group of logins.")],
+    to: Annotated[str, typer.Option(help="Role to grant the right to: a login, or a group of logins.")],
     group: Annotated[
-        list[str] | None, typer.Option(help="A producer group that is only this role's from now on.")
+        list[str] | None, typer.Option(help="Producer group to reserve for this role; may be repeated.")
     ] = None,
     printed: Printed = False,
 ) -> None:
-    """Give a role a right: producer, consumer, operator or engine."""
+    """Grant a right to a role: producer, consumer, operator or engine."""
     from txsaga.store import granting
 
     groups = group or []
     if groups and right is not Right.PRODUCER:
-        raise typer.BadParameter("only a producer has producer groups", param_hint="--group")
+        raise typer.BadParameter("only the right producer takes producer groups", param_hint="--group")
     _change(
         context, lambda connection, namespace: granting.grant(connection, namespace, right, to, groups), printed=printed
     )
@@ -180,10 +180,10 @@ def grant(
 def revoke(
     context: typer.Context,
     right: Which,
-    role: Annotated[str, typer.Option("--from", help="The role that loses it.")],
+    role: Annotated[str, typer.Option("--from", help="Role to revoke the right from.")],
     printed: Printed = False,
 ) -> None:
-    """Take a right from a role."""
+    """Revoke a right from a role."""
     from txsaga.store import granting
 
     _change(context, lambda connection, namespace: granting.revoke(connection, namespace, right, role), printed=printed)
@@ -226,7 +226,7 @@ def _embedded(options: Options) -> EmbeddedServer:
     from txsaga.embedded.server import EmbeddedServer
 
     if options.url is not None:
-        raise ConfigError("this is about the embedded database; leave --url out")
+        raise ConfigError("this command is for the embedded database; leave out --url")
     return EmbeddedServer.from_env(Settings.from_env(os.environ).embedded)
 
 

@@ -23,18 +23,18 @@ app = typer.Typer(help="List, show, replay and purge dead letters.")
 Ids = Annotated[
     list[int] | None,
     typer.Argument(
-        parser=whole(0, LAST), metavar="IDS", help="Numbers of letters, as list shows them.", show_default=False
+        parser=whole(0, LAST), metavar="IDS", help="Ids of dead letters, as `dlq list` shows them.", show_default=False
     ),
 ]
-Group = Annotated[str | None, typer.Option(help="Letters of this group only.")]
-All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
+Group = Annotated[str | None, typer.Option(help="Only dead letters of this group.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the group.")]
 
 
 @app.command("list")
 def list_letters(
     context: typer.Context,
     group: Group = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 20,
 ) -> None:
     """List dead letters, newest first."""
     options = options_of(context)
@@ -48,9 +48,9 @@ def list_letters(
 @app.command()
 def show(
     context: typer.Context,
-    id: Annotated[int, typer.Argument(parser=whole(0, LAST), metavar="ID", help="Number of the letter.")],
+    id: Annotated[int, typer.Argument(parser=whole(0, LAST), metavar="ID", help="Id of the dead letter.")],
 ) -> None:
-    """Show one letter: its message, why it is dead, and how it came to that."""
+    """Show one dead letter: its message, the cause, and all delivery attempts."""
     options = options_of(context)
     with opened(options) as broker:
         letter = broker.dead_letters.get(id)
@@ -68,13 +68,13 @@ def show(
 
 @app.command()
 def replay(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
-    """Let letters come to their group again, as messages that were never delivered."""
+    """Redeliver dead letters to their group with a fresh attempt counter."""
     _each(context, REPLAYED, DeadLetters.replay, ids, group, all=all)
 
 
 @app.command()
 def purge(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
-    """Delete letters for good."""
+    """Delete dead letters permanently."""
     _each(context, "purged", DeadLetters.purge, ids, group, all=all)
 
 
@@ -110,19 +110,19 @@ def _pages(
     """Return how many letters a command is about, and their numbers, page by page."""
     if all:
         if ids or group is None:
-            raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
+            raise typer.BadParameter("--all needs --group, and takes no ids", param_hint="--all")
         count = broker.kernel.store.overview.dead_letters().get(group, 0)
         if not count and broker.kernel.store.groups.find(group) is None:
             raise UnknownGroup(group)
         return count, broker.dead_letters.pages(group)
     if not ids:
-        raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
+        raise typer.BadParameter("name dead letters by their ids, or use --group with --all", param_hint="IDS")
     for id in ids:
         letter = broker.dead_letters.get(id)
         if letter is None:
             raise UnknownLetter(id)
         if group not in (None, letter.group):
-            raise typer.BadParameter(f"letter {id} is one of group {letter.group!r}", param_hint="--group")
+            raise typer.BadParameter(f"dead letter {id} belongs to group {letter.group!r}", param_hint="--group")
     named = list(dict.fromkeys(ids))
     return len(named), [named]
 
@@ -148,5 +148,5 @@ def _each(
     stayed = {"stayed": asked - count} if what == REPLAYED else {}
     told = f"{count} {what}"
     if stayed and count < asked:
-        told += f"\n{asked - count} stayed: the copy of an earlier replay still waits, or their group is gone"
+        told += f"\n{asked - count} stayed: an earlier replay is still waiting, or the group no longer exists"
     result(options, {what: count, **stayed}, told)

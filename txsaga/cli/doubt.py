@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from txsaga.inspect.overview import DoubtView
     from txsaga.store.store import Store
 
-app = typer.Typer(help="List what is in doubt, have it asked about again, settle it.")
+app = typer.Typer(help="List, resume, commit and roll back pending transactions.")
 app.command()(tx.commit)
 app.command()(tx.rollback)
-Group = Annotated[str | None, typer.Option(help="Doubts of this producer group only.")]
+Group = Annotated[str | None, typer.Option(help="Only transactions of this producer group.")]
 
 
 @app.command("list")
 def list_doubts(
     context: typer.Context,
-    parked: Annotated[bool, typer.Option("--parked", help="Only those that are parked.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="Only parked transactions (they need attention).")] = False,
     group: Group = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many, oldest first.")] = 50,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
 ) -> None:
-    """List what is in doubt, oldest first."""
+    """List pending transactions (those that check-back has to resolve), oldest first."""
     options = options_of(context)
     with reading(options) as store:
         _require(store, group)
@@ -41,7 +41,7 @@ def list_doubts(
 
 @app.command()
 def show(context: typer.Context, id: tx.Id) -> None:
-    """Show one doubt: why it is undecided, what came of each check, and its halves."""
+    """Show one pending transaction: why it is undecided, the result of each check, and its half messages."""
     options = options_of(context)
     with reading(options) as store:
         doubt = _doubt(store, tx.number_of(id, store.registry.identity))
@@ -59,11 +59,11 @@ def resume(
     reason: tx.Reason,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
     group: Group = None,
-    all: Annotated[bool, typer.Option("--all", help="All parked ones of the group.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All parked transactions of the group.")] = False,
 ) -> None:
-    """Have a parked transaction asked about again, from its first check on; that decides nothing."""
+    """Check a parked transaction again, starting from its first check. This decides nothing."""
     if all == (id is not None) or all != (group is not None):
-        raise typer.BadParameter("name one transaction, or a group with --all", param_hint="ID")
+        raise typer.BadParameter("name one transaction, or use --group with --all", param_hint="ID")
     options = options_of(context)
     with opened(options) as broker:
         if group is None:
@@ -72,7 +72,7 @@ def resume(
             _resume(broker, resumed[0], reason)
         else:
             resumed = _resume_all(broker, group, reason)
-    told = f"transaction {resumed[0]} is asked about again" if group is None else f"{len(resumed)} resumed"
+    told = f"transaction {resumed[0]} is checked again" if group is None else f"{len(resumed)} resumed"
     result(options, {"resumed": resumed}, told)
 
 
@@ -109,8 +109,8 @@ def _doubt(store: Store, txid: int) -> DoubtView:
     view = store.registry.transaction(txid)
     if view is None:
         raise UnknownTransaction(f"transaction {txid} is not in this store")
-    stands = "not in doubt yet" if view.decision is None else f"not in doubt: {view.decision.name} stands"
-    raise TransactionError(f"transaction {txid} is {stands}; see `txsaga tx show {txid}`")
+    state = "not pending yet" if view.decision is None else f"not pending: the decision is {view.decision.name}"
+    raise TransactionError(f"transaction {txid} is {state}; see `txsaga tx show {txid}`")
 
 
 def _require(store: Store, group: str | None) -> None:

@@ -40,33 +40,33 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @takes(CHECKS)
 def engine(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Run each role once and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run each role once and exit.")] = False,
     profile: Annotated[
-        Literal["classic", "5x"], typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")
+        Literal["classic", "5x"], typer.Option(help="Check interval: 60 s, or 30 s with 5x.")
     ] = "classic",
     handler: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
+        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this for transactions out of checks."),
     ] = None,
     checker: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Answer with this for a group whose producers are gone."),
+        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Answer checks for a group without producers."),
     ] = None,
     sagas: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE", help="Load what sagas name from this module; beside TXSAGA_SAGAS."),
+        typer.Option(metavar="MODULE", help="Module with code of sagas, in addition to TXSAGA_SAGAS; may be repeated."),
     ] = None,
     metrics: Annotated[
         int | None,
-        typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port for Prometheus; 0 for a free one."),
+        typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port of the metrics; 0 for a free one."),
     ] = None,
-    metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
+    metrics_address: Annotated[str, typer.Option(help="Address on which metrics are served.")] = "127.0.0.1",
     log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="One line per record: for people, or JSON.")
+        Literal["text", "json"], typer.Option(help="Format of the log: one line per record, as text or JSON.")
     ] = "text",
     **checks: object,
 ) -> None:
-    """Run dispatcher, scheduler, check-back, recovery and partitions until SIGTERM or SIGINT."""
+    """Run the engine (dispatcher, scheduler, check-back, recovery, partitions) until SIGTERM or SIGINT."""
     options = options_of(context)
     handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
     asked = PROFILES[profile].of_group(of_profile(checks))
@@ -97,7 +97,7 @@ def until(stop: threading.Event) -> Rest:
 
     def rest(seconds: float) -> None:
         if stop.wait(seconds):
-            logger.info("engine stopped: it waited for its home database")
+            logger.info("engine stopped while it was waiting for its home database")
             raise typer.Exit
 
     return rest
@@ -109,7 +109,7 @@ def load_code(modules: Sequence[str]) -> None:
 
     CODE.load(modules)
     for module, reason in CODE.unloaded.items():
-        logger.error("module %r of sagas can't be loaded, sagas that need it wait: %s", module, reason)
+        logger.error("module %r with code of sagas can't be loaded; sagas that need it wait: %s", module, reason)
 
 
 def watching() -> Metrics:
@@ -148,7 +148,7 @@ def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
     for text in given:
         group, _, name = text.partition("=")
         if not group or name.count(":") != 1 or group in functions:
-            told = f"{text!r}: write GROUP=MODULE:FUNCTION, once for each group"
+            told = f"{text!r} is wrong; write GROUP=MODULE:FUNCTION, at most once for each group"
             raise typer.BadParameter(told, param_hint=f"--{what}")
         functions[group] = load(name, what)
     return functions

@@ -25,15 +25,15 @@ def _span(told: str) -> Any:  # as typer has it
 OPTIONS: dict[str, Any] = {
     "max_attempts": Annotated[
         int | None,
-        typer.Option(parser=whole(0, MOST_ATTEMPTS), metavar="NUMBER", help="Deliveries of one message; 0 for no end."),
+        typer.Option(parser=whole(0, MOST_ATTEMPTS), metavar="NUMBER", help="Maximum deliveries; 0 for no limit."),
     ],
-    "backout": Annotated[str | None, typer.Option(help="Topic for messages that fail to the end; '' for none.")],
+    "backout": Annotated[str | None, typer.Option(help="Topic for messages that fail too often; '' for none.")],
     "dead_letters": Annotated[
-        bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep what fails to the end.")
+        bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep messages that fail too often.")
     ],
-    "first_retry": Annotated[timedelta | None, _span("Rest before the second delivery: 1s.")],
-    "longest_retry": Annotated[timedelta | None, _span("How long it rests at most: 5m.")],
-    "expires": Annotated[timedelta | None, _span("Time without a member behind which it is forgotten; 0: never.")],
+    "first_retry": Annotated[timedelta | None, _span("Delay before the second delivery: 1s.")],
+    "longest_retry": Annotated[timedelta | None, _span("Longest delay between two deliveries: 5m.")],
+    "expires": Annotated[timedelta | None, _span("Delete the group after this time without members; 0 for never.")],
 }
 NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelta(0)}
 """The values that mean None on a command line."""
@@ -53,10 +53,10 @@ GROUP = ("group", "topic", "lag", "held", "resting", "members", "oldest")
 def create(
     context: typer.Context,
     name: Name,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order of each key; it never changes.")] = False,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key; can't be changed later.")] = False,
     **changes: object,
 ) -> None:
-    """Create a group whose members work messages off one by one; one that exists stays as it is."""
+    """Create a group whose members process messages one by one. A group that exists is not changed."""
     options = options_of(context)
     with opened(options) as broker:
         group = broker.create_group(name, ordered=ordered, **_meant(changes))
@@ -66,7 +66,7 @@ def create(
 @app.command()
 @takes(OPTIONS)
 def alter(context: typer.Context, name: Name, **changes: object) -> None:
-    """Change what a group does with messages that fail, or when it expires; its members follow within seconds."""
+    """Change how a group handles failed messages, or when it expires. Members apply it within seconds."""
     options = options_of(context)
     with opened(options) as broker:
         group = broker.alter_group(name, **_meant(changes))
@@ -75,7 +75,7 @@ def alter(context: typer.Context, name: Name, **changes: object) -> None:
 
 @app.command("list")
 def list_groups(context: typer.Context) -> None:
-    """List the groups, how far they have read each topic, and their dead letters."""
+    """List groups, their position in each topic, and their dead letters."""
     options = options_of(context)
     with reading(options) as store:
         groups, readings, dead = store.groups.all(), store.overview.readings(), store.overview.dead_letters()
@@ -90,7 +90,7 @@ def list_groups(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
-    """Show one group, and how far it has read each queue."""
+    """Show one group and its position in each queue."""
     options = options_of(context)
     with reading(options) as store:
         group = store.groups.find(name)
@@ -114,29 +114,29 @@ def show(context: typer.Context, name: Name) -> None:
 def reset(
     context: typer.Context,
     name: Name,
-    to: Annotated[str, typer.Option(help="earliest, latest, a time with its zone, or an offset.")],
-    topic: Annotated[str | None, typer.Option(help="Only in this topic.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
+    to: Annotated[str, typer.Option(help="New position: earliest, latest, a time with a time zone, or an offset.")],
+    topic: Annotated[str | None, typer.Option(help="Only move the group in this topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the change; without it nothing is changed.")] = False,
 ) -> None:
-    """Move a group without members to another offset; first without --yes, to see what would move."""
+    """Move a group without members to another offset. Without --yes it only shows what would move."""
     options, start = options_of(context), start_of(to, "--to")
-    with opened(options) as broker, progress(f"looking at the queues of {name}", quiet=options.json):
+    with opened(options) as broker, progress(f"reading the queues of {name}", quiet=options.json):
         moves = broker.reset_group(name, start, topic=topic, dry_run=not yes)
     if options.json:
         document({"group": name, "done": yes, "moves": [move._asdict() for move in moves]})
         return
     table(("topic", "queue", "before", "after"), moves)
-    say(f"\n{name} was moved" if yes else "\nnothing was changed; say --yes to do it")
+    say(f"\n{name} was moved" if yes else "\nnothing was changed; pass --yes to do it")
 
 
 @app.command()
 def leave(
     context: typer.Context,
     name: Name,
-    topic: Annotated[str, typer.Option(help="Topic that the group reads no more.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
+    topic: Annotated[str, typer.Option(help="Topic that the group no longer reads.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the change; without it nothing is changed.")] = False,
 ) -> None:
-    """Take a group without members out of a topic; first without --yes, to see what it would miss."""
+    """Remove a group without members from a topic. Without --yes it only shows what it would miss."""
     options = options_of(context)
     with opened(options) as broker:
         positions = broker.leave_topic(name, topic, dry_run=not yes)
@@ -148,7 +148,7 @@ def leave(
         ("queue", "offset", "lag", "held", "resting"),
         [(p.queue, p.offset, p.lag, p.held, p.resting) for p in positions],
     )
-    say(f"\n{name} left {topic}" if yes else "\nnothing was changed; say --yes to do it")
+    say(f"\n{name} left {topic}" if yes else "\nnothing was changed; pass --yes to do it")
 
 
 def group_row(reading: Reading) -> tuple[object, ...]:

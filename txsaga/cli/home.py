@@ -99,7 +99,7 @@ def wait_for(url: str, rest: Rest) -> None:
             Store.open(url).close()
             return
         except StoreUnavailable as away:
-            logger.warning("waiting for the home database, the next look is in %g s: %s", seconds, away)
+            logger.warning("waiting for the home database; the next attempt is in %g s: %s", seconds, away)
         rest(seconds)
         seconds = min(2 * seconds, LONGEST_REST)
 

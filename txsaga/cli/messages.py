@@ -33,21 +33,21 @@ GROUP = "txsaga-cli"
 def send(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    body: Annotated[str, typer.Argument(help="The body; - reads it from standard input.")] = "-",
-    key: Annotated[str | None, typer.Option(help="Key; the same key goes to the same queue.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Tag, for readers that choose by it.")] = None,
+    body: Annotated[str, typer.Argument(help="Body of the message; - reads it from standard input.")] = "-",
+    key: Annotated[str | None, typer.Option(help="Key; messages with the same key go to the same queue.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag that readers can filter by.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="Header as name=value; may be repeated.")] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Messages of one ordering key stay in order.")] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Messages with the same ordering key stay in order.")] = None,
     group: Annotated[str, typer.Option(help="Producer group.")] = GROUP,
     delay: Annotated[
         timedelta | None,
-        typer.Option(parser=span_of, metavar="TIME", help="Deliver so much later: 90s, 15m, 12h, 30d."),
+        typer.Option(parser=span_of, metavar="TIME", help="Deliver after this delay: 90s, 15m, 12h, 30d."),
     ] = None,
     deliver_at: Annotated[
-        datetime | None, typer.Option(parser=moment_of, metavar="TIME", help="Deliver at a time with its zone.")
+        datetime | None, typer.Option(parser=moment_of, metavar="TIME", help="Deliver at a time with a zone.")
     ] = None,
 ) -> None:
-    """Send a plain message; it is durable when this returns."""
+    """Send a plain message. It is durable when the command returns."""
     from txsaga.core.message import Message
 
     options = options_of(context)
@@ -65,7 +65,7 @@ def send(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise typer.BadParameter(f"{text!r} is no header; write name=value", param_hint="--header")
+        raise typer.BadParameter(f"{text!r} is not a header; write name=value", param_hint="--header")
     return name, value
 
 
@@ -76,7 +76,7 @@ def _standard_input() -> bytes:
 
 
 Count = Annotated[
-    int | None, typer.Option(parser=whole(1, sys.maxsize), metavar="NUMBER", help="Stop after so many messages.")
+    int | None, typer.Option(parser=whole(1, sys.maxsize), metavar="NUMBER", help="Stop after this many messages.")
 ]
 QUIET = 1.0
 """Seconds without news after which a group has read all there is."""
@@ -86,16 +86,16 @@ def tail(
     context: typer.Context,
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, a time with its zone, or an offset.")
+        str, typer.Option("--from", help="earliest, latest, a time with a zone, or an offset.")
     ] = "earliest",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new messages.")] = False,
     group: Annotated[
-        str | None, typer.Option(help="Read as a member of this consumer group and keep its cursor.")
+        str | None, typer.Option(help="Read as a member of this consumer group and save its position.")
     ] = None,
     count: Count = None,
-    tag: Annotated[str | None, typer.Option(help="Only messages with this tag.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only print messages with this tag.")] = None,
 ) -> None:
-    """Print messages; without --group no cursor is kept."""
+    """Print messages. Without --group no position is saved."""
     options, begin = options_of(context), start_of(start)
     with opened(options, rest=time.sleep if follow else None) as broker, dispatching(broker, follow):
         if group is None:
@@ -115,11 +115,11 @@ def consume(
     group: Annotated[str, typer.Argument(help="Name of the consumer group.")],
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
     count: Count = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
-    start: Annotated[str, typer.Option("--from", help="Where a new group begins, as in tail.")] = "earliest",
-    tag: Annotated[str | None, typer.Option(help="Print messages with this tag; others count as done.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new messages.")] = False,
+    start: Annotated[str, typer.Option("--from", help="Where a new group starts, as in tail.")] = "earliest",
+    tag: Annotated[str | None, typer.Option(help="Print only this tag; acknowledge the rest too.")] = None,
 ) -> None:
-    """Print a group's messages, acknowledging each once it is printed; with --json one document per line."""
+    """Print messages of a consumer group and acknowledge each one. --json prints one document per line."""
     options, begin = options_of(context), start_of(start)
     write = message_json if options.json else line_of
     with (

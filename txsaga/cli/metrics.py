@@ -37,51 +37,51 @@ if TYPE_CHECKING:
 
 UP = "txsaga_store_up"
 STORE: Mapping[str, str] = {
-    "txsaga_undecided": "Transactions without a decision, parked ones included.",
-    "txsaga_undecided_oldest_seconds": "Age of the oldest transaction without a decision; 0 when there is none.",
-    "txsaga_parked": "Transactions that are out of checks: somebody must decide them.",
-    "txsaga_dispatch_waiting": "Committed transactions that wait for a tick.",
-    "txsaga_tick_age_seconds": "Age of the last tick; it grows too while there is nothing to do.",
+    "txsaga_undecided": "Undecided transactions, including parked ones.",
+    "txsaga_undecided_oldest_seconds": "Age of the oldest undecided transaction; 0 if there is none.",
+    "txsaga_parked": "Transactions that ran out of checks and need an operator's decision.",
+    "txsaga_dispatch_waiting": "Committed transactions that wait for the dispatcher.",
+    "txsaga_tick_age_seconds": "Time since the last tick of the dispatcher; it also grows while nothing is waiting.",
 }
 GROUP: Mapping[str, str] = {
-    "txsaga_group_lag": "Messages that nobody of the group has had yet.",
-    "txsaga_group_held": "Messages in the hands of members or bound to transactions.",
-    "txsaga_group_resting": "Messages that will come again.",
-    "txsaga_group_members": "Living members.",
-    "txsaga_group_oldest_seconds": "Age of the oldest message that is not done; 0 when there is none.",
+    "txsaga_group_lag": "Messages not delivered to the group yet.",
+    "txsaga_group_held": "Messages in flight: claimed by members, or bound to transactions.",
+    "txsaga_group_resting": "Messages waiting for a retry.",
+    "txsaga_group_members": "Live members of the group.",
+    "txsaga_group_oldest_seconds": "Age of the oldest unprocessed message; 0 if there is none.",
 }
 PRODUCER: Mapping[str, str] = {
-    "txsaga_producer_undecided": "Transactions of a producer group without a decision, parked ones included.",
-    "txsaga_producer_oldest_seconds": "Age of the oldest of them; 0 when there is none.",
-    "txsaga_producer_parked": "Those of them that are out of checks: somebody must decide them.",
-    "txsaga_producer_asked": "Those of them that a member is being asked about.",
-    "txsaga_producer_members": "Living members that answer for the group.",
+    "txsaga_producer_undecided": "Undecided transactions of a producer group, including parked ones.",
+    "txsaga_producer_oldest_seconds": "Age of the group's oldest undecided transaction; 0 if there is none.",
+    "txsaga_producer_parked": "Transactions of the group that ran out of checks and need an operator's decision.",
+    "txsaga_producer_asked": "Transactions of the group that a member is being asked about.",
+    "txsaga_producer_members": "Live members that answer checks for the group.",
 }
 ANSWERED = "txsaga_check_answers"
 ROUND: Mapping[str, str] = {
-    "txsaga_check_waiting": "1 when a round of check-back would find something to do.",
-    "txsaga_check_round_age_seconds": "Age of the last round of check-back; it grows too while nothing is to do.",
+    "txsaga_check_waiting": "1 if transactions are due for a check.",
+    "txsaga_check_round_age_seconds": "Time since the last round of check-back; it also grows while nothing is due.",
 }
 BRANCHES: Mapping[str, str] = {
-    "txsaga_branches_undecided": "Branches whose transaction is not decided.",
-    "txsaga_branches_waiting": "Branches whose transaction is decided and whose resource was not told yet.",
-    "txsaga_branches_oldest_seconds": "Age of the oldest of those that wait; 0 when there is none.",
-    "txsaga_branches_heuristic": "Branches that somebody decided over our head, until they are forgotten.",
+    "txsaga_branches_undecided": "Branches of undecided transactions.",
+    "txsaga_branches_waiting": "Branches of decided transactions that are still prepared in their resource.",
+    "txsaga_branches_oldest_seconds": "Age of the oldest waiting branch; 0 if there is none.",
+    "txsaga_branches_heuristic": "Branches settled outside txsaga (heuristic outcomes) and not acknowledged yet.",
 }
 HELD: Mapping[str, str] = {
     "txsaga_flow_held": "Steps of undecided flows that hold locks.",
-    "txsaga_flow_over_budget": "Those of them that hold locks for longer than their budget.",
-    "txsaga_flow_held_oldest_seconds": "For how long the oldest of them does; 0 when there is none.",
+    "txsaga_flow_over_budget": "Steps of undecided flows that hold locks longer than their budget.",
+    "txsaga_flow_held_oldest_seconds": "Time for which the oldest of these steps has held locks; 0 if there is none.",
 }
 RECOVERY: Mapping[str, str] = {
-    "txsaga_resource_away": "1 when this process could not reach the resource.",
-    "txsaga_branches_earlier": "Prepared branches of an earlier life of the store: nobody here may presume anything.",
+    "txsaga_resource_away": "1 if this process could not reach the resource in its last attempt.",
+    "txsaga_branches_earlier": "Prepared branches of an earlier incarnation of the store, to be settled by hand.",
 }
 SAGAS: Mapping[str, str] = {
-    "txsaga_sagas_running": "Sagas that are not decided.",
-    "txsaga_sagas_driving": "Decided sagas that are being undone, or done behind the point of no return.",
-    "txsaga_sagas_waiting": "Decided sagas that wait: for code, for a resource, or to try again.",
-    "txsaga_sagas_stalled": "Sagas that stand still: somebody must resume or skip a step.",
+    "txsaga_sagas_running": "Undecided sagas.",
+    "txsaga_sagas_driving": "Decided sagas whose compensations, or steps after the point of no return, are running.",
+    "txsaga_sagas_waiting": "Decided sagas that wait for code, for a resource, or for a retry.",
+    "txsaga_sagas_stalled": "Stalled sagas: an operator must resume or skip a step.",
 }
 DEAD = "txsaga_dead_letters"
 MIN_AGE = PROFILES["classic"].min_age
@@ -109,7 +109,7 @@ class Gauges(Collector):
             ]
         except TxSagaError:
             found = []
-        yield GaugeMetricFamily(UP, "1 when the store answered this scrape.", value=1 if found else 0)
+        yield GaugeMetricFamily(UP, "1 if the store answered this scrape.", value=1 if found else 0)
         yield from found
 
     def _of_store(self) -> Iterable[Metric]:
@@ -127,7 +127,7 @@ class Gauges(Collector):
         dead = self._store.overview.dead_letters()
         # A group without any is reported as 0: else an alert would not end when they are gone.
         names = {group.name for group in self._store.groups.all()} | dead.keys()
-        family = GaugeMetricFamily(DEAD, "Messages that a group gave up.", labels=["group"])
+        family = GaugeMetricFamily(DEAD, "Dead letters of a group.", labels=["group"])
         for name in sorted(names):
             family.add_metric([name], dead.get(name, 0))
         return family
@@ -149,7 +149,7 @@ def _seconds(age: timedelta | None) -> float:
 
 
 def _of_producers(backlogs: Sequence[Backlog]) -> Iterable[Metric]:
-    answers = CounterMetricFamily(ANSWERED, "What came of checks, by answer.", labels=["group", "answer"])
+    answers = CounterMetricFamily(ANSWERED, "Results of checks, by answer.", labels=["group", "answer"])
     for each in backlogs:
         for answer in ANSWERS:  # those without any are reported as 0: a counter that appears at 1 has no increase
             answers.add_metric([each.group, answer], each.answers.get(answer, 0))
@@ -196,19 +196,19 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         self._steps = Histogram(
-            "txsaga_step_seconds", "Durable steps that were done, by fact.", ["step"], buckets=SECONDS, registry=r
+            "txsaga_step_seconds", "Duration of durable steps, by fact.", ["step"], buckets=SECONDS, registry=r
         )
         self.rounds = Histogram(
-            "txsaga_round_seconds", "Rounds of a role, failed ones too.", ["role"], buckets=SECONDS, registry=r
+            "txsaga_round_seconds", "Duration of rounds, including failed ones.", ["role"], buckets=SECONDS, registry=r
         )
-        self.done = Counter("txsaga_round_work", "What the rounds of a role did.", ["role"], registry=r)
+        self.done = Counter("txsaga_round_work", "Items processed by the rounds of a role.", ["role"], registry=r)
         self.failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
         self._counted = {
-            facts.Decided: Counter("txsaga_decisions", "Transactions that this process decided.", registry=r),
-            facts.Parked: Counter("txsaga_parkings", "Transactions that this process parked.", registry=r),
-            facts.Asked: Counter("txsaga_questions", "Questions that this process put to members.", registry=r),
-            facts.Postponed: Counter("txsaga_postponements", "Doubts that this process put off.", registry=r),
-            facts.Stalled: Counter("txsaga_stalls", "Sagas that this process left to a person.", registry=r),
+            facts.Decided: Counter("txsaga_decisions", "Transactions decided by this process.", registry=r),
+            facts.Parked: Counter("txsaga_parkings", "Transactions parked by this process.", registry=r),
+            facts.Asked: Counter("txsaga_questions", "Questions sent by this process.", registry=r),
+            facts.Postponed: Counter("txsaga_postponements", "Checks postponed by this process.", registry=r),
+            facts.Stalled: Counter("txsaga_stalls", "Sagas that this process stalled for an operator.", registry=r),
         }
         self._under_way = StepsUnderWay()
 

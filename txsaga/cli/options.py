@@ -57,7 +57,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         found = read_number(str(text))
         if found is None or not least <= found <= most:
-            raise typer.BadParameter(f"{text!r} is no whole number from {least} to {most}")
+            raise typer.BadParameter(f"{text!r} is not a whole number from {least} to {most}")
         return found
 
     return number
@@ -71,13 +71,13 @@ def span_of(text: str) -> timedelta:
     except OverflowError:
         span = None
     if span is None or span.total_seconds() > LONGEST:
-        raise typer.BadParameter(f"{text!r} is no length of time; write seconds, or 15m, 12h, 30d")
+        raise typer.BadParameter(f"{text!r} is not a length of time; write seconds, or 15m, 12h, 30d")
     return span
 
 
 def moment_of(text: str) -> datetime:
     """Read a time with its zone, like 2026-01-31T12:00:00Z."""
-    return _moment(text, f"{text!r} is no time; write it like 2026-01-31T12:00:00Z")
+    return _moment(text, f"{text!r} is not a time; write it like 2026-01-31T12:00:00Z")
 
 
 def _moment(text: str, wrong: str, hint: str | None = None) -> datetime:
@@ -98,7 +98,7 @@ def start_of(text: str, hint: str = "--from") -> Start:
         return "latest"
     if (offset := read_number(text)) is not None and offset <= LAST:
         return offset
-    return _moment(text, f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", hint)
+    return _moment(text, f"{text!r} is not earliest, latest, a time like 2026-01-31T12:00:00Z or an offset", hint)
 
 
 def in_front(words: Sequence[str]) -> list[str]:

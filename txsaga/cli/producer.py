@@ -25,7 +25,7 @@ COLUMNS = ("producers", "undecided", "oldest", "parked", "asked", "members")
 
 @app.command("list")
 def list_groups(context: typer.Context) -> None:
-    """List producer groups, what each has undecided, and how many members answer for it."""
+    """List producer groups, their undecided transactions, and how many members answer checks."""
     options = options_of(context)
     with reading(options) as store:
         groups, backlogs = store.registry.producer_groups(), _backlogs(store)
@@ -36,7 +36,7 @@ def list_groups(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
-    """Show one group: its live members, what is undecided, what came of checks, and what it says about them."""
+    """Show one group: live members, undecided transactions, results of checks, and check settings."""
     options = options_of(context)
     with reading(options) as store:
         group = store.registry.find_group(name)
@@ -50,10 +50,10 @@ def show(context: typer.Context, name: Name) -> None:
 def alter(
     context: typer.Context,
     name: Name,
-    reset: Annotated[list[Setting] | None, typer.Option(help="Leave this to the engine again.")] = None,
+    reset: Annotated[list[Setting] | None, typer.Option(help="Use the engine's setting again.")] = None,
     **checks: object,
 ) -> None:
-    """Let a group say when and how often it is asked, whatever an engine says; the next round follows."""
+    """Override the engine's check-back settings for one producer group, from the next round on."""
     both = [setting for setting in reset or () if setting.replace("-", "_") in checks]
     if both:
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")

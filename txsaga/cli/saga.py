@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from txsaga.flows.requests import SagaView
     from txsaga.flows.step import Step
 
-app = typer.Typer(help="Look at sagas that are not over, and continue those that are stalled.")
+app = typer.Typer(help="List and show unfinished sagas, and continue stalled ones.")
 STEP: Any = typer.Option(
-    "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."
+    "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` prints it."
 )
 
 
 @app.command("list")
 def list_sagas(
     context: typer.Context,
-    stalled: Annotated[bool, typer.Option("--stalled", help="Only those that wait for a person.")] = False,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
+    stalled: Annotated[bool, typer.Option("--stalled", help="Only sagas that wait for an operator.")] = False,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
 ) -> None:
-    """List sagas that are not over, oldest first."""
+    """List unfinished sagas, oldest first."""
     options = options_of(context)
     with reading(options) as store:
         views = store.work.sagas(limit=MOST if stalled else limit)
@@ -42,14 +42,14 @@ def list_sagas(
 
 @app.command()
 def show(context: typer.Context, id: Id) -> None:
-    """Show a saga: its state, and each of its steps in the order of their start."""
+    """Show a saga: its state, and its steps in the order in which they started."""
     options = options_of(context)
     with reading(options) as store:
         txid = number_of(id, store.registry.identity)
         steps = store.work.steps(txid)
         views = store.work.sagas(txid=txid)
     if not steps:
-        raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
+        raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` lists sagas")
     if options.json:
         over: dict[str, object] = {"txid": txid, "over": not views}
         document(over | (view_document(views[0]) if views else {}) | {"steps": [step_document(s) for s in steps]})
@@ -63,7 +63,7 @@ def show(context: typer.Context, id: Id) -> None:
 
 @app.command()
 def resume(context: typer.Context, id: Id, reason: Reason, step: Annotated[int | None, STEP] = None) -> None:
-    """Let steps that are out of retries be tried again; the engine does it at once."""
+    """Retry steps that ran out of retries. The engine retries them at once."""
     from txsaga.flows.by_hand import SagasByHand
 
     options = options_of(context)
@@ -80,7 +80,7 @@ def skip(
     reason: Reason,
     step: Annotated[int, STEP],
 ) -> None:
-    """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
+    """Skip a step that you have handled by hand. Its saga continues."""
     from txsaga.flows.by_hand import SagasByHand
 
     options = options_of(context)

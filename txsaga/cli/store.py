@@ -26,7 +26,7 @@ CHECK_BACK = "check-back"
 
 
 def status(context: typer.Context) -> None:
-    """Show the store, its topics, its readers, what is undecided and what waits for the dispatcher."""
+    """Show the state of the store: topics, groups, undecided transactions, and what waits for the dispatcher."""
     options = options_of(context)
     with reading(options) as store:
         if options.json:
@@ -36,7 +36,7 @@ def status(context: typer.Context) -> None:
 
 
 def doctor(context: typer.Context) -> None:
-    """Examine the home database and the store; nothing is changed. It exits with 7 when an error is found."""
+    """Diagnose the home database and the store. Changes nothing. Exits with 7 if it finds an error."""
     from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
@@ -50,14 +50,13 @@ def doctor(context: typer.Context) -> None:
 def cut(
     context: typer.Context,
     tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="NAME", help="A table, like bank.ledger; as often as need be."),
+        list[str] | None, typer.Option("--table", metavar="NAME", help="Table, such as bank.ledger; may be repeated.")
     ] = None,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic; without any, all topics.")
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic; may be repeated. Default: all topics.")
     ] = None,
 ) -> None:
-    """Show the heads of topics and the snapshots of tables at one moment."""
+    """Show a consistent snapshot: the heads of topics and the snapshots of tables."""
     options = options_of(context)
     with opened(options) as broker, broker.cut(tables=tables or (), topics=topics) as found:
         snapshots = {name: found.snapshot(name) for name in found.tables}
@@ -79,19 +78,19 @@ def cut(
 
 def collect(
     context: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     keep_rejected: Annotated[
         timedelta | None,
-        typer.Option(parser=span_of, metavar="TIME", help="Keep what a gate said no to for so long: 12h, 7d."),
+        typer.Option(parser=span_of, metavar="TIME", help="Keep files that a gate rejected for this long: 12h, 7d."),
     ] = None,
 ) -> None:
-    """Take away staged files of transactions that rolled back, and of attempts that lost."""
+    """Delete staged files of rolled-back transactions and of attempts that were superseded."""
     options = options_of(context)
     with opened(options) as broker:
         kernel = broker.kernel
         gone = [*kernel.rows.collect(dry_run=dry_run)]
         gone += kernel.tables.collect(dry_run=dry_run, keep_rejected=keep_rejected or timedelta(0))
-    told = [*gone, f"{len(gone)} {'would go' if dry_run else 'taken away'}"]
+    told = [*gone, f"{len(gone)} {'would be deleted' if dry_run else 'deleted'}"]
     result(options, {"collected": gone, "dry_run": dry_run}, "\n".join(told))
 
 

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, alter, list and show topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 Retention = Annotated[
-    timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long read messages stay: 90s, 12h, 30d.")
+    timedelta | None,
+    typer.Option(parser=span_of, metavar="TIME", help="How long read messages are kept: 90s, 12h, 30d."),
 ]
 RetentionBytes = Annotated[
     int | None,
     typer.Option(
         parser=whole(0, MAX_RETENTION_BYTES),
         metavar="NUMBER",
-        help="Bytes that newer messages take before old ones go.",
+        help="Delete old messages once newer ones take this many bytes.",
     ),
 ]
 
@@ -37,14 +38,14 @@ RetentionBytes = Annotated[
 def create(
     context: typer.Context,
     name: Name,
-    type: Annotated[TopicType, typer.Option(help="What may be sent to it; it never changes.")] = TopicType.NORMAL,
+    type: Annotated[TopicType, typer.Option(help="What may be sent to it; can't be changed.")] = TopicType.NORMAL,
     queues: Annotated[
-        int, typer.Option(parser=whole(1, 1024), metavar="NUMBER", help="Queues; they never change.")
+        int, typer.Option(parser=whole(1, 1024), metavar="NUMBER", help="Number of queues. It can't be changed later.")
     ] = 8,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
 ) -> None:
-    """Create a topic; the same again is no error."""
+    """Create a topic. Creating the same topic again is not an error."""
     options = options_of(context)
     with opened(options) as broker:
         topic = broker.create_topic(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
@@ -58,11 +59,11 @@ def alter(
     name: Name,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep messages for ever.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep messages forever.")] = False,
 ) -> None:
-    """Change how long a topic keeps its messages; what is not said stays as it is."""
+    """Change how long a topic keeps its messages. Options that are left out stay unchanged."""
     if keep is (retention is not None or retention_bytes is not None):
-        raise typer.BadParameter("say --retention or --retention-bytes, or else --keep", param_hint="--keep")
+        raise typer.BadParameter("use --retention or --retention-bytes, or only --keep", param_hint="--keep")
     options = options_of(context)
     with opened(options) as broker:
         before = broker.kernel.store.registry.topic(name)
@@ -76,7 +77,7 @@ def alter(
 
 @app.command("list")
 def list_topics(context: typer.Context) -> None:
-    """List all topics with the number of messages that can be read."""
+    """List all topics with their number of readable messages."""
     options = options_of(context)
     with reading(options) as store:
         topics = topic_states(store)
@@ -86,7 +87,7 @@ def list_topics(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
-    """Show one topic and where its queues begin and end."""
+    """Show one topic, and the first and last offset of each queue."""
     options = options_of(context)
     with reading(options) as store:
         topic = store.registry.topic(name)

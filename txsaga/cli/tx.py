@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from txsaga.messages.replay import ReplayResult
     from txsaga.store.store import Store
 
-app = typer.Typer(help="Look at transactions, and settle those without a decision.")
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
-Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
-Force = Annotated[bool, typer.Option(help="Decide against the evidence, or without it.")]
+app = typer.Typer(help="List and show transactions, and decide them by hand.")
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or id of a message.")]
+Reason = Annotated[str, typer.Option(help="Why you do this; it is recorded with your name.")]
+Force = Annotated[bool, typer.Option(help="Decide even against the evidence, or without it.")]
 
 
 @app.command("list")
 def list_transactions(
     context: typer.Context,
-    undecided: Annotated[bool, typer.Option("--undecided", help="Only those without a decision.")] = False,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
+    undecided: Annotated[bool, typer.Option("--undecided", help="Only undecided transactions.")] = False,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
@@ -58,10 +58,10 @@ def show(
     context: typer.Context,
     id: Id,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Look at the evidence too, where TXSAGA_RESOURCE_… names its database.")
+        bool, typer.Option("--evidence", help="Also read the evidence, in databases set with TXSAGA_RESOURCE_….")
     ] = False,
 ) -> None:
-    """Show one transaction: every durable step in order, who did it and why, and its halves."""
+    """Show one transaction: every durable step with its cause, and its half messages."""
     from txsaga.checkback.one_check import look
     from txsaga.inspect.timeline import documented
     from txsaga.inspect.timeline_steps import steps_of
@@ -86,9 +86,9 @@ def show(
 def preview(
     context: typer.Context,
     id: Id,
-    undo: Annotated[bool, typer.Option("--undo", help="What ROLLBACK would do, not COMMIT.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Show what ROLLBACK would do instead of COMMIT.")] = False,
 ) -> None:
-    """Show what COMMIT would do with a transaction, or ROLLBACK, in that order; it decides nothing."""
+    """Show, in order, what COMMIT (or ROLLBACK) of a transaction would do. This decides nothing."""
     from txsaga.inspect.preview import Preview, preview_of
 
     options = options_of(context)
@@ -119,10 +119,10 @@ def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = Fals
 def settle(
     context: typer.Context,
     min_age: Annotated[
-        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Before the first check.")
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Minimum age to be checked.")
     ] = None,
 ) -> None:
-    """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
+    """Run one round of check-back now, with the resources set with TXSAGA_RESOURCE_…."""
     from txsaga.checkback.profile import CheckProfile
     from txsaga.checkback.round import CheckBack
 
@@ -171,7 +171,7 @@ def view_document(view: TxView) -> dict[str, object]:
 def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
     view, trace = store.registry.transaction(txid), store.overview.trace(txid)
     if view is None or trace is None:
-        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` lists transactions")
     return view, trace
 
 
@@ -205,7 +205,7 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
         txid = number_of(id, broker.identity)
         standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)
         dispatch(broker)
-    told = f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}"
+    told = f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'was already decided'}"
     result(options, {"txid": txid, "decision": decision.name, "by_hand": standing.won}, told)
 
 
@@ -263,14 +263,15 @@ def _branch_document(branch: Branch) -> dict[str, object]:
 
 @app.command()
 def reject(
-    context: typer.Context, switch: Annotated[Literal["on", "off"], typer.Argument(help="on: none are begun.")]
+    context: typer.Context,
+    switch: Annotated[Literal["on", "off"], typer.Argument(help="on: refuse new transactions.")],
 ) -> None:
-    """Let this store refuse new half messages and keyed transactions, or take them again."""
+    """Refuse new half messages and keyed transactions in this store, or accept them again."""
     options = options_of(context)
     rejects = switch == "on"
     with opened(options) as broker:
         broker.reject_transactions(rejects)
-    told = f"new transactions are {'rejected' if rejects else 'taken'}"
+    told = f"new transactions are {'rejected' if rejects else 'accepted'}"
     result(options, {"rejects_transactions": rejects}, told)
 
 
@@ -278,13 +279,13 @@ def reject(
 def replay(
     context: typer.Context,
     id: Id,
-    key: Annotated[str | None, typer.Option(help="Key of the new transaction; else that of the old one.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept with your name. Needed with --yes.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is sent.")] = False,
+    key: Annotated[str | None, typer.Option(help="Key of the new transaction. Default: the old key.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; recorded with your name. Required with --yes.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Send the messages; without it nothing is sent.")] = False,
 ) -> None:
-    """Commit the messages of a rolled back transaction in a new one; first without --yes, to see which."""
+    """Send the messages of a rolled-back transaction in a new one. Without --yes it only lists them."""
     if yes and reason is None:
-        raise typer.BadParameter("say why; it is kept with your name", param_hint="--reason")
+        raise typer.BadParameter("give a reason; it is recorded with your name", param_hint="--reason")
     options = options_of(context)
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
@@ -300,12 +301,12 @@ def replay(
 def _show_replay(done: ReplayResult) -> None:
     table(("topic", "queue", "messages"), done.messages)
     if done.left_out:
-        say("\nwhat a replay does not do:")
+        say("\na replay does not do:")
         for what in done.left_out:
             say(f"  {what}")
     say()
     if done.replayed_as is None:
-        say("nothing was sent; say --yes --reason WHY to do it")
+        say("nothing was sent; pass --yes --reason WHY to do it")
     else:
         words = "was replayed before," if done.again else "is replayed"
         say(f"transaction {done.txid} {words} as transaction {done.replayed_as}")
@@ -318,11 +319,11 @@ def vote(
     ballot: Annotated[str, typer.Argument(metavar="BALLOT", help="Name of a ballot of the transaction.")],
     word: Annotated[Literal["yes", "no"], typer.Argument(metavar="yes|no", help="The vote.")],
     reason: Reason,
-    voter: Annotated[str | None, typer.Option("--voter", help="Who votes; else the account that you use.")] = None,
+    voter: Annotated[str | None, typer.Option("--voter", help="Who votes. Default: your system account.")] = None,
 ) -> None:
-    """Cast a vote on an open transaction; the first vote of a voter is final."""
+    """Cast a vote on an open transaction. The first vote of a voter is final."""
     if not reason.strip():
-        raise ConfigError("say why with --reason; it is kept with the vote")
+        raise ConfigError("--reason is empty; give a reason, which is recorded with the vote")
     options = options_of(context)
     with opened(options) as broker:
         txid, who = number_of(id, broker.identity), voter or os_user().rpartition("@")[0]
@@ -330,10 +331,10 @@ def vote(
         counted = broker.vote(txid, ballot, who, yes=word == "yes", evidence=evidence)
         polls = broker.ballots(txid)
     (poll,) = [each for each in polls if each.ballot.name == ballot]
-    (stands,) = [each.yes for each in poll.casts if each.voter == who]
-    if stands is not (word == "yes"):
+    (cast,) = [each.yes for each in poll.casts if each.voter == who]
+    if cast is not (word == "yes"):
         raise TransactionError(
-            f"{who!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands"
+            f"{who!r} has voted the other way in ballot {ballot!r} of transaction {txid}; the first vote is final"
         )
     said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
     told = f"{said}: it is {poll.result.name.lower()}"
@@ -343,14 +344,14 @@ def vote(
 @app.command()
 def ballots(
     context: typer.Context,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="All ballots of one transaction.")] = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page about those of one transaction.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Show all ballots of this transaction.")] = None,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a report on one transaction.")] = None,
 ) -> None:
-    """List the ballots of open transactions, or of one transaction, and who has not voted."""
+    """List the ballots of open transactions, or of one transaction, and the voters that have not voted."""
     options = options_of(context)
     if html is not None and id is None:
-        raise ConfigError("a page is about one transaction; give its id")
+        raise ConfigError("--html writes a report about one transaction; give its id")
     with opened(options) as broker:
         if id is None:
             polls = list(broker.kernel.store.overview.polls(limit))

@@ -137,7 +137,7 @@ def _brokers(cluster: ClusterConfig) -> Iterator[Complaint]:
     if not cluster.brokers:
         yield "has no brokers", "list them in their order"
     if len({isinstance(each, ClusterConfig) for each in cluster.brokers}) > 1:
-        yield "holds brokers beside clusters", "put the brokers into a cluster of their own"
+        yield "holds brokers as well as clusters", "put the brokers into a cluster of their own"
     for each in cluster.brokers:
         if not each.name:
             yield "holds something without a name", "name it"
@@ -154,7 +154,7 @@ def _policy(cluster: ClusterConfig, xa: bool) -> Iterator[Complaint]:
     if not cluster.policy:
         yield "has no policy", f"choose one of {known}"
     elif cluster.policy not in tuple(PolicyName):
-        yield f"has the policy {cluster.policy!r}, which there is not", f"choose one of {known}"
+        yield f"has the unknown policy {cluster.policy!r}", f"choose one of {known}"
     elif cluster.policy == PolicyName.WEIGHTED and cluster.inner:
         yield "weighs clusters", f"give the policy {cluster.policy} to the clusters in it, and another to the composite"
     elif cluster.policy == PolicyName.BEST_EFFORT and xa:
@@ -169,11 +169,11 @@ def _figures(cluster: ClusterConfig) -> Iterator[Complaint]:
         ("most", cluster.most, PolicyName.BEST_EFFORT),
     ):
         if value is None and figure == "needed" and cluster.policy == policy:
-            yield "does not say how many brokers must accept", f"give needed, from 1 to {len(cluster.brokers)}"
+            yield "does not set how many brokers must accept", f"give needed, from 1 to {len(cluster.brokers)}"
         elif value is not None and cluster.policy != policy:
             yield f"has {figure}, which is for {policy}", "leave it out, or choose that policy"
         elif value is not None and (type(value) is not int or not 1 <= value <= len(cluster.brokers)):
-            yield f"has {figure} = {value!r}", f"it lies between 1 and the {len(cluster.brokers)} that it holds"
+            yield f"has {figure} = {value!r}", f"it must be between 1 and the {len(cluster.brokers)} that it holds"
 
 
 def check_one(cluster: ClusterConfig, said: Mapping[str, str]) -> None:

@@ -78,7 +78,7 @@ class Members:
     def broker(self, name: str) -> Broker:
         """Return a reachable broker; raise `StoreUnavailable` for another."""
         if not self.is_there(name):
-            raise StoreUnavailable(f"broker {name!r} is away; try again later")
+            raise StoreUnavailable(f"broker {name!r} is unavailable; try again later")
         return self._brokers[name]
 
     def of_store(self, store: UUID) -> str | None:
@@ -117,7 +117,7 @@ class Members:
         with self._lock:
             self._away.pop(name, None)
             if was_away:
-                logger.info("broker %r is back", name)
+                logger.info("broker %r is reachable again", name)
                 self.changes += 1
         return True
 
@@ -125,5 +125,5 @@ class Members:
         with self._lock:
             self._away[name] = time.monotonic() + self._retry
             if lost:
-                logger.warning("broker %r is away, tried again in %.0f s: %s", name, self._retry, why)
+                logger.warning("broker %r is unavailable, next attempt in %.0f s: %s", name, self._retry, why)
                 self.changes += 1

@@ -152,8 +152,8 @@ class ClusterTransaction(Coordinated):
             raise self._refused[name]
         if name is None or name not in self._branches.work.used:
             raise errors.TransactionError(
-                f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
-                "transaction; open another transaction for it"
+                f"the consumed messages are in {name or 'no broker of this cluster'}, which has no branch in this "
+                "transaction; open another transaction for them"
             )
         self._handle(name).consume(consumed, batch)
         self._must.add(name)
@@ -195,8 +195,8 @@ class ClusterTransaction(Coordinated):
             raise told.against[0]
         if told.silent:
             raise errors.ResourceManagerFailed(
-                f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not answer; "
-                "recovery tells it"
+                f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not "
+                "answer; recovery finishes it"
             )
 
     def _leave(self, error: BaseException | None) -> None:
@@ -283,7 +283,7 @@ class ClusterTransaction(Coordinated):
             self._failures[name] += 1
             if isinstance(error, errors.StoreUnavailable):
                 self._members.failed(name, error)
-            logger.warning("broker %r took no part in transaction %s and kept its branch: %s", name, self.txid, error)
+            logger.warning("broker %r kept its branch of transaction %s: %s", name, self.txid, error)
         finally:
             enlisted.leave()
 
@@ -308,7 +308,7 @@ def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, err
         except errors.TransactionsRejected as reason:
             refused[name] = reason
     if not found:
-        nobody = errors.StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+        nobody = errors.StoreUnavailable(f"no broker of {', '.join(members.names)} is reachable; try again later")
         raise next(iter(refused.values()), nobody)
     return found, refused
 

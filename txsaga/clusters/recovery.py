@@ -101,7 +101,7 @@ class Recovering:
             raise ResourceManagerFailed(
                 f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
             ) from away
-        logger.warning("broker %r can't be asked, and nothing waits for it: %s", name, away)
+        logger.warning("broker %r can't be asked; no branch of this client waits for it: %s", name, away)
 
     def _takes_part(self, name: str) -> bool:
         states, after = (*WAITING, *HEURISTIC), NONE

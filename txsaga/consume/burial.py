@@ -33,7 +33,7 @@ def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause
             return
         qid, copy = _destination(kernel, policy, claim, message, cause, claim.attempts - uncounted)
         kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
-    logger.error("message %s of group %s is given up: %s", message.id, claim.group, cause, extra=told)
+    logger.error("message %s of group %s is dead-lettered: %s", message.id, claim.group, cause, extra=told)
     if qid is not None:
         kernel.tell_decided()
 
@@ -43,7 +43,7 @@ def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:
     with kernel.announce.around(facts.Burying, about=claim.group):
         kernel.store.claims.bury(claim, Burial(damage.copy, damage.topic, damage.cause, None))
     told = {"group": claim.group, "message_id": damage.copy.message}
-    logger.error("message %s of group %s is given up: %s", damage.copy.message, claim.group, damage.cause, extra=told)
+    logger.error("message %s of %s is dead-lettered: %s", damage.copy.message, claim.group, damage.cause, extra=told)
 
 
 def _destination(
@@ -56,7 +56,7 @@ def _destination(
     of = {"group": claim.group, "message_id": message.id}
     if policy.backout == message.topic:
         logger.error(
-            "backout of group %s is the topic it reads; the message goes to the dead letters", claim.group, extra=of
+            "the backout topic of group %s is the topic it reads; the message is dead-lettered", claim.group, extra=of
         )
         return dead
     told = dict(zip(BACKOUT, (claim.group, message.topic, message.id, str(attempts), cause), strict=True))
@@ -64,6 +64,6 @@ def _destination(
     try:
         _, qid = kernel.topics.admit(copied, SendKind.PLAIN)
     except (UnknownTopic, TopicTypeMismatch, InvalidMessage) as reason:
-        logger.error("backout of group %s: %s; the message goes to the dead letters", claim.group, reason, extra=of)
+        logger.error("backout topic of group %s: %s; the message is dead-lettered", claim.group, reason, extra=of)
         return dead
     return qid, Copy.of(message, **told)

@@ -38,7 +38,7 @@ class Style(StrEnum):
     @property
     def named(self) -> str:
         """The style as part of a sentence."""
-        return "read as a stream" if self is Style.STREAM else "worked off message by message"
+        return "read as a stream" if self is Style.STREAM else "processed message by message"
 
 
 class PolicyChanges(TypedDict, total=False):

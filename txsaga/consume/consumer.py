@@ -170,7 +170,7 @@ class Consumer:
             except StoreUnavailable as away:
                 if wait is not None:
                     raise
-                said = "group %s can't read: %s; it goes on when the store is back"
+                said = "group %s can't read: %s; it continues when the store is reachable"
                 logger.warning(said, self.group, away, extra={"group": self.group})
                 continue
             if not messages and wait is not None:
@@ -222,7 +222,7 @@ class Consumer:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)
         wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
         if gone := claim.open.bit_count() - len(messages) - len(damaged):
-            logger.error("%d messages of group %s are gone by retention", gone, self.group, extra={"group": self.group})
+            logger.error("retention deleted %d messages of group %s", gone, self.group, extra={"group": self.group})
         if len(wanted) + len(damaged) < claim.open.bit_count():
             told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
             self._settlement.acknowledge(claim.only(*({*claim.offsets()} - told)))

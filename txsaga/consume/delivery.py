@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 
-MESSAGES = "give a list of what receive() gave"
+MESSAGES = "give a list of messages from receive()"
 
 
 class ReplySend:
@@ -199,7 +199,7 @@ class Delivery:
         try:
             self.nack(f"{type(error).__name__}: {error}")
         except errors.TxSagaError as reason:
-            said = "message %s could not be put back, it comes again when its time is over: %s"
+            said = "message %s could not be put back, it is redelivered when its claim expires: %s"
             logger.warning(said, self.id, reason, extra=named(self))
 
     def _let_go(self) -> None:
@@ -304,7 +304,7 @@ class PendingMessage:
                 self._settlement.give_back(message.claim)
         except errors.TxSagaError as reason:
             logger.warning(
-                "message %s could not be put back, it comes again when its time is over: %s", message.id, reason
+                "message %s could not be put back, it is redelivered when its claim expires: %s", message.id, reason
             )
 
 
@@ -422,7 +422,7 @@ class Settlement:
 
 def _span(given: timedelta) -> timedelta:
     if not isinstance(given, timedelta) or not timedelta() <= given <= LONGEST:
-        raise errors.ConfigError(f"{given!r} is no time for a message; give a timedelta of at most {LONGEST.days} day")
+        raise errors.ConfigError(f"{given!r} is not a valid time; give a timedelta of at most {LONGEST.days} day")
     return given
 
 
@@ -465,7 +465,7 @@ class DeliveryLoop:
             try:
                 self._settlement.give_back(claim)
             except errors.TxSagaError as reason:
-                said = "messages of group %s come again when their time is over: %s"
+                said = "messages of group %s are redelivered when their claim expires: %s"
                 logger.warning(said, claim.group, reason, extra={"group": claim.group})
 
     def _hold_longer(self) -> None:
@@ -475,7 +475,7 @@ class DeliveryLoop:
                 messages[0].extend()
             except errors.StoreError as away:
                 told = named(messages[0])
-                logger.warning("a claim of group %s could not be held longer: %s", told["group"], away, extra=told)
+                logger.warning("a claim of group %s could not be extended: %s", told["group"], away, extra=told)
             except errors.ClaimLost as lost:
                 logger.warning("%s", lost, extra=named(messages[0]))
                 self._waiting = deque(message for message in list(self._waiting) if message not in messages)
@@ -486,4 +486,4 @@ def _wait_for(sent: ReplySend) -> None:
         try:
             call.result(LONGEST_ANSWER)
         except (errors.TxSagaError, TimeoutError) as reason:
-            logger.warning("message %s comes again: %s", message.id, reason, extra=named(message))
+            logger.warning("message %s is redelivered: %s", message.id, reason, extra=named(message))

@@ -43,11 +43,11 @@ class Dispatcher:
 
     def _report(self) -> None:
         if not self._blocked:
-            logger.warning("no queue is blocked any more", extra={"role": self.name})
+            logger.warning("no queue is blocked any longer", extra={"role": self.name})
             return
         logger.error(
             "blocked queues: %s; the log of each has a row that no tick wrote, at or after the queue's head; "
-            "their messages wait, other queues go on; `txsaga doctor` says what to do",
+            "their messages wait, other queues continue; run `txsaga doctor` for the fix",
             ", ".join(self._overview.dispatch().blocked),
             extra={"role": self.name},
         )
@@ -81,8 +81,8 @@ class PartitionRole:
         expired = self._groups.expire()
         for name in expired:
             logger.warning(
-                "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
-                "its dead letters stay",
+                "group %s expired: it had no member for longer than its setting `expires`; its position is deleted, "
+                "its dead letters are kept",
                 name,
                 extra={"group": name},
             )

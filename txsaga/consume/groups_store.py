@@ -360,7 +360,7 @@ def bind(connection: Connection, wanted: Intent, member: str) -> None:
     if start is None:
         raise LeaseLost(f"{where} is bound to another undecided transaction")
     if start != row.off:  # detected now, not after local work that could not be undone
-        raise LeaseLost(f"{where} stands at {row.off}, not at {start}")
+        raise LeaseLost(f"{where} is at {row.off}, not at {start}")
 
 
 def apply(connection: Connection, txid: int, decision: Decision) -> None:
@@ -390,7 +390,5 @@ def _extended(connection: Connection, wanted: Intent, member: str) -> int | None
 def _move(connection: Connection, rows: Sequence[Row[Any]]) -> None:
     for row in rows:
         if row.off != row.start:
-            raise EffectConflict(
-                f"the cursor of group {row.grp!r} on queue {row.qid} stands at {row.off}, not {row.start}"
-            )
+            raise EffectConflict(f"the cursor of group {row.grp!r} on queue {row.qid} is at {row.off}, not {row.start}")
         connection.execute(update(cursor).where(_cursor(row.grp, row.qid)).values(off=row.end))

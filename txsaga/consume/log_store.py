@@ -129,7 +129,7 @@ class Log:
             if ticked.blocked:  # rows of the same decision would be visible without their messages (R7)
                 queues = ", ".join(map(str, ticked.blocked))
                 raise StoreUnavailable(
-                    f"queues {queues} are blocked and would be behind; see `txsaga doctor`, then retry"
+                    f"queues {queues} are blocked and would lack messages; see `txsaga doctor`, then retry"
                 )
             return ticked.tick, read(connection)
 
@@ -219,7 +219,7 @@ def blockage(row: Sequence[object], s: str) -> tuple[str, str]:
     if stray:
         told = f"the head of queue {name} is {head}, its log has a stray row at {base} (transaction {txid})"
         return told, f"DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}"
-    told = f"the head of queue {name} was set back to {head}, its log goes on to {end}"
+    told = f"the head of queue {name} was set back to {head}, but its log continues to {end}"
     return told, f"UPDATE {s}.queue SET head = {end} WHERE qid = {qid} AND head = {head}"
 
 

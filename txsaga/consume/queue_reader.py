@@ -39,7 +39,7 @@ def first_offset(log: Log, qid: int, start: Start) -> int:
             raise ConfigError(f"start {start} has no time zone; use pendulum or an aware datetime")
         return log.offset_at(qid, start)
     if isinstance(start, int) and start < 0:
-        raise ConfigError(f"start {start} is no offset: they begin at 0")
+        raise ConfigError(f"start {start} is not an offset: offsets begin at 0")
     if isinstance(start, bool) or (not isinstance(start, int) and start not in ("earliest", "latest")):
         raise ConfigError(f"start {start!r} is none of 'earliest', 'latest', an aware datetime, an offset")
     bounds = log.bounds([qid])[qid]
@@ -103,7 +103,7 @@ class QueueReader:
         except ChunkDamaged as damage:
             where = f"queue {self._index} of {self._topic!r}, offsets {entry.base} to {entry.behind - 1}"
             past = self._past.format(qid=self._qid, topic=self._topic, behind=entry.behind)
-            raise ChunkDamaged(f"{where}: {damage}, or leave it behind: {past}") from damage
+            raise ChunkDamaged(f"{where}: {damage}, or skip it: {past}") from damage
 
     def _fetch(self) -> Sequence[LogEntry]:
         found = self._fetched()

@@ -111,8 +111,8 @@ class HeldQueues:
         if batch.offset != claim.offset:
             self.reader(batch.qid).seek(claim.offset)
             raise OutOfOrder(
-                f"{place(batch)} stands at {claim.offset}, not at {batch.offset} where this chunk begins; "
-                "drop this work and poll again: the chunk that is due comes next"
+                f"{place(batch)} is at {claim.offset}, not at {batch.offset} where this chunk begins; drop this work "
+                "and poll again to get the right chunk"
             )
         return claim
 
@@ -253,7 +253,7 @@ class Stream:
             check_kind(upto, int, "upto", "give an offset in the chunk, or leave it out")
         offset = batch.end if upto is None else upto
         if not batch.offset <= offset <= batch.end:
-            raise ConfigError(f"upto={offset} lies outside of this chunk; give {batch.offset} to {batch.end}")
+            raise ConfigError(f"upto={offset} is outside this chunk; give {batch.offset} to {batch.end}")
         self._require_here()
         held, advance = self._held, self._kernel.store.queues.advance
         with self._lock:
@@ -378,6 +378,6 @@ class Stream:
     def _require_all_tags(self, method: str) -> None:
         if self._tag is not None:
             raise ConfigError(
-                f"{method}() gives whole chunks, whatever their tags; read messages(), "
-                f"or open the stream without tag={self._tag!r} and look at batch.tags"
+                f"{method}() returns whole chunks regardless of tags; use messages(), or open the stream without "
+                f"tag={self._tag!r} and check batch.tags"
             )

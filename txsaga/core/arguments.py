@@ -69,7 +69,7 @@ def check_duration(value: object, what: str, longest: timedelta) -> None:
     """Raise `ConfigError` unless a value is a duration up to `longest`."""
     check_kind(value, timedelta, what, "give a timedelta, like timedelta(seconds=15)")
     if not timedelta(0) <= value <= longest:  # type: ignore[operator]  # it is a timedelta
-        raise ConfigError(f"{what} is {value}; it lies between 0 and {longest.days:,} days")
+        raise ConfigError(f"{what} is {value}; it must be between 0 and {longest.days:,} days")
 
 
 def read_number(text: str) -> int | None:

@@ -138,7 +138,7 @@ def _checked(view: memoryview) -> int:
     if crc32(view[_HEADER.size :], crc32(view[: _COUNTS.size])) != checksum:
         raise ChunkDamaged("a stored chunk does not match its checksum; restore it from a backup")
     if version != VERSION or columns != len(COLUMNS):
-        raise written_wrong(f"there is no layout {version}/{columns}")
+        raise written_wrong(f"unknown layout {version}/{columns}")
     return int(count)
 
 

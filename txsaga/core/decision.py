@@ -30,7 +30,7 @@ class LocalState(StrEnum):
             return cls.UNKNOWN
         name = answer.name if isinstance(answer, Decision) else answer
         if not isinstance(name, str) or name not in cls.__members__:
-            raise ValueError(f"{source} returned {answer!r}, which is no answer; return COMMIT, ROLLBACK or UNKNOWN")
+            raise ValueError(f"{source} returned {answer!r}, not an answer; return COMMIT, ROLLBACK or UNKNOWN")
         return cls[name]
 
     @property

@@ -43,24 +43,24 @@ Taking, Taken = _step(
 Ordering, Ordered = _step(
     "Ordering Ordered",
     "Messages of an ordered group are about to be lined up by key.",
-    "Each is delivered once no earlier one has its key.",
+    "Each is delivered after the earlier messages with its key are done.",
 )
 Acknowledging, Acknowledged = _step(
-    "Acknowledging Acknowledged", "Claimed messages are about to be removed from their group.", "They never come again."
+    "Acknowledging Acknowledged", "Claimed messages are about to be removed from their group.", "They do not return."
 )
-Extending, Extended = _step("Extending Extended", "A claim is about to be extended.", "Its time starts anew.")
+Extending, Extended = _step("Extending Extended", "A claim is about to be extended.", "It expires later.")
 Returning, Returned = _step(
-    "Returning Returned", "A message whose work failed is about to be put back.", "It comes again after its delay."
+    "Returning Returned", "A message whose work failed is about to be put back.", "It is delivered again later."
 )
 Surrendering, Surrendered = _step(
     "Surrendering Surrendered",
     "Unprocessed messages are about to be given back.",
-    "They come again as if they had not been claimed.",
+    "They are delivered again as if they had not been claimed.",
 )
 Burying, Buried = _step(
     "Burying Buried",
     "A message that failed too often is about to leave its group.",
-    "It is in the backout topic or a dead letter, or gone where there is neither.",
+    "It is in the backout topic or is a dead letter; without either, it is lost.",
 )
 Binding, Bound = _step(
     "Binding Bound",
@@ -68,12 +68,12 @@ Binding, Bound = _step(
     "Only that transaction's decision ends the claim.",
 )
 Replaying, Replayed = _step(
-    "Replaying Replayed", "Dead letters are about to return to their group.", "They are messages like any other."
+    "Replaying Replayed", "Dead letters are about to return to their group.", "They are ordinary messages."
 )
 Naming, Named = _step(
     "Naming Named",
-    "The branches of a transaction are about to be named, before their work begins.",
-    "Recovery knows where to look.",
+    "The branches of a transaction are about to be recorded, before their work begins.",
+    "Recovery knows which resources to check.",
 )
 Calling, Called = _step("Calling Called", "A ballot is about to be called.", "COMMIT waits for its votes.")
 Casting, Cast = _step("Casting Cast", "A vote is about to be cast in a ballot.", "The vote is final.")
@@ -95,7 +95,7 @@ Tidying, Tidied = _step(
 )
 Declaring, Declared = _step(
     "Declaring Declared",
-    "A flow is about to be begun or joined, with the resources of its steps.",
+    "A flow is about to be started or joined, with the resources of its steps.",
     "Any process can join it by its key or its number.",
 )
 Starting, Started = _step(
@@ -108,13 +108,11 @@ Closing, Closed = _step(
     "The end of a step is about to be written, with its journal and its messages.",
     "The step is done or has failed; one that is done does not run again.",
 )
-Touching, Touched = _step(
-    "Touching Touched", "A waiting flow is about to show that it is alive.", "Its lease starts anew."
-)
+Touching, Touched = _step("Touching Touched", "A waiting flow is about to renew its lease.", "Its lease is renewed.")
 Settling, Settled = _step(
     "Settling Settled",
-    "A unit of a lane is about to be committed or rolled back by itself.",
-    "That is final, whatever becomes of the flow.",
+    "A unit of a lane is about to be committed or rolled back independently of the flow.",
+    "That is final, regardless of the flow's decision.",
 )
 Alarming, Alarmed = _step(
     "Alarming Alarmed",
@@ -128,19 +126,19 @@ Branching, Branched = _step(
 )
 Staging, Staged = _step(
     "Staging Staged",
-    "Files of a table are about to be written where no reader looks.",
-    "They exist, listed in one manifest; the store does not know it yet.",
+    "Files of a table are about to be written where readers don't see them.",
+    "They exist, listed in a manifest that the store does not know yet.",
 )
 Filing, Filed = _step(
     "Filing Filed", "The record of a staged write is about to be stored.", "The decision can publish it."
 )
 Building, Built = _step(
-    "Building Built", "The next metadata of tables is about to be written.", "It exists, and no pointer leads to it."
+    "Building Built", "The next metadata of tables is about to be written.", "It exists, but no pointer refers to it."
 )
 Recording, Recorded = _step(
     "Recording Recorded",
     "Steps are about to be recorded, before they run.",
-    "Recovery knows that they may have run, and what undoes them.",
+    "Recovery knows that they may have run, and how to undo them.",
 )
 Acting, Acted = _step("Acting Acted", "A step that leaves no evidence is about to run.", "It has run.")
 Compensating, Compensated = _step(
@@ -152,14 +150,14 @@ Marking, Marked = _step("Marking Marked", "Outcomes of steps are about to be rec
 Claiming, Claimed = _step(
     "Claiming Claimed",
     "Sagas whose driver is gone are about to be taken over.",
-    "Their earlier driver can write nothing of them any more.",
+    "Their previous driver can no longer write to them.",
 )
 Stalling, Stalled = _step(
     "Stalling Stalled",
-    "A compensation that failed too often is about to be left to a person.",
-    "Its saga waits until a person resumes or skips it.",
+    "A compensation that failed too often is about to be left to an operator.",
+    "Its saga waits until an operator resumes or skips it.",
 )
-Skipping, Skipped = _step("Skipping Skipped", "A person is about to resume or skip a step.", "Its saga goes on.")
+Skipping, Skipped = _step("Skipping Skipped", "An operator is about to resume or skip a step.", "Its saga continues.")
 Registering, Registered = _step(
     "Registering Registered",
     "A topic, a producer group, a resource or its evidence table is about to be registered.",
@@ -168,7 +166,7 @@ Registering, Registered = _step(
 Preparing, Prepared = _step(
     "Preparing Prepared",
     "Half messages are about to be stored; their numbers are not known yet.",
-    "They are durable and invisible.",
+    "They are durable and hidden.",
 )
 Publishing, Published = _step(
     "Publishing Published",
@@ -178,27 +176,25 @@ Publishing, Published = _step(
 Opening, Opened = _step(
     "Opening Opened",
     "A keyed transaction is about to be opened, joined or taken over.",
-    "It is open, and this owner's.",
+    "It is open and belongs to this owner.",
 )
 Adding, Added = _step(
-    "Adding Added", "Half messages are about to be added to an open transaction.", "They are in the open transaction."
+    "Adding Added", "Half messages are about to be added to an open transaction.", "They are in the transaction."
 )
 Reserving, Reserved = _step(
     "Reserving Reserved",
     "A slot for a late body is about to be reserved.",
     "The transaction can commit only with that body.",
 )
-Ending, Ended = _step(
-    "Ending Ended", "The closing point is about to be written.", "The transaction is sealed: evidence may commit it."
-)
+Ending, Ended = _step("Ending Ended", "A transaction is about to be sealed.", "It is sealed: evidence may commit it.")
 Working, Worked = _step(
     "Working Worked", "The local transaction is about to commit, evidence included.", "It is committed."
 )
 Deciding, Decided = _step("Deciding Decided", "The decision is about to be written.", "The decision is final.")
 Fencing, Fenced = _step(
     "Fencing Fenced",
-    "The rollback barrier is about to be written into a resource.",
-    "A late local commit is impossible.",
+    "An abort marker (rollback barrier) is about to be written into a resource.",
+    "A late local commit is no longer possible.",
 )
 Ticking, Ticked = _step(
     "Ticking Ticked", "A batch of decisions is about to get its offsets.", "Consumers see the batch."
@@ -211,7 +207,7 @@ Scheduling, Scheduled = _step(
 Positioning, Positioned = _step(
     "Positioning Positioned",
     "Missing cursors of a consumer group are about to be created.",
-    "The group knows where to begin.",
+    "The group knows where to start reading.",
 )
 Renewing, Renewed = _step(
     "Renewing Renewed", "A member is about to take or renew its lease.", "The member counts as alive."
@@ -228,7 +224,7 @@ Intending, Intended = _step(
 Advancing, Advanced = _step("Advancing Advanced", "A cursor is about to move.", "It has moved.")
 Sweeping, Swept = _step(
     "Sweeping Swept",
-    "New undecided half messages are about to be put on the list of doubts.",
+    "New undecided half messages are about to be put on the list of pending transactions.",
     "They are on the list, and the checkpoint has moved.",
 )
 Leading, Led = _step(
@@ -243,14 +239,14 @@ Holding, Held = _step(
 Enlisting, Enlisted = _step(
     "Enlisting Enlisted",
     "A process is about to register as a member of its producer groups.",
-    "It is asked about their transactions, for a time.",
+    "It is asked about their transactions until its lease expires.",
 )
 Asking, Asked = _step(
     "Asking Asked",
-    "Questions are about to be counted and put to members of a producer group.",
+    "Questions are about to be counted and sent to members of a producer group.",
     "They wait for their answers.",
 )
-Hearing, Heard = _step("Hearing Heard", "A member is about to take its questions.", "Its time to answer runs.")
+Hearing, Heard = _step("Hearing Heard", "A member is about to take its questions.", "Its time to answer starts.")
 Answering, Answered = _step(
     "Answering Answered",
     "Answered questions are about to be removed; their decisions are written already.",
@@ -263,23 +259,23 @@ Collecting, Collected = _step(
 )
 Resuming, Resumed = _step(
     "Resuming Resumed",
-    "A parked transaction is about to return to the list of doubts.",
-    "It is checked again, from the first check on.",
+    "A parked transaction is about to return to the list of pending transactions.",
+    "It is checked again, starting from its first check.",
 )
 Postponing, Postponed = _step(
     "Postponing Postponed",
-    "An unsettled doubt is about to be put off, its check counted.",
+    "An undecided transaction is about to be postponed, and its check counted.",
     "It is checked again later.",
 )
 Parking, Parked = _step(
     "Parking Parked",
-    "A doubt that is out of checks is about to be parked.",
-    "It stays invisible and listed until it is settled by hand.",
+    "A transaction that ran out of checks is about to be parked.",
+    "It stays hidden and listed until an operator decides it.",
 )
 Partitioning, Partitioned = _step(
     "Partitioning Partitioned",
     "Partitions are about to be added or dropped, and unused groups to be forgotten.",
-    "There is room for new numbers, and what is not needed is gone.",
+    "There is room for new numbers; unused partitions and groups are gone.",
 )
 Purging, Purged = _step("Purging Purged", "Dead letters are about to be deleted.", "They are gone.")
 Resubmitting, Resubmitted = _step(

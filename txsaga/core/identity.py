@@ -24,7 +24,7 @@ def check_txid(txid: object, what: str = "txid", advice: str = "give the number 
     """Raise `ConfigError` unless it is a number, and `UnknownTransaction` if no store could have assigned it."""
     check_kind(txid, int, what, advice)
     if abs(txid) > LAST:  # type: ignore[arg-type]  # it is a number
-        raise UnknownTransaction(f"{what} names no transaction of this store: their numbers lie between 1 and {LAST}")
+        raise UnknownTransaction(f"{what} is not a transaction of this store: numbers are between 1 and {LAST}")
 
 
 @dataclass(frozen=True, slots=True)

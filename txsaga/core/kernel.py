@@ -168,7 +168,7 @@ class Kernel:
         try:
             self._wake()
         except Exception:  # the decision is written: this error must not look like one of it
-            logger.exception("nobody could be told of a decision; the next tick finds it")
+            logger.exception("the dispatcher could not be notified of a decision; the next tick finds it")
 
 
 class OfBroker:

@@ -252,7 +252,7 @@ def _headers(value: bytes) -> Mapping[str, str]:
     text = value.decode()
     found = json.loads(text)
     if type(found) is not dict or not all(type(value) is str for value in found.values()):
-        raise ValueError("headers are no JSON object of texts")
+        raise ValueError("headers are not a JSON object of strings")
     if "\\u" in text:  # an escape may be half of a surrogate pair: it can't be stored again
         "".join([*found, *found.values()]).encode()
     return found

@@ -78,7 +78,7 @@ class Loop:
                 _wait(wakes, AFTER_ERROR)
                 continue
             if told:
-                logger.warning("role %s works again", role.name, extra={"role": role.name})
+                logger.warning("role %s is running again", role.name, extra={"role": role.name})
                 told = ""
             if done:
                 pause = role.pace.pause
@@ -99,7 +99,7 @@ def _wait(wakes: threading.Event, seconds: float) -> bool:
 def _tell(role: str, failure: BaseException, told: str) -> str:
     """Log why a round failed, unless that was logged already; return the logged reason."""
     if not (isinstance(failure, TxSagaError) and failure.retryable):
-        logger.error("role %s failed; it goes on", role, exc_info=failure, extra={"role": role})
+        logger.error("role %s failed; it is retried", role, exc_info=failure, extra={"role": role})
         return ""
     why = str(failure)
     if why != told:

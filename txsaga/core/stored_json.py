@@ -40,7 +40,7 @@ def _written(value: object) -> str:
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _Unkept(f"must be JSON, it is kept for whoever goes on: {error}") from None
+        raise _Unkept(f"must be JSON, so that another process can continue with it: {error}") from None
     if "\\u" in text and (found := _UNKEPT.search(json.dumps(value, ensure_ascii=False))):
         code = ord(found["half"] or "\0")
         raise _Unkept(f"holds a character that can't be kept (U+{code:04X})", "; leave it out")

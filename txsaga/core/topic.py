@@ -70,7 +70,8 @@ class Topic:
         if self.type not in ALLOWED[way]:
             fitting = ", ".join(sorted(ALLOWED[way]))
             raise TopicTypeMismatch(
-                f"topic {self.name!r} is of type {self.type}; {way.value} needs a topic of type {fitting}"
+                f"topic {self.name!r} is of type {self.type}; {way.value} needs a topic of type {fitting}; "
+                "create one with `txsaga topic create NAME --type TYPE` (a topic's type can't be changed)"
             )
 
     def admit(self, way: SendKind, *, ordered: bool, scheduled: bool = False) -> None:
@@ -129,7 +130,7 @@ def seconds_of(retention: object) -> int | None:
     if not isinstance(retention, timedelta):
         raise ConfigError(f"retention is {retention!r}; give a timedelta, like timedelta(days=7)")
     if not timedelta(0) <= retention <= MAX_RETENTION:
-        raise ConfigError(f"retention is {retention}; it lies between 0 and {MAX_RETENTION.days:,} days")
+        raise ConfigError(f"retention is {retention}; it must be between 0 and {MAX_RETENTION.days:,} days")
     return ceil(retention.total_seconds())
 
 

@@ -104,7 +104,7 @@ def validate_wanted_tag(tag: object) -> None:
     if tag is not None:
         check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
         if not is_text(str(tag)) or "||" in str(tag) or len(str(tag)) > MAX_TAG:
-            raise ConfigError(f"tag {str(tag)[:MAX_TAG]!r} is no tag of a message; give one tag, as it was sent")
+            raise ConfigError(f"tag {str(tag)[:MAX_TAG]!r} is not a tag of a message; give one tag, as it was sent")
 
 
 def validate_late(shape: Message) -> None:
@@ -174,12 +174,12 @@ def _schedule(message: Message) -> None:
         if moment.tzinfo is None:
             raise InvalidMessage(f"deliver_at {moment} has no time zone; use pendulum or an aware datetime")
         if not _is_shown(moment):
-            raise InvalidMessage(f"deliver_at {moment} can't be told everywhere; give a year between 2 and 9998")
+            raise InvalidMessage(f"deliver_at {moment} can't be represented everywhere; give a year between 2 and 9998")
     if delay is not None:
         if not isinstance(delay, timedelta):
             raise InvalidMessage(f"delay is {delay!r}; give a timedelta")
         if not timedelta(0) < delay <= MAX_DELAY:
-            raise InvalidMessage(f"delay is {delay}; it lies between 0 and {MAX_DELAY.days} days")
+            raise InvalidMessage(f"delay is {delay}; it must be between 0 and {MAX_DELAY.days} days")
 
 
 def _is_shown(moment: datetime) -> bool:

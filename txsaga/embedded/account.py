@@ -70,7 +70,7 @@ def home_of_the_caller() -> Path:
     try:
         return Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
-        raise complaint("this account has no home folder: set TXSAGA_PG_HOME to a folder of its own") from None
+        raise complaint("this account has no home folder: set TXSAGA_PG_HOME to a folder that only it uses") from None
 
 
 def server_account(*, wanted: str | None, data: Path) -> Account:
@@ -85,8 +85,8 @@ def server_account(*, wanted: str | None, data: Path) -> Account:
         if _exists(name):
             return _named(name)
     raise complaint(
-        "PostgreSQL refuses to run as root and there is no account for it: "
-        "create one (useradd --system txsaga) or name one in TXSAGA_PG_USER"
+        "PostgreSQL refuses to run as root and there is no account for it: create one (useradd --system txsaga) or "
+        "set TXSAGA_PG_USER"
     )
 
 
@@ -98,7 +98,7 @@ def _owner_of(data: Path) -> Account:
 
 def _named(name: str) -> Account:
     if not _exists(name):
-        raise complaint(f"there is no account {name!r}: create it, or name another in TXSAGA_PG_USER")
+        raise complaint(f"account {name!r} does not exist: create it, or set TXSAGA_PG_USER to another")
     entry = pwd.getpwnam(name)
     if entry.pw_uid == 0:
         raise complaint(f"PostgreSQL refuses to run as {name!r}: name an ordinary account in TXSAGA_PG_USER")

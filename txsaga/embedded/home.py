@@ -53,7 +53,7 @@ class ServerHome:
                 waited = True
                 if time.monotonic() > deadline:
                     raise complaint(
-                        f"another process starts or stops the server for too long: see who holds {self.lock}"
+                        f"another process starts or stops the server for too long: see which one holds {self.lock}"
                     )
                 time.sleep(_PAUSE)
             try:

@@ -58,7 +58,7 @@ def free_port() -> int:
     for port in random.sample(PORTS, len(PORTS)):
         if is_free(port):
             return port
-    raise complaint(f"no port from {PORTS[0]} to {PORTS[-1]} is free on 127.0.0.1: stop who listens there")
+    raise complaint(f"no port from {PORTS[0]} to {PORTS[-1]} is free on 127.0.0.1: stop a process that listens there")
 
 
 SETTINGS: Mapping[str, str] = {
@@ -107,7 +107,7 @@ class Launch:
             output += self._log_since(before)
             failures += not _PASSING.search(output)
             if failures == _TRIES or self._is_late():
-                advice = f"; look at {self.home.log}; no data was changed"
+                advice = f"; see {self.home.log}; no data was changed"
                 raise self._failure(f"PostgreSQL did not start in {self.home.root}", output, advice)
             time.sleep(_PAUSE)
 
@@ -274,8 +274,8 @@ class Launch:
     def _stuck(self, *, seen: bool) -> EmbeddedDatabaseError:
         if seen:
             return complaint(
-                f"the server at {self.home.root} is not ready in time, it may still be recovering: "
-                f"look at {self.home.log} and try again"
+                f"the server at {self.home.root} is not ready in time, it may still be recovering: see "
+                f"{self.home.log} and try again"
             )
         return complaint(
             f"{self.home.data} is in use by a server that can't be seen from here (another container or "
@@ -346,5 +346,5 @@ def _too_late(home: ServerHome, mode: StopMode, processes: Processes) -> str:
     if processes.postmaster is None and not processes.everyone:
         return f"a server that can't be seen from here (another container?) uses {home.data}: stop it there"
     smart = mode is StopMode.SMART
-    advice = "wait for its clients to leave, or stop it in fast mode" if smart else f"look at {home.log}"
+    advice = "wait for its clients to leave, or stop it in fast mode" if smart else f"see {home.log}"
     return f"the server at {home.root} did not stop in time ({mode} mode): {advice}"

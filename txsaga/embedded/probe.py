@@ -244,4 +244,4 @@ def _never(home: ServerHome, secret: Secret | None, answer: ProbeAnswer) -> Embe
             "then `txsaga db start` sets a new password"
         )
     why = serious_line(answer.text)
-    return complaint(f"the server at {home.root} refuses connections ({why}): look at {home.log}")
+    return complaint(f"the server at {home.root} refuses connections ({why}): see {home.log}")

@@ -87,7 +87,7 @@ class EmbeddedServer:
         from txsaga.embedded.launch import StopMode  # not above: whoever finds a server running needs none of it
 
         if mode not in [*StopMode]:
-            raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(StopMode)}")
+            raise complaint(f"unknown stop mode {mode!r}: use one of {', '.join(StopMode)}")
         with explained(self.home):
             if self.home.exists():
                 with self._paths.locked(time.monotonic() + timeout):
@@ -200,7 +200,7 @@ class EmbeddedServer:
     def _secret(self) -> Secret:
         secret = Secret.read(self._paths)
         if secret is None:
-            raise complaint(f"there is no embedded database in {self.home} yet: `txsaga db start`")
+            raise complaint(f"there is no embedded database in {self.home} yet: run `txsaga db start`")
         return secret
 
     def _stored_version(self) -> str | None:

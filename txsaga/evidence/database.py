@@ -248,8 +248,8 @@ class LoopEvidence(SqlEvidence):
                 raise
         if uuid is None or UUID(hex=uuid) != place.database:
             raise EvidenceMissing(
-                f"the engine of {self._name!r} leads to another database than {RESOURCE}{self._name.upper()}, by which "
-                "it is asked; let both lead to the same"
+                f"the engine of {self._name!r} points to another database than {RESOURCE}{self._name.upper()}, by "
+                "which it is asked; let both lead to the same"
             )
 
 
@@ -393,7 +393,7 @@ def _as_it_stands(connection: Connection, question: Select[int]) -> Iterator[Non
             raise
         if not isinstance(error, TransactionClosed):
             raise TransactionClosed(
-                "the step was committed before it failed, by a COMMIT or by DDL: what came before that is durable; "
+                "the step was committed before it failed, by a COMMIT or by DDL: the work before that is durable; "
                 "leave the commit to the saga"
             ) from error
 

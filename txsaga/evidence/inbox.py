@@ -57,7 +57,7 @@ def inbox(
     check_kind(message, (Delivery, Delivered), "the message", "give one that a consumer or a stream gave")
     if group is None:
         if not isinstance(message, Delivery):
-            raise ConfigError("a message of a stream does not know whose effect it is to have; say it with group=…")
+            raise ConfigError("a message of a stream has no consumer group; pass group=…")
         group = message.group
     check_name(group, what="group")
     return _entered(connection, {"group": group, "message": message.id})
@@ -119,8 +119,8 @@ def _require_row(connection: Connection, row: dict[str, str], mark: str | None) 
     marked = mark is not None and mark_of(connection) == mark
     if state in (IDLE, IN_ERROR) or (not marked and _inserted(connection, row)):
         raise TransactionError(
-            f"the database rolled the transaction of message {row['message']} back inside the block of its inbox; "
-            "let the error that said so leave the block"
+            f"the database rolled the transaction of message {row['message']} back inside the block of its inbox; let "
+            "that error leave the block"
         )
 
 
@@ -142,6 +142,6 @@ def _require_room_beside(connection: Connection, resource: str) -> None:
     driver = connection.connection.driver_connection
     if shared or getattr(driver, "in_transaction", False):
         raise EvidenceMissing(
-            f"resource {resource!r} has no {INBOX} yet, and it can't be created beside this transaction; "
-            "create it ahead with `txsaga barrier create URL`, or enter the inbox first in the transaction"
+            f"resource {resource!r} has no {INBOX} yet, and it can't be created during this transaction; create it in "
+            "advance with `txsaga barrier create URL`, or enter the inbox first in the transaction"
         )

@@ -63,8 +63,8 @@ def committing(
     announce(True)
     if not whole:
         raise TransactionClosed(
-            f"the local transaction of {id} was committed before the end of its block, by a COMMIT or by DDL: what "
-            "came before that is durable, and its messages follow; don't repeat it, leave the commit to the block"
+            f"the local transaction of {id} was committed before the end of its block, by a COMMIT or by DDL: the "
+            "work before that is durable, and its messages follow; don't repeat it, leave the commit to the block"
         )
 
 
@@ -127,8 +127,8 @@ def _refuse(connection: Connection) -> None:
         _refused.add(connection)
         connection.connection.rollback()
         raise TransactionError(
-            "commit() inside the block of a transaction is refused: what it was to commit was rolled back; "
-            "leave the commit to the block"
+            "commit() inside the block of a transaction is refused: its work was rolled back; leave the "
+            "commit to the block"
         )
 
 
@@ -204,8 +204,7 @@ def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
 
 def _rolled_back(id: str) -> TransactionError:
     return TransactionError(
-        f"the database rolled the local transaction of {id} back inside its block; "
-        "let the error that said so leave the block"
+        f"the database rolled the local transaction of {id} back inside its block; let that error leave the block"
     )
 
 

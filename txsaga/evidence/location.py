@@ -99,8 +99,8 @@ def missing(engine: Engine, resource: str) -> EvidenceMissing:
     """Return the error that explains what to do when the tables can't be created here."""
     dialect = engine.dialect.name
     return EvidenceMissing(
-        f"resource {resource!r} lacks a table of ours and we may not create it; "
-        f"have its owner run what `txsaga barrier ddl {dialect}` prints"
+        f"resource {resource!r} lacks a table of txsaga, and this login may not create it; have its owner run the SQL "
+        f"of `txsaga barrier ddl {dialect}`"
     )
 
 
@@ -212,4 +212,4 @@ class EvidenceLocation:
         return place
 
     def _elsewhere(self) -> EvidenceMissing:
-        return EvidenceMissing(f"resource {self._name!r} leads to another database than before")
+        return EvidenceMissing(f"resource {self._name!r} points to another database than before")

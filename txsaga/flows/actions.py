@@ -185,7 +185,7 @@ def kind_of(do: object, on: str | None) -> StepKind:
     match do:
         case str():
             if on is None:
-                raise ConfigError("a statement runs in a resource; say on=… which one")
+                raise ConfigError("a statement runs in a resource; pass on=… to choose it")
             return StepKind.SQL
         case Http() | Send():
             if on is not None:
@@ -283,17 +283,17 @@ INPUT = "give a mapping of names to JSON values"
 HELD = {
     **dict.fromkeys(
         ("hold", "on", "journal"),
-        "keeps work from others until the decision, and each step here commits when it ends; "
-        "take a flow: flow.step(…) holds work, and flow.call(…, compensate=…) commits beside it",
+        "keeps work from others until the decision, and each step here commits when it ends; use a flow: "
+        "flow.step(…) holds work, and flow.call(…, compensate=…) commits",
     ),
-    "lane": "lets work commit before the rest, and each step here commits when it ends; take a step without "
+    "lane": "lets work commit before the rest, and each step here commits when it ends; use a step without "
     "compensate=, or a flow with lanes=[…]",
 }
 """What only a block with a vote offers: why, and what to take."""
 COMMITTED = dict.fromkeys(
     ("step", "call", "parallel", "reserve", "no_return"),
-    "is for work that commits at once and has a compensation, and here others see nothing before the decision; "
-    "take a flow: flow.call(…, compensate=…) commits, and flow.step(…) holds work beside it",
+    "is for work that commits at once and has a compensation, but here nothing is visible before the decision; use a "
+    "flow: flow.call(…, compensate=…) commits, and flow.step(…) holds work",
 )
 """What only a block with compensations offers: why, and what to take."""
 OUTLIVES = {

@@ -53,7 +53,7 @@ class Ballot:
         ):
             raise ConfigError(f"ballot {self.name!r} needs a name, and each of its voters once")
         if (self.rule is Rule.QUORUM) != (self.needed is not None):
-            raise ConfigError(f"ballot {self.name!r}: a quorum, and nothing else, says how many votes are needed")
+            raise ConfigError(f"ballot {self.name!r}: needed=… is required for a quorum, and only for it")
         if self.needed is not None and not 1 <= self.needed <= len(self.voters):
             raise ConfigError(
                 f"ballot {self.name!r} has {len(self.voters)} voters; {self.needed} of them can't carry it"
@@ -78,7 +78,7 @@ def rule_of(rule: Rule | str) -> Rule:
     try:
         return Rule(rule)
     except ValueError:
-        raise ConfigError(f"there is no rule {rule!r} for a ballot; the rules are {', '.join(Rule)}") from None
+        raise ConfigError(f"unknown rule {rule!r} for a ballot; use one of {', '.join(Rule)}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +128,8 @@ def require_same(known: Ballot, called: Ballot) -> None:
     """Raise `ConfigError` if a reopened ballot has another rule or other voters: a retry opens the same one."""
     if (known.rule, known.needed, set(known.voters)) != (called.rule, called.needed, set(called.voters)):
         raise ConfigError(
-            f"ballot {called.name!r} is called already in this transaction, with another rule or other voters; "
-            "give this one a name of its own"
+            f"ballot {called.name!r} is already called in this transaction, with another rule or other voters; give "
+            "this one a different name"
         )
 
 
@@ -138,7 +138,7 @@ def require_carried(polls: Sequence[Polled]) -> None:
     for poll in polls:
         match poll.result:
             case Result.REFUSED:
-                raise NotCarried(poll.ballot.name, f"{', '.join(poll.missing)} did not say yes")
+                raise NotCarried(poll.ballot.name, f"{', '.join(poll.missing)} did not vote yes")
             case Result.OPEN:
                 raise NotCarried(poll.ballot.name, f"the votes of {', '.join(poll.missing)} are missing")
             case Result.CARRIED:

@@ -53,7 +53,7 @@ def _require_open(life: TxRecord | None, txid: int, ledger: Ledger) -> None:
     if standing is not None:
         raise DecidedOtherwise(txid, standing.name)
     if life.state is not TxState.ACTIVE:
-        raise TransactionClosed(f"transaction {txid} is closed; nobody can vote on it any more")
+        raise TransactionClosed(f"transaction {txid} is closed; votes are no longer accepted")
 
 
 def _unknown(txid: int, name: str, voter: str, polls: Sequence[Polled]) -> str:

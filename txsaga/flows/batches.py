@@ -62,7 +62,7 @@ class OutcomeWriter:
                 try:
                     self._write(waiting)
                 except TxSagaError as silent:
-                    logger.warning("what became of %d branches was not noted, recovery looks: %s", len(waiting), silent)
+                    logger.warning("outcomes of %d branches not recorded, recovery looks: %s", len(waiting), silent)
 
     def close(self) -> None:
         """Write the outcomes that wait, without waiting for more."""
@@ -76,7 +76,7 @@ class OutcomeWriter:
         try:
             self.flush()
         except Exception:  # outermost frame of its thread: recovery finds the branches finished
-            logger.exception("what became of branches was not noted")
+            logger.exception("the outcomes of branches were not recorded; recovery checks them")
 
     def start_anew(self) -> None:
         """Discard what waits, as a forked child must: outcomes and writing thread are its parent's."""
@@ -91,7 +91,7 @@ def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, parti
     event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
     why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
     if why and isinstance(participant, Traced):
-        why = f"{why}; look at {participant.traces(branch, finish)}"
+        why = f"{why}; see {participant.traces(branch, finish)}"
     return BranchOutcome(txid, branch.number, branch.attempt, event, why)
 
 

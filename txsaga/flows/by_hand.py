@@ -51,7 +51,7 @@ class BranchesByHand:
         if not heuristic:
             states = ", ".join(dict.fromkeys(f"{each.number}.{each.attempt} {each.state}" for each in wanted))
             raise ProtocolError(
-                f"nothing of transaction {txid} is to be forgotten ({states}): only what stands against its decision is"
+                f"transaction {txid} has nothing to acknowledge ({states}): only branches against its decision can be"
             )
         return [self._forget(each, who, why) for each in heuristic]
 
@@ -81,7 +81,7 @@ class BranchesByHand:
         try:
             participant = self._kernel.reach(branch.resource)
             if participant.database != self._store.registry.resource_by_id(branch.recorded).database:
-                return f"resource {branch.resource!r} leads to another database than the recorded one"
+                return f"resource {branch.resource!r} points to another database than the recorded one"
             with self._kernel.announce.around(facts.Noting, branch.txid, about=branch.resource):
                 participant.forget(id)
         except TxSagaError as reason:
@@ -116,7 +116,7 @@ class SagasByHand:
     def _steps(self, txid: int, number: int | None) -> Sequence[Step]:
         steps = self._kernel.store.work.steps(txid)
         if not steps:
-            raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
+            raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` lists sagas")
         found = [step for step in steps if number in (None, step.number)]
         if not found:
             raise UnknownStep(txid, number)
@@ -133,6 +133,6 @@ class SagasByHand:
                 raise IllegalTransition(f"saga {step.txid} is not decided; roll it back first")
             if not ledger.move_step(step.txid, step.number, event, "" if event is StepEvent.RESUME else why):
                 STEP.after(step.state, event)
-                raise IllegalTransition(f"step {step.number} of saga {step.txid} has moved meanwhile; look again")
+                raise IllegalTransition(f"step {step.number} of saga {step.txid} has changed meanwhile; check it again")
             ledger.record(step.txid, WORDS[event], who=who, why=f"step {step.number} {step.name!r}: {why}")
         return step

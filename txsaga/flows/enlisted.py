@@ -118,8 +118,8 @@ class Enlisted:
         for _, each in self._resources:
             if not each.capabilities.two_phase:
                 raise errors.ConfigError(
-                    f"a transaction can't {what} beside {each.name!r}: its commit comes last and can't be taken back; "
-                    "leave it to a transaction of its own"
+                    f"a transaction can't {what} together with {each.name!r}: its commit comes last and can't be "
+                    "undone; use a separate transaction"
                 )
 
     def decide(
@@ -327,7 +327,7 @@ class BranchBlock(DecidedBlock):
         told = self._told(self._branches.decide(Decision.ROLLBACK, short_cause(why)))
         notes = [str(heuristic) for heuristic in told.against]
         for name, silent in told.silent.items():
-            notes.append(f"resource {name!r} was not told of the rollback: {silent}; recovery tells it")
+            notes.append(f"resource {name!r} could not be rolled back: {silent}; recovery rolls it back")
             logger.warning("transaction %s: %s", self.txid, notes[-1])
         if leaves is not None:
             for note in notes:

@@ -61,7 +61,7 @@ logger = logging.getLogger("txsaga")
 
 AMENDS = "__amends__"
 """The header of a message that names the transaction whose messages it replaces."""
-NO_OTHER_INPUT = "what that one consumed is done: another message is no amendment of it; begin a flow of its own for it"
+NO_OTHER_INPUT = "that flow's message is done, and another message can't amend it; begin a separate flow for it"
 BUDGETS = "budgets"
 OVER = "OVER BUDGET"
 """The audit row of a step that holds its locks for too long."""
@@ -226,7 +226,7 @@ class Flow:
             raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
         ours = self._kernel.store.registry.identity.uuid
         if portion.store.uuid != ours:
-            raise TransactionError(f"it lies in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
+            raise TransactionError(f"it is in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
         step.take(portion)
 
     def join_life(self) -> TxRecord:
@@ -274,7 +274,7 @@ class Flow:
             try:
                 undo(self._kernel, ending.life)
             except BrokerClosed as closed:
-                raise NotCompensated(self.txid, f"{closed}; an engine goes on") from closed
+                raise NotCompensated(self.txid, f"{closed}; an engine continues") from closed
 
     def _ending(self, *, handled: Collection[str] = (), journals: bool = True) -> FlowEnding:
         self._require_no_step()
@@ -320,7 +320,7 @@ class Flow:
             known = ", ".join(sorted(name for name, each in self._enrolled if each is lane)) or "none"
             what = "lane" if lane else "resource"
             raise ConfigError(
-                f"{resource!r} is no {what} of flow {self.txid}: it was begun with {known}; name it in begin_flow(…)"
+                f"{resource!r} is not a {what} of flow {self.txid}, which has {known}; name it in begin_flow(…)"
             )
 
     def _require_no_step(self) -> None:

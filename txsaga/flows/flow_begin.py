@@ -85,7 +85,7 @@ class FlowOpening:
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.flows.look(txid)
         if found is None:
-            raise errors.FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
+            raise errors.FlowUnknown(f"transaction {txid} is not in this store, or it is not a flow")
         _joined(found.life, found.life.key or "")
         return found
 
@@ -171,8 +171,8 @@ def require_joined(life: TxRecord) -> None:
 def _joined(life: TxRecord, key: str) -> None:
     if life.lease is None:
         raise errors.ConfigError(
-            f"key {key!r} belongs to transaction {life.txid}, which is no flow; "
-            "flows and other transactions of a group need keys of their own"
+            f"key {key!r} belongs to transaction {life.txid}, which is not a flow; flows and other transactions of a "
+            "group need different keys"
         )
     if life.state is TxState.COMMITTED:
         raise errors.AlreadyCommitted(life.txid, key)

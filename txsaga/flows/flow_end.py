@@ -50,7 +50,7 @@ class HeldBranch:
     @property
     def handle(self) -> object:
         """Refuse: its work is over."""
-        raise errors.ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
+        raise errors.ProtocolError(f"the work of step {self._step!r} is done; it can only be committed or rolled back")
 
     def prepare(self) -> Callable[[], Vote]:
         """Check whether its resource still holds it."""
@@ -70,8 +70,8 @@ class HeldBranch:
     def _look(self) -> Vote:
         if self._branch not in self._participant.prepared(self._branch.store):
             raise errors.RolledBack(
-                f"what step {self._step!r} prepared as {self._branch.gid} is gone from {self._participant.name!r}: "
-                "somebody finished it by hand"
+                f"branch {self._branch.gid} of step {self._step!r} is no longer in {self._participant.name!r}: it was "
+                "finished outside txsaga"
             )
         return Vote.PREPARED
 
@@ -106,8 +106,8 @@ class FlowEnding(BranchBlock):
             effects = ledger.effects(self._flow.txid)
         if self._home_work or effects:
             raise errors.ConfigError(
-                "rows and tables of the home database can't be written beside a resource whose commit is the decision "
-                "(R12); leave one of them to a flow of its own"
+                "rows and tables of the home database can't be written together with a resource whose commit is the "
+                "decision (R12); use a separate flow for one of them"
             )
 
     def give_up(self, why: str) -> None:

@@ -87,7 +87,7 @@ class FlowStepWork:
         """Keep the result of the application until the step ends."""
         if self._application is None:
             raise errors.TransactionError(
-                f"step {self._name!r} has no application; say flow.step(…, application={{…}})"
+                f"step {self._name!r} has no application; pass flow.step(…, application={{…}})"
             )
         kept = as_json(result, f"what step {self._name!r} returned")
         self._application = self._application._replace(result=kept)
@@ -210,7 +210,7 @@ class FlowStepWork:
             with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
                 self._session.finish(Decision.ROLLBACK)()
         except errors.TxSagaError as reason:
-            logger.warning("step %r can't be rolled back here, recovery does it: %s", self._name, reason)
+            logger.warning("step %r can't be rolled back here; recovery rolls it back: %s", self._name, reason)
             return False
         return True
 
@@ -220,7 +220,7 @@ class FlowStepWork:
             try:
                 session.leave()
             except Exception:  # prepared work stays prepared; the resource rolls back the rest
-                logger.warning("the session of step %r could not be given back", self._name, exc_info=True)
+                logger.warning("the session of step %r could not be released", self._name, exc_info=True)
         self._kernel.running.end(self)
         self._leaving.close()
         self._under_way(None)

@@ -108,8 +108,8 @@ class FlowTables(TableWrites):
         number = next(self._frames)
         if number >= FRAMES_OF_STEP or self._step.number >= STEPS_WITH_FRAMES:
             raise ConfigError(
-                f"a step sends at most {FRAMES_OF_STEP - 1} frames, and steps behind number "
-                f"{STEPS_WITH_FRAMES - 1} none; put frames together, or send them in an earlier step"
+                f"a step sends at most {FRAMES_OF_STEP - 1} frames, and steps after number {STEPS_WITH_FRAMES - 1} "
+                "none; combine frames, or send them in an earlier step"
             )
         return (self._step.number * FRAMES_OF_STEP + number) * FRAMES
 
@@ -145,8 +145,8 @@ class FlowTables(TableWrites):
             of = next((each for each in all_amended(ledger, life) if any(map(wrote, ledger.effects(each)))), None)
         if of is not None:
             raise ConfigError(
-                f"table {table} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
-                f"replace them by {remedy}"
+                f"table {table} has rows of transaction {of}, which is amended: appended rows would duplicate them; "
+                f"replace them with {remedy}"
             )
 
     def _find_created(self) -> None:

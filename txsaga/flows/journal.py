@@ -71,11 +71,11 @@ def require_journalled(text: str) -> None:
     statements, escaped = _statements(_PLAIN, text), _statements(_ESCAPED, text)
     if len(statements) != 1 or len(escaped) != 1:
         raise ConfigError(
-            "a journal takes one statement at a time; give each to an execute of its own, and values as parameters"
+            "a journal takes one statement at a time; pass each to a separate execute, and values as parameters"
         )
     if word := reading(text):
         raise ConfigError(
-            f"a journal can't take {word}: nobody is there to read its rows when it is done; "
+            f"a journal can't take {word}: it runs only at the decision, when no step can read its rows; "
             'read in a step with hold="prepared", or by tx.on(…)'
         )
     first = statements[0][0]

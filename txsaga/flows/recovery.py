@@ -128,7 +128,7 @@ class ResourceScheduler:
         try:
             done = job()
         except Exception:  # outermost frame of its thread: a resource's error is its own failure
-            logger.exception("resource %r failed; tried again in %.0f s", resource, self.failed(resource))
+            logger.exception("resource %r failed; next attempt in %.0f s", resource, self.failed(resource))
         finally:
             self._under_way.discard(resource)
             future.set_result(done)
@@ -161,7 +161,7 @@ class Orphans:
             self._tell(participant.name, id)
         if orphans and not self._sees_all():
             logger.warning(
-                "%d branches in %r may be of groups that this login does not see", len(orphans), participant.name
+                "%d branches in %r may belong to groups that this login can't see", len(orphans), participant.name
             )
             orphans = []
         orphans += [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
@@ -192,7 +192,7 @@ class Orphans:
             return life.owner > branch.attempt and ledger.standing(branch.txid) is None
 
     def _rolled_back(self, participant: Participant, id: BranchId, txid: int) -> bool:
-        logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
+        logger.warning("branch %s in %r belongs to no decision: rolled back", id.gid, participant.name)
         try:
             with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
                 participant.finish(id, Decision.ROLLBACK)
@@ -203,7 +203,7 @@ class Orphans:
     def _tell(self, resource: str, id: BranchId) -> None:
         if id not in self._told:
             self._told.add(id)
-            logger.error("branch %s in %r is of an earlier life of the store: settle it by hand", id.gid, resource)
+            logger.error("branch %s in %r is of an earlier incarnation: settle it by hand", id.gid, resource)
 
 
 KEPT = Ages(committed=timedelta(hours=1), barriers=timedelta(days=30))
@@ -230,7 +230,7 @@ class RecoveryCleanup:
                 over = partial(self._over, name, page)
                 return participant.sweep(self._kernel.store.registry.identity.uuid.hex, self._ages, over)
         except errors.RightsMissing as missing:  # only disk space depends on it
-            logger.warning("%s; they stay", missing)
+            logger.warning("%s; its old records are kept", missing)
             return 0
 
     def _over(self, resource: str, page: ExitStack, branches: Sequence[BranchId]) -> Collection[BranchId]:
@@ -329,7 +329,7 @@ class Recovery:
                     refused.append(str(answer))
             self._answered(resource, len(notes), len(waiting) - len(notes), "; ".join(dict.fromkeys(refused)))
         except errors.TxSagaError as failure:
-            what = f"is away, {len(waiting) - len(notes)} branches wait for it"
+            what = f"is unavailable, {len(waiting) - len(notes)} branches wait for it"
             self._failed(resource, failure, what, told=len(notes))
         return self._note(notes)
 
@@ -368,10 +368,10 @@ class Recovery:
 
     def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> BranchOutcome:
         if self._recorded(branch.recorded).database != participant.database:
-            raise errors.ConfigError(f"resource {participant.name!r} leads to another database than the recorded one")
+            raise errors.ConfigError(f"resource {participant.name!r} points to another database than the recorded one")
         due, id = _due(branch, decision), self._id(branch)
         if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in _prepared(self._kernel, participant):
-            why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
+            why = f"{decision.name} was decided by a later incarnation of the store, which can't know earlier decisions"
             return BranchOutcome(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
         with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
             found = participant.finish(id, due)
@@ -407,14 +407,14 @@ class Recovery:
         self._reach.answered(resource)
         self.seen[resource] = replace(before, told=before.told + told, why=why, away=False)
         if why and why != before.why:
-            logger.error("resource %r was not told of %d branches: %s", resource, left, why)
+            logger.error("%d branches in resource %r are not finished: %s", left, resource, why)
 
     def _failed(self, resource: str, failure: errors.TxSagaError, what: str, *, told: int = 0) -> None:
         pause, before = self._reach.failed(resource), self.seen.get(resource, ResourceHealth())
         unknown = isinstance(failure, errors.ResourceUnknown)
         self.seen[resource] = replace(before, told=before.told + told, why=str(failure), away=not unknown)
         said = "is not registered here; its branches wait for a process that knows it" if unknown else what
-        logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
+        logger.warning("resource %r %s; next attempt in %.0f s: %s", resource, said, pause, failure)
 
     def _id(self, branch: Branch) -> BranchId:
         transaction = self._kernel.store.registry.identity.transaction(branch.txid)

@@ -127,7 +127,7 @@ class SagaSteps:
         """Return which step failed and left nobody knows what; empty if none did."""
         for number, step in sorted(self._known.items()):
             if step.state is StepState.FAILED and step.left is not Left.NOTHING:
-                return f"step {number} {step.name!r} failed, and what it left is not known ({step.error})"
+                return f"step {number} {step.name!r} failed, and its outcome is unknown ({step.error})"
         return ""
 
     def decide(self, decision: Decision, why: str, rows: Sequence[Row], after: Sequence[Start]) -> Decision:
@@ -167,7 +167,7 @@ def entered(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
             continue
         if life.owner == 1 or not kernel.store.work.steps(life.txid):
             return life
-        decision = owner.decide(Decision.ROLLBACK, "its key was entered anew", driver=kernel.member)
+        decision = owner.decide(Decision.ROLLBACK, "its key was entered again", driver=kernel.member)
         if decision is Decision.ROLLBACK:
             drive(kernel, ClaimedSaga.of(life, decision))
 
@@ -212,12 +212,12 @@ class Parallel:
         if error is not None or not errors:
             return
         for other in errors[1:]:
-            errors[0].add_note(f"beside it: {type(other).__name__}: {other}")
+            errors[0].add_note(f"another step: {type(other).__name__}: {other}")
         raise errors[0]
 
     def _one(self, number: int, asked: RequestedStep) -> object:
         if self._failed.is_set():
-            raise CancelledError(f"step {asked.name!r} did not begin: one beside it failed")
+            raise CancelledError(f"step {asked.name!r} did not start: a parallel step failed")
         with on_failure(self._failed.set):
             return self._steps.run(number, asked)
 

@@ -161,15 +161,15 @@ class SagaDriver:
         who = at_work(self._kernel, step.txid, step.name)
         if who is not None:
             raise _StillRunning(
-                f"{who} is still at work in step {step.name!r}; it is undone once that is over, or once that process "
-                f"has been silent for {LEASE.total_seconds():.0f} s"
+                f"{who} is still at work in step {step.name!r}; it is undone once that ends, or once that process has "
+                f"been silent for {LEASE.total_seconds():.0f} s"
             )
 
     def _held(self, step: Step) -> Left:
         try:
             return left_of(self._kernel, step)
         except (errors.RetryLater, errors.ResourceManagerFailed) as busy:
-            raise _StillRunning(f"what step {step.name!r} left can't be told yet: {busy}") from busy
+            raise _StillRunning(f"the outcome of step {step.name!r} is not known yet: {busy}") from busy
 
     def _do(self, turn: Turn, step: Step, action: Action | None) -> None:
         assert action is not None
@@ -177,7 +177,7 @@ class SagaDriver:
         try:
             kept = _kept(step, self._acting.do(turn, action, json.loads(step.input), output=output))
         except errors.AnswerLost as lost:
-            logger.warning("%s of transaction %d is done, its answer is not kept: %s", _what(step), step.txid, lost)
+            logger.warning("%s of transaction %d is done, its result is not stored: %s", _what(step), step.txid, lost)
             kept = None
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
 
@@ -188,9 +188,7 @@ class SagaDriver:
             self._mark(step, StepEvent.GIVE_UP, error=why)
             raise self._stalled(step, why) from error
         pause = 1.0 if action is None else action.pause_before(tries, self._kernel.jitter())
-        logger.warning(
-            "%s of transaction %d failed, it is tried again in %.1f s: %s", _what(step), step.txid, pause, why
-        )
+        logger.warning("%s of transaction %d failed, next attempt in %.1f s: %s", _what(step), step.txid, pause, why)
         self._flush()
         self._pause(pause, why)
 
@@ -201,8 +199,8 @@ class SagaDriver:
 
     def _stalled(self, step: Step, why: str) -> errors.CompensationFailed:
         """Leave the saga to an operator."""
-        told = f"{_what(step)} is out of retries ({why})"
-        logger.error("transaction %d stands still: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
+        told = f"{_what(step)} ran out of retries ({why})"
+        logger.error("saga %d is stalled: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
         self._let_go(timedelta(0), told, stalled=True)
         return errors.CompensationFailed(step.txid, f"{told}; resume or skip it with `txsaga saga`")
 
@@ -331,7 +329,7 @@ def undo_after(kernel: Kernel, life: TxRecord, error: BaseException) -> None:
         undo(kernel, life)
     except errors.TxSagaError as left:
         error.add_note(str(left))
-        logger.warning("flow %d is not undone to its end: %s", life.txid, left, extra={"txid": life.txid})
+        logger.warning("flow %d is not completely undone: %s", life.txid, left, extra={"txid": life.txid})
 
 
 def wait_until_undone(kernel: Kernel, txid: int) -> None:
@@ -350,11 +348,11 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
                 if view.stalled:
                     raise errors.CompensationFailed(txid, f"{view.why}; resume or skip it with `txsaga saga`")
             if time.monotonic() + LOOK > end:
-                raise errors.NotCompensated(txid, "another process undoes it")
+                raise errors.NotCompensated(txid, "another process is undoing it")
             time.sleep(LOOK)
 
 
-WHY = "the owner is gone, and never closed it"
+WHY = "the owner is gone and did not close it"
 
 
 class SagaRecovery:
@@ -375,7 +373,7 @@ class SagaRecovery:
             return 0
         left = [saga.txid for saga in taken if saga.decision is None]
         if left:
-            logger.warning("%d sagas are rolled back, %s: %s", len(left), WHY, ", ".join(map(str, left)))
+            logger.warning("%d sagas are rolled back because %s: %s", len(left), WHY, ", ".join(map(str, left)))
         steps = self._kernel.store.work.steps_of([saga.txid for saga in taken])
         todo = [(saga, steps.get(saga.txid, ())) for saga in taken]
         if len(taken) == 1 or self._threads == 1:
@@ -391,7 +389,7 @@ class SagaRecovery:
             logger.warning("%s", left, extra={"txid": saga.txid})
             return False
         except errors.TxSagaError as failure:
-            logger.warning("saga %d is left to its next driver: %s", saga.txid, failure, extra={"txid": saga.txid})
+            logger.warning("saga %d is left to another process: %s", saga.txid, failure, extra={"txid": saga.txid})
             return False
         return True
 

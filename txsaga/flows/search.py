@@ -57,7 +57,7 @@ class Search:
             try:
                 participant = self._kernel.reach(recorded.name)
                 if participant.database != recorded.database:
-                    raise ResourceManagerFailed(f"resource {recorded.name!r} leads to another database than recorded")
+                    raise ResourceManagerFailed(f"resource {recorded.name!r} points to another database than recorded")
                 found = participant.prepared(identity.uuid.hex)
             except TxSagaError as reason:
                 raise ResourceManagerFailed(f"resource {recorded.name!r} can't be searched: {reason}") from reason

@@ -111,7 +111,7 @@ class SelfDeadlockDetector:
         try:
             thread.start()
         except RuntimeError as full:  # no thread available: it waits as long as its session allows
-            logger.warning("nobody looks whether transaction %s waits for itself: %s", self._transaction, full)
+            logger.warning("transaction %s is not checked for deadlocks with itself: %s", self._transaction, full)
         else:
             self._over = over
 
@@ -153,7 +153,7 @@ class SelfDeadlockDetector:
                 _close(views)
                 if not failed:
                     logger.warning(
-                        "whether transaction %s waits for itself can't be seen: %s", self._transaction, failure
+                        "the check whether transaction %s deadlocks with itself failed: %s", self._transaction, failure
                     )
                 failed = True
             before = now
@@ -195,7 +195,7 @@ class SelfDeadlockDetector:
                 return
             if view.interrupt(wait):
                 self._found[waiter] = why
-                logger.warning("transaction %s: a statement is cancelled, because %s", self._transaction, why)
+                logger.warning("transaction %s: a statement is cancelled because %s", self._transaction, why)
 
 
 def held_by(transaction: str, steps: Iterable[Step]) -> Held:

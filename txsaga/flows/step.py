@@ -84,7 +84,7 @@ class Hold(StrEnum):
 def read_hold(hold: Hold | str | None) -> Hold | None:
     """Return how a caller wants work to be held; None: as its resource can."""
     if hold is not None and hold not in (Hold.PREPARED, Hold.JOURNAL):
-        raise TransactionError(f'hold is {hold!r}; say "prepared" or "journal", or leave it out')
+        raise TransactionError(f'hold is {hold!r}; use "prepared" or "journal", or leave it out')
     return None if hold is None else Hold(hold)
 
 

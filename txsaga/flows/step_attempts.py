@@ -140,7 +140,7 @@ class Attempts:
                 if current.state is StepState.STARTED:
                     close_failed(it.flows, current, why, left if step.attempt == 1 else Left.UNKNOWN)
         except TxSagaError as reason:
-            logger.warning("step %r of transaction %d is not written as failed: %s", step.name, step.txid, reason)
+            logger.warning("the failure of step %r of transaction %d is not recorded: %s", step.name, step.txid, reason)
             return False
         return True
 

@@ -91,7 +91,7 @@ class PhaseTwoResult(NamedTuple):
         self.notes.append(noted(txid, part.branch, decision, found, part.participant))
         if found in AGAINST:
             name = part.participant.name
-            error = AGAINST[found](f"resource {name!r}: {self.notes[-1].why}; transaction {txid} says otherwise")
+            error = AGAINST[found](f"resource {name!r}: {self.notes[-1].why}; transaction {txid} decided otherwise")
             logger.error("%s", error)
             self.against.append(error)
 
@@ -153,7 +153,7 @@ class Work:
         session = part.session or self._opened(key, part, Use.SESSION, driver=driver)
         if part.driven is not driver:
             raise errors.TransactionError(
-                f"the session in {key!r} was opened the other way; say driver=True always or never"
+                f"the session in {key!r} was opened the other way; use driver=True always or never"
             )
         return session.handle
 
@@ -315,7 +315,7 @@ class Work:
         try:
             session.leave()
         except Exception:  # it is over anyway; the resource rolls back what was not prepared
-            logger.warning("the session of %r could not be given back", key, exc_info=True)
+            logger.warning("the session of %r could not be released", key, exc_info=True)
 
     def _claim(self, part: BranchPart, use: Use) -> None:
         """Fix how a resource is used. Nothing here waits for a session, nor for the thread that opens one."""
@@ -323,8 +323,8 @@ class Work:
             part.use = part.use or use
             if part.use is not use:
                 raise errors.TransactionError(
-                    f"resource {part.participant.name!r} is worked in by tx.on and by tx.journal; take one of them "
-                    "for it: what tx.on has done would stand before what the journal does at the end"
+                    f"resource {part.participant.name!r} is used by tx.on and by tx.journal; use only one of them for "
+                    "it: the journal runs at the end, after the work of tx.on"
                 )
 
     def _opened(self, key: str, part: BranchPart, use: Use, *, driver: bool = False) -> EnlistedBranch:
@@ -333,7 +333,7 @@ class Work:
             if part.session is None:
                 if part.used:
                     raise errors.TransactionError(
-                        f"the session in {key!r} is over; it is never opened again in its transaction"
+                        f"the session in {key!r} is closed; it can't be opened again in its transaction"
                     )
                 self._claim(part, use)
                 part.driven = driver

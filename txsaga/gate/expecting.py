@@ -56,7 +56,7 @@ def found(suite: str) -> list[Expectation]:
         known = sorted(each.stem for each in path.parent.glob("*.json"))
         raise UnknownSuite(suite, str(path.parent), known) from None
     except ValueError as error:
-        raise ConfigError(f"suite {path} is no JSON: {error}; export it again") from error
+        raise ConfigError(f"suite {path} is not JSON: {error}; export it again") from error
     return checked(said.get("expectations") if isinstance(said, Mapping) else said, f"suite {path}")
 
 
@@ -121,7 +121,7 @@ class SuiteGate:
         return CastVote(voter=self.suite, yes=not why, evidence=told)
 
     def _empty(self) -> str:
-        return "" if self.allow_empty else "there are no rows to look at; pass allow_empty=True where none is right"
+        return "" if self.allow_empty else "there are no rows to check; pass allow_empty=True if that is allowed"
 
     def _drifted(self, rows: int, published: int | None) -> str:
         if self.drift is None or published is None or abs(rows - published) <= self.drift * published:
@@ -169,10 +169,10 @@ def expect(
     if drift is not None and not 0 <= drift:
         raise ConfigError(f"drift is {drift}; give the part by which the number of rows may differ, like 0.2")
     if engine not in list(Engine):
-        raise ConfigError(f"there is no engine {engine!r} for a gate; there are {', '.join(Engine)}")
+        raise ConfigError(f"unknown engine {engine!r} for a gate; use one of {', '.join(Engine)}")
     limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
     if limit <= timedelta(0):
-        raise ConfigError(f"timeout is {timeout}; give the seconds after which a gate says no")
+        raise ConfigError(f"timeout is {timeout}; give the seconds after which a gate votes no")
     return SuiteGate(
         suite=name or (suite if isinstance(suite, str) else INLINE),
         expectations=inline if name is None or inline is not None else tuple(found(str(suite))),
@@ -198,7 +198,7 @@ def quorum(needed: int, *gates: SuiteGate) -> Gates:
 
 def _members(gates: Sequence[SuiteGate]) -> tuple[SuiteGate, ...]:
     for each in gates:
-        check_kind(each, SuiteGate, "each gate", "give what expect(…) returns")
+        check_kind(each, SuiteGate, "each gate", "pass the result of expect(…)")
     names = [each.suite for each in gates]
     if len(set(names)) != len(names) or not names:
         raise ConfigError(f"gates that vote together need names of their own, not {names}; pass name=… to expect")
@@ -217,7 +217,7 @@ def report(broker: Broker, txid: int) -> str:
 
 def page(title: str, polls: Sequence[Polled]) -> str:
     """Render the page."""
-    body = "".join(map(_ballot, polls)) or "<p>Nobody voted on it.</p>"
+    body = "".join(map(_ballot, polls)) or "<p>No votes yet.</p>"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Votes on {escape(title)}</title>'
         f"<style>{STYLE}</style></head><body><h1>Votes on transaction {escape(title)}</h1>{body}</body></html>"

@@ -134,7 +134,7 @@ class GateProcess:
         self._told.seek(0, os.SEEK_END)
         self._told.seek(max(0, self._told.tell() - TAIL))
         lines = self._told.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
 
 class _IdleProcesses:

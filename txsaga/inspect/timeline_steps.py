@@ -34,10 +34,10 @@ RECORDED = {
 FATES = {
     BranchState.COMMITTED: ("committed", FINAL),
     BranchState.ROLLED_BACK: ("rolled back", NONE),
-    BranchState.HEURISTIC_COMMITTED: ("found committed by somebody else", FINAL),
-    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back by somebody else", NONE),
-    BranchState.HEURISTIC_MIXED: ("found half committed", FINAL),
-    BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", HELD),
+    BranchState.HEURISTIC_COMMITTED: ("found committed outside txsaga", FINAL),
+    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back outside txsaga", NONE),
+    BranchState.HEURISTIC_MIXED: ("found partly committed", FINAL),
+    BranchState.HEURISTIC_HAZARD: ("found with unknown outcome", HELD),
     BranchState.FORGOTTEN: ("forgotten", NONE),
 }
 """How a branch ended, and whether its resource may still hold undo data for it."""
@@ -86,7 +86,7 @@ def _opened(trace: Trace) -> Iterator[TimelineStep]:
         other, at = trace.amended_as
         yield TimelineStep(f"amended by transaction {other}", NONE, Phase.AFTER, at=at)
     if life.state is TxState.ACTIVE and life.touched > life.opened:
-        who = "somebody" if life.flow else f"owner {life.owner}"
+        who = "a process" if life.flow else f"owner {life.owner}"
         yield TimelineStep(f"{who} was last seen", HELD, Phase.STORED, at=life.touched)
 
 
@@ -216,7 +216,7 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
     if looked is not None and looked.committed is not None:
         committed, why = looked.committed, looked.why
     elif looked is not None or trace.decision is None:
-        why = looked.why if looked else "nobody looked whether it committed"
+        why = looked.why if looked else "it was not checked whether it committed"
         yield TimelineStep("local work", HELD, Phase.WORKED, lane=lane, why=why)
         return
     kind, what = (FINAL, "local work committed") if committed else (NONE, "local work did not commit")
@@ -228,7 +228,7 @@ def _found_out(trace: Trace) -> str:
     op, record = trace.op, _decided_by(trace)
     if op is not None and op.from_check and record is not None and record.what == op.decision.name:
         return record.why
-    return "by the decision; nobody looked at the evidence"
+    return "by the decision; the evidence was not checked"
 
 
 def _asked(trace: Trace) -> Iterator[TimelineStep]:
@@ -296,7 +296,7 @@ def _decided_by(trace: Trace) -> Audited | None:
 
 def _given(trace: Trace) -> Iterator[TimelineStep]:
     for place, first, last, at in trace.given:
-        yield TimelineStep(f"{_offsets(first, last)} of {place} given out", NONE, Phase.GIVEN, at=at)
+        yield TimelineStep(f"{_offsets(first, last)} of {place} assigned", NONE, Phase.GIVEN, at=at)
 
 
 def _superseded(trace: Trace, sent: SentMessages) -> bool:

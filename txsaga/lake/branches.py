@@ -93,7 +93,7 @@ class TableBranches:
             return None
         chain = list(metadata.lineage(head))
         if start.first not in chain:
-            raise TableMoved(f"branch {start.branch} of {start.table} is no longer what was begun; begin anew")
+            raise TableMoved(f"branch {start.branch} of {start.table} was replaced; begin again")
         chain = chain[: chain.index(start.first)]
         _require_kept_to(metadata, start, application)
         newest = metadata.snapshot(head)
@@ -173,10 +173,10 @@ def _write(
 def _head(metadata: Metadata, start: BranchStart) -> int:
     """Return the newest snapshot of a branch, which must still be the one that was begun."""
     if metadata.uuid != start.uuid:
-        raise TableMoved(f"table {start.table} was dropped and created anew meanwhile; begin anew")
+        raise TableMoved(f"table {start.table} was dropped and created again meanwhile; begin again")
     ref = (metadata.raw.get("refs") or {}).get(start.branch)
     if ref is None or metadata.snapshot(ref["snapshot-id"]) is None:
-        raise TableMoved(f"branch {start.branch} of {start.table} is gone: somebody dropped it; begin anew")
+        raise TableMoved(f"branch {start.branch} of {start.table} was dropped; begin again")
     return int(ref["snapshot-id"])
 
 
@@ -190,8 +190,8 @@ def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | 
             _require_others(number, snapshot["summary"], start, application)
     if metadata.raw["current-schema-id"] != start.schema:
         raise ColumnsDiffer(
-            f"the columns of {start.table} were changed while its branch was written: a table has them once, for all "
-            "its branches. Change them before, in a statement of its own, and begin anew"
+            f"the columns of {start.table} were changed while its branch was written: all branches of a table share "
+            "its columns. Change them beforehand, in a separate statement, and begin again"
         )
 
 
@@ -205,7 +205,7 @@ def _require_others(number: int, summary: Mapping[str, str], start: BranchStart,
     if application and summary.get("operation") == "delete" and summary.get(APPLICATION) == application:
         raise TableMoved(
             f"snapshot {number} of table {start.table} deleted rows while its branch was written: this session past "
-            "its branch, or another session of this Spark application; begin anew, and write to the identifier"
+            "its branch, or another session of this Spark application; begin again, and write to the identifier"
         )
 
 

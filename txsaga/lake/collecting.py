@@ -100,7 +100,7 @@ class Collector:
             except UnknownTable:
                 continue  # the table was just dropped
             except PointerMoved as moved:
-                logger.info("branches of table %s stay until tables are collected again: %s", name, moved)
+                logger.info("branches of table %s are kept until the next `txsaga collect`: %s", name, moved)
                 continue
             found += [f"branch {each} of {name}" for each in gone]
         return found

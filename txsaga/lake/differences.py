@@ -21,7 +21,7 @@ from txsaga.lake.partition_values import matches
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import TableWrite, WriteMode
 
-REMEDY = "begin anew, on what is there now"
+REMEDY = "begin again on the current table"
 
 
 @dataclass(slots=True)
@@ -50,10 +50,10 @@ def replaced(storage: Storage, metadata: Metadata, write: TableWrite, now: Mappi
     if number != write.base:
         seen = None if write.base is None else metadata.snapshot(write.base)
         if write.base is not None and seen is None:
-            raise TableMoved(f"what an overwrite of {write.name} has seen is no longer known; {REMEDY}")
+            raise TableMoved(f"the snapshot that an overwrite of {write.name} has seen is no longer known; {REMEDY}")
         before = _of(storage, metadata, write, seen)
         if (before.paths, before.deletes) != (found.paths, found.deletes):
-            raise TableMoved(f"table {write.name} was changed where it is overwritten; {REMEDY}")
+            raise TableMoved(f"table {write.name} was changed in the part that is overwritten; {REMEDY}")
     if now is not None and now is not newest and now.get("snapshot-id") != number:
         return _of(storage, metadata, write, now)  # after an earlier write of this transaction
     return found
@@ -145,8 +145,8 @@ def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapsh
     """Return what a branch replaces in a newer snapshot, and what it adds; raise `TableMoved` if that is not exact."""
     if not write.rebase:
         raise TableMoved(
-            f"table {write.name} was changed while its branch was written, which looks for, deletes or replaces rows; "
-            f"{REMEDY}"
+            f"table {write.name} was changed while its branch was written, and the branch searches, deletes or "
+            f"replaces rows; {REMEDY}"
         )
     base, head = ends(metadata, write)
     ours, theirs = between(storage, base, head), between(storage, base, now)
@@ -158,7 +158,7 @@ def ends(metadata: Metadata, write: TableWrite) -> tuple[Snapshot, Snapshot]:
     """Return the snapshot that a branch was begun from, and the recorded head of the branch."""
     base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
     if head is None or (base is None and write.base is not None):
-        raise TableMoved(f"what branch {write.branch} of {write.name} was written on is no longer known; {REMEDY}")
+        raise TableMoved(f"the base of branch {write.branch} of {write.name} is no longer known; {REMEDY}")
     return base, head
 
 
@@ -166,14 +166,14 @@ def _require_apart(write: TableWrite, ours: Difference, theirs: Difference) -> N
     specs = {file.spec_id for file in (*ours.files, *theirs.files)}
     if ours.parts & theirs.parts or len(specs) > 1:
         raise TableMoved(
-            f"table {write.name} was changed in a partition that its branch changes too, or partitioned anew; {REMEDY}"
+            f"table {write.name} was changed in a partition that its branch changes too, or was repartitioned; {REMEDY}"
         )
 
 
 def _copied(storage: Storage, write: TableWrite, ours: Difference, now: Snapshot) -> Replaced:
     """Return what a branch that rewrote whole files replaces in a newer snapshot."""
     if ours.deletes_gone or (ours.added and write.manifest is None):
-        raise TableMoved(f"what branch {write.branch} of {write.name} changed can't be carried over; {REMEDY}")
+        raise TableMoved(f"the changes of branch {write.branch} of {write.name} can't be carried over; {REMEDY}")
     found = Replaced(files=list(ours.gone.values()))
     for manifest in manifests.listed(storage, now):
         if manifest.content != ManifestContent.DATA:
@@ -188,9 +188,7 @@ def _copied(storage: Storage, write: TableWrite, ours: Difference, now: Snapshot
 def _carried(write: TableWrite, ours: Difference) -> Replaced:
     """Return the manifests of a branch with delete files unchanged: their sequence numbers order them."""
     if ours.gone or ours.deletes_gone or ours.mixed:
-        raise TableMoved(
-            f"branch {write.branch} of {write.name} has deletes beside files and files that were written anew; {REMEDY}"
-        )
+        raise TableMoved(f"branch {write.branch} of {write.name} has both delete files and rewritten files; {REMEDY}")
     return Replaced(carried=list(ours.carried), delete_files=list(ours.deletes.values()))
 
 

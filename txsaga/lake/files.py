@@ -53,8 +53,8 @@ def require_columns(name: TableName, schema: Schema, spec: PartitionSpec, given:
         )
     if other:
         raise ColumnsDiffer(
-            f"table {name} has no {_named(other)}; leave {'them' if len(other) > 1 else 'it'} out, or change the table "
-            "first, in a statement of its own: ALTER TABLE … ADD COLUMN"
+            f"table {name} has no {_named(other)}; leave {'them' if len(other) > 1 else 'it'} out, or change the "
+            "table first, in a separate statement: ALTER TABLE … ADD COLUMN"
         )
 
 
@@ -245,7 +245,7 @@ def _require_written_as(name: TableName, written: pa.Schema, metadata: TableMeta
     for field in schema_to_pyarrow(metadata.schema()):
         if found.get(field.name) != _id(field):
             raise TypeDiffers(
-                f"a staged file of {name} has {field.name!r} not as field {_id(field)}; stage the rows anew"
+                f"a staged file of {name} has {field.name!r} not as field {_id(field)}; stage the rows again"
             )
 
 

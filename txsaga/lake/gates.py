@@ -44,8 +44,8 @@ def together(about: str, subjects: Sequence[Subject]) -> Subject:
     if any(each.rows is not None for each in subjects):
         if len(subjects) > 1:
             raise ConfigError(
-                f"{about} was changed on a branch that keeps deletes beside its files, and added to behind it; let "
-                "each of them have its own gate: branch(spark, gate=…), append(…, gate=…)"
+                f"{about} was changed on a branch with separate delete files, and rows were added to it as well; give "
+                "each its own gate: branch(spark, gate=…), append(…, gate=…)"
             )
         return replace(subjects[0], about=about)
     counts = [each.count or 0 for each in subjects]
@@ -85,7 +85,7 @@ class Gate(Protocol):
 def start(gate: Gate) -> None:
     """Start the slow parts of a gate, or refuse what is none."""
     if not all(hasattr(gate, name) for name in ("warm", "ballot", "judge")):
-        raise ConfigError(f"{gate!r} is no gate; make one with txsaga.gate.expect(suite)")
+        raise ConfigError(f"{gate!r} is not a gate; make one with txsaga.gate.expect(suite)")
     gate.warm()
 
 

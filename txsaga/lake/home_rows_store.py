@@ -120,12 +120,12 @@ def place(connection: Connection, write: RowsWrite) -> None:
     own = connection.execute(text(SQL["own"]), {"staging": write.staging}).one_or_none()
     if own is None:
         raise errors.EffectConflict(
-            f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew"
+            f"the rows staged for {write.target} are gone: {write.staging} was dropped; begin again"
         )
     if not own.ours:
         raise errors.InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
     if read_mark(own.said) != write.mark():
-        raise errors.EffectConflict(f"{write.staging} was not staged for this; begin anew")
+        raise errors.EffectConflict(f"{write.staging} was not staged for this write; begin again")
     with _refused_as(_not_placed(write.target)):
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
 
@@ -144,7 +144,7 @@ def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
 def _try_attaching(connection: Connection, write: RowsWrite) -> None:
     """Attach the empty table and undo that; its bounds are checked as rows are staged, not by the decision."""
     if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
-        raise errors.ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
+        raise errors.ConfigError(f"{write.bounds!r} are not bounds of a partition; write them like FOR VALUES IN ('a')")
     with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
         query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
@@ -170,7 +170,7 @@ def _insert(connection: Connection, write: RowsWrite) -> None:
     except DBAPIError as error:
         if guarded and getattr(error.orig, "sqlstate", None) == FORBIDDEN:
             raise errors.EffectConflict(
-                f"a policy of {write.target} refuses a row: {_line(error)}; begin anew"
+                f"a policy of {write.target} refuses a row: {_line(error)}; begin again"
             ) from error
         raise
     run(connection, f"DROP TABLE {write.staging}")
@@ -191,7 +191,7 @@ def _replace(connection: Connection, write: RowsWrite) -> None:
     run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
     if lost := _lost(connection, write):
         raise errors.EffectConflict(
-            f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew"
+            f"{write.target} has {lost} since rows for it were staged, which lack it; begin again"
         )
     _swap(connection, write)
 
@@ -240,7 +240,7 @@ def literal(value: str) -> str:
 
 
 def _not_placed(target: str) -> Callable[[str], errors.TxSagaError]:
-    return lambda said: errors.EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew")
+    return lambda said: errors.EffectConflict(f"the rows for {target} can't be placed: {said}; begin again")
 
 
 def _not_this_way(write: RowsWrite) -> Callable[[str], errors.TxSagaError]:

@@ -110,7 +110,7 @@ class Lake:
     ) -> TableWrite:
         """Write the first metadata of a table that has no pointer yet."""
         if self.catalog.pointer(name) is not None:
-            raise TableExists(f"table {name} is there already; write to it, or take another name")
+            raise TableExists(f"table {name} already exists; write to it, or choose another name")
         require_version(name, properties.get("format-version", "2"))
         schema = schema_of(columns)
         location = f"{self._warehouse()}/{name.namespace}/{name.table}"
@@ -155,8 +155,8 @@ class Lake:
         for file in found:
             if not partition_values.matches(parsed, file, where, name):
                 raise OutsideOverwrite(
-                    f"some rows for {name} lie outside of the partitions that the overwrite replaces; "
-                    "they would be there twice: leave them out, or name their partitions too"
+                    f"some rows for {name} are outside the partitions that the overwrite replaces, and would be "
+                    "duplicated: leave them out, or add their partitions"
                 )
         if not found and staging.mode is WriteMode.APPEND:
             return None
@@ -275,8 +275,8 @@ def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) 
     """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or in a table of more "
-            f"than {MOST:,} bytes, and no gate reads them; let the table copy on write: ALTER TABLE … SET "
+            f"branch {write.branch} of {write.name} keeps its deletes by values, or in a table of more than "
+            f"{MOST:,} bytes, and gates can't read them; let the table copy on write: ALTER TABLE … SET "
             "TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
         )
 

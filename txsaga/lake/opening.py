@@ -64,7 +64,7 @@ class LakeOpener:
         if self._place is not None:
             return location_of(self._place)
         if not self._embedded:
-            raise LakeMissing("say where tables lie: set TXSAGA_WAREHOUSE to a folder or a URI, or pass warehouse=…")
+            raise LakeMissing("set TXSAGA_WAREHOUSE to a folder or a URI for tables, or pass warehouse=…")
         return location_of(EmbeddedServer.from_env(self._settings.embedded).home / "warehouse")
 
     @cached_property

@@ -84,13 +84,13 @@ class Publisher:
     def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
         name, created = writes[0].name, writes[0].created
         if created is not None and pointer is not None:
-            raise TableMoved(f"table {name} was created by somebody else meanwhile; begin anew, without creating it")
+            raise TableMoved(f"table {name} was created by another process meanwhile; begin again, without creating it")
         location = created or pointer
         if location is None:
-            raise TableMoved(f"table {name} was dropped meanwhile; begin anew")
+            raise TableMoved(f"table {name} was dropped meanwhile; begin again")
         metadata = Metadata.load(self._storage, location)
         if any(write.uuid != metadata.uuid for write in writes):
-            raise TableMoved(f"table {name} was dropped and created anew meanwhile; begin anew")
+            raise TableMoved(f"table {name} was dropped and created again meanwhile; begin again")
         if any(write.branch is None for write in writes):
             require_version(name, metadata.version)
         return metadata
@@ -98,7 +98,7 @@ class Publisher:
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
         name, metadata = writes[0].name, self._newest(pointer, writes)
         if (done := _known(metadata, writes)) is not None:
-            raise TableMoved(f"snapshot {done} is in table {name} already: somebody restored its transaction")
+            raise TableMoved(f"snapshot {done} is already in table {name}: its transaction was restored from a backup")
         old = None if writes[0].created else metadata.location
         writes = [write for write in writes if write.mode is not WriteMode.CREATE]
         if not writes:
@@ -137,14 +137,14 @@ class Publisher:
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
         """Drop a branch; if main has not moved since it was begun, point main at its head and return True."""
         if write.head is None or metadata.snapshot(write.head) is None:
-            raise TableMoved(f"what branch {write.branch} of {write.name} holds is no longer known; {REMEDY}")
+            raise TableMoved(f"the content of branch {write.branch} of {write.name} is no longer known; {REMEDY}")
         unmoved = _is_unmoved(write, draft.current)
         if unmoved:
             draft.lead(write.head)
         elif metadata.version != 2 or (write.mode is WriteMode.APPEND and write.files and write.manifest is None):
             raise TableMoved(
-                f"table {write.name} was changed while its branch was written, and what has version "
-                f"{metadata.version} of the format, or was partitioned anew, can't be put onto that; {REMEDY}"
+                f"table {write.name} was changed while its branch was written, and a branch with format version "
+                f"{metadata.version}, or of a repartitioned table, can't be applied to that; {REMEDY}"
             )
         draft.drop_branches([str(write.branch)])
         return unmoved
@@ -198,4 +198,4 @@ def _require_schema(write: TableWrite, metadata: Metadata) -> None:
     staged = {field["id"] for field in schemas.get(write.schema, ())}
     for field in schemas[metadata.raw["current-schema-id"]]:
         if field["required"] and field["id"] not in staged:
-            raise TableMoved(f"table {write.name} requires {field['name']!r} since the rows were staged; begin anew")
+            raise TableMoved(f"table {write.name} requires {field['name']!r} since the rows were staged; begin again")

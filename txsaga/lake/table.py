@@ -151,8 +151,8 @@ def read_name(catalog: str, said: str) -> TableName:
         raise ConfigError(f"{said!r} names no table; write namespace.table, in letters, digits and _")
     if len(parts) == 3 and parts[0] != catalog:
         raise OtherCatalog(
-            f"table {said!r} lies in catalog {parts[0]!r}, and one decision reaches only the tables of {catalog!r}; "
-            "publish to it behind the commit, or keep the table here"
+            f"table {said!r} is in catalog {parts[0]!r}, and one decision covers only tables of {catalog!r}; publish "
+            "to it after the commit, or keep the table here"
         )
     return TableName(catalog, parts[-2], parts[-1])
 

@@ -140,7 +140,7 @@ class TableBranch:
     @property
     def _start(self) -> BranchStart:
         if self._begun is None:
-            raise TransactionError(f"a branch of {self.name} is there inside its block alone; {ENTER}")
+            raise TransactionError(f"a branch of {self.name} exists only inside its block; {ENTER}")
         return self._begun[0]
 
     @property
@@ -169,7 +169,7 @@ class TableWrites:
         """Return the transaction's record."""
         life = self._life()
         if life is None:
-            raise TransactionError(f"can't {what}: its transaction is over")
+            raise TransactionError(f"can't {what}: its transaction has ended")
         return life(what)
 
     def table(self, said: str) -> Table:

@@ -126,7 +126,7 @@ class Decider:
             return DecisionOutcome(txid, standing, False)
         self._check(life, decision, by)
         if by.unheard and not ledger.due(txid):
-            raise errors.InDoubt(f"somebody works on transaction {txid}")
+            raise errors.InDoubt(f"another process works on transaction {txid}")
         if decision is Decision.COMMIT:
             require_carried(ledger.ballots(txid))
             self._apply(ledger, life, bodies or {})
@@ -148,7 +148,7 @@ class Decider:
             ledger.flows.let_stand(txid)  # after another process's COMMIT the role does this
         elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
             raise errors.EffectConflict(
-                f"flow {txid} has rows for the home database; only a process of its own writes them"
+                f"flow {txid} has rows for the home database; only a process of the flow writes them"
             )
 
     def _check(self, life: TxRecord, decision: Decision, by: DecidedBy) -> None:
@@ -156,7 +156,7 @@ class Decider:
             raise errors.Superseded(life.txid)
         if by.found is not None and by.found is not life.state:
             raise errors.InDoubt(
-                f"transaction {life.txid} went from {by.found} to {life.state} while it was judged; judge it anew"
+                f"transaction {life.txid} went from {by.found} to {life.state} while it was checked; check it again"
             )
         if life.voted and not (by.told or by.forced):
             raise errors.InDoubt(

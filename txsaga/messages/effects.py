@@ -54,7 +54,7 @@ class NotReady(Exception):
     """The decision was not written: its effects must be prepared first. It never leaves the engine."""
 
     def __init__(self, txid: int, effects: Sequence[Effect]) -> None:
-        super().__init__(f"what transaction {txid} does in the home database has to be made ready first")
+        super().__init__(f"the changes of transaction {txid} in the home database must be made ready first")
         self.effects = tuple(effects)
 
 

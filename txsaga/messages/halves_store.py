@@ -197,7 +197,7 @@ class HalfStore:
         try:
             rows = line.ask(self._hot.standing.call([(end.txid, end.group, end.token) for end in lost]))
         except errors.TxSagaError as reason:
-            silent = errors.StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
+            silent = errors.StoreUnavailable(f"the decision is unknown: {reason}; retrying is safe")
             return answers | {end.txid: silent for end in lost}
         stands = {row[0]: row[1:] for row in rows}
         return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}

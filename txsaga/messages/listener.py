@@ -94,7 +94,7 @@ class EndRequestHandler:
         except errors.UnknownTransaction as reason:
             raise errors.EndRefused("SYSTEM_ERROR", f"{wrong}: {reason}") from reason
         if half.store != identity:
-            raise errors.EndRefused("SYSTEM_ERROR", f"{wrong}: it lies in store {half.store}, this is {identity}")
+            raise errors.EndRefused("SYSTEM_ERROR", f"{wrong}: it belongs to store {half.store}, this is {identity}")
         return half.txid
 
 
@@ -182,12 +182,12 @@ class Sending:
                 decision = pending.result(self._end_timeout).decision
                 if decision is not request.state.decision:
                     logger.warning(
-                        "end of %s asked for %s, but %s stands", request.message_id, request.state, decision.name
+                        "%s: %s was requested, but the decision is %s", request.message_id, request.state, decision.name
                     )
         except WaitTimeout:
-            logger.warning("end of %s was sent, its answer is late", request.message_id)
+            logger.warning("message %s: the end request was sent, but its reply is late", request.message_id)
         except Exception as failure:  # noqa: BLE001  # the result is still returned; the check settles it
-            logger.warning("end of %s failed: %s; the check settles it", request.message_id, failure)
+            logger.warning("message %s: the end request failed: %s; check-back settles it", request.message_id, failure)
 
     def _result(self, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
         topic = self._kernel.topics.open(request.topic, SendKind.HALF)

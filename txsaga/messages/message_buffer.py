@@ -277,12 +277,12 @@ class DecidedBlock(MessageBuffer):
         if error is None or isinstance(error, errors.BrokerClosed):
             raise reason
         error.add_note(str(reason))
-        logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
+        logger.warning("transaction %s is undecided or unfinished: %s", self.txid, reason)
 
 
 def unknown(txid: int) -> errors.OutcomeUnknown:
     """Return the error for a transaction under way when a broker, consumer or cluster is closed."""
     return errors.OutcomeUnknown(
-        f"a broker, consumer or cluster was closed while transaction {txid} was under way, so its outcome is not known "
-        f"here; look with `txsaga tx show {txid}` before it is done again"
+        f"a broker, consumer or cluster was closed while transaction {txid} was in progress, so its outcome is not "
+        f"known here; check `txsaga tx show {txid}` before you repeat it"
     )

@@ -212,7 +212,7 @@ class Producer(OfBroker):
         if not lease:
             raise ConfigError("lease is 0:00:00; give the time for which the flow waits for its next process")
         if amend is not None:
-            check_text(amend, "amend", "give a word that is the same whenever this amendment is begun again")
+            check_text(amend, "amend", "give an identifier that is the same each time this amendment is begun")
         said = FlowStart(enrolled(self._kernel, resources, lanes, budget), lease, run, amend)
         return Flow(self._kernel, FlowOpening(self._kernel).begin(self.group, key, said))
 
@@ -233,7 +233,7 @@ class Producer(OfBroker):
         """
         check_count(page, "page")
         if scope not in list(Scope):
-            raise ConfigError(f"scope {scope!r} is none; say {' or '.join(map(repr, map(str, Scope)))}")
+            raise ConfigError(f"unknown scope {scope!r}; use {' or '.join(map(repr, map(str, Scope)))}")
         return Search(self._kernel, self.group if scope == Scope.RESTRICTED else None).pages(page)
 
     def send_in_transaction(
@@ -260,7 +260,7 @@ class Producer(OfBroker):
         """Build the end of a half of this group; another group's receipt is refused later."""
         validate_receipt(receipt)
         if not isinstance(decision, Decision):
-            raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
+            raise InvalidMessage(f"{decision!r} is not a decision; give Decision.COMMIT or Decision.ROLLBACK")
         self._kernel.tell_hooks(self.group, receipt, decision)
         return End(receipt.txid, self.group.id, receipt.token, decision)
 

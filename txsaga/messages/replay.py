@@ -77,7 +77,7 @@ class Replays:
     def run(self, txid: int, key: str | None = None, *, who: str, why: str) -> ReplayResult:
         """Replay a transaction, or return what an earlier replay did."""
         if not why.strip():
-            raise ConfigError("say why: a replay is kept with its reason")
+            raise ConfigError("give a reason: it is recorded with the replay")
         trace = self._trace(txid)
         plan = self._plan(trace, key)
         if plan.again:
@@ -129,7 +129,7 @@ class Replays:
         if life is None or not ledger.tie(trace.txid, life.txid):
             raise _Rival
         if not ledger.copy(trace.txid, life):
-            raise UnknownTransaction(f"the messages of transaction {trace.txid} are gone")
+            raise UnknownTransaction(f"the messages of transaction {trace.txid} were deleted")
         ledger.record(life.txid, REPLAY, who=by.who, why=by.why)
         ledger.record(trace.txid, REPLAYED, who=by.who, why=by.why)
         ledger.move(life.txid, TxEvent.SEAL)
@@ -154,14 +154,14 @@ def _replayable(trace: Trace) -> list[SentMessages]:
     """Return the messages to replay, or raise."""
     if trace.decision is not Decision.ROLLBACK:
         state = "was committed: its messages are delivered" if trace.decision else "is undecided"
-        raise TransactionError(f"transaction {trace.txid} {state}; only what was rolled back can be replayed")
+        raise TransactionError(f"transaction {trace.txid} {state}; only rolled-back transactions can be replayed")
     counting = [sent for sent in trace.sent if sent.counts]
     if any(sent.timed for sent in counting):
-        raise TransactionError(f"transaction {trace.txid} was a message for later, and its time is gone; send it anew")
+        raise TransactionError(f"transaction {trace.txid} was a delayed message that is overdue; send it again")
     if not counting:
         raise TransactionError(
-            f"transaction {trace.txid} was never closed by its owner, so nobody knows whether its messages are "
-            "complete; do the work anew"
+            f"transaction {trace.txid} was never closed by its owner, so its messages may be incomplete; do "
+            "the work again"
         )
     return counting
 

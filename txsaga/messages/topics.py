@@ -93,7 +93,7 @@ class Topics:
         scheduled = message.scheduled
         topic = self.open(message.topic, way, scheduled=scheduled)
         if way is SendKind.HALF and scheduled:  # it could be due before it is decided
-            logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
+            logger.warning("message to %s: a half message has no delay, so the delay was dropped", message.topic)
             message, scheduled = message.unscheduled(), False
         topic.admit(way, ordered=message.ordering_key is not None, scheduled=scheduled)
         key = message.key if message.ordering_key is None else message.ordering_key

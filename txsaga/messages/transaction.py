@@ -275,7 +275,7 @@ class Transaction(DecidedBlock):
                 self._give_up(error)
             case BlockStage.CLOSED if error is not None:
                 self._stage = BlockStage.LEFT
-                logger.warning("transaction %s stays undecided: %s; its checker will be asked", self.txid, error)
+                logger.warning("transaction %s stays undecided: %s; check-back asks its checker", self.txid, error)
             case BlockStage.CLOSED | BlockStage.WORKED:
                 self._decide(Decision.COMMIT, "the block ended")
             case BlockStage.WORKING:

@@ -77,12 +77,12 @@ class TxRecords:
                 case TxState.ACTIVE if life.lease is not None:
                     raise errors.ConfigError(
                         f"key {key!r} belongs to flow {life.txid}; "
-                        "flows and other transactions of a group need keys of their own"
+                        "flows and other transactions of a group need different keys"
                     )
                 case TxState.ACTIVE if not undoes and ledger.compensates(life.txid):
                     raise errors.ConfigError(
-                        f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; "
-                        "give the transaction a key of its own"
+                        f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; give the "
+                        "transaction a different key"
                     )
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
@@ -105,8 +105,8 @@ class TxRecords:
             standing, why = checked.standing, checked.why
         if standing is None:
             raise errors.InDoubt(
-                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} ({why}); "
-                f"retry later, or look with `txsaga tx show {life.txid}`"
+                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} ({why}); retry later, or check "
+                f"`txsaga tx show {life.txid}`"
             )
         if standing.decision is Decision.COMMIT:
             raise errors.AlreadyCommitted(life.txid, key)

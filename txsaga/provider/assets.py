@@ -48,7 +48,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Check that a URI is txsaga://CONNECTION/TOPIC or txsaga://CONNECTION/TOPIC/GROUP."""
     words = uri.path.strip("/").split("/")
     if not uri.netloc or not all(words) or len(words) > 2:
-        raise ValueError(f"{uri.geturl()!r} is no asset of txsaga; write txsaga://CONNECTION/TOPIC/GROUP")
+        raise ValueError(f"{uri.geturl()!r} is not an asset of txsaga; write txsaga://CONNECTION/TOPIC/GROUP")
     return uri
 
 
@@ -87,5 +87,5 @@ class TxSagaQueues:
         if len(words) == 2:
             found["group"] = words[1]
         if twice := sorted(found.keys() & said.keys()):
-            raise ConfigError(f"{queue!r} says {', '.join(twice)} too; say it once")
+            raise ConfigError(f"{queue!r} says {', '.join(twice)} too; set it once")
         return found

@@ -257,8 +257,8 @@ def connection_of(name: str) -> Connection:
         return BaseHook.get_connection(name)
     except AirflowNotFoundException:
         raise ConfigError(
-            f"there is no Airflow connection {name!r}; make it under Admin, Connections, "
-            f"or set AIRFLOW_CONN_{name.upper()}"
+            f"Airflow connection {name!r} does not exist; create it under Admin, Connections, or set "
+            f"AIRFLOW_CONN_{name.upper()}"
         ) from None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from txsaga.provider.options import OPTIONS, SECTION
 
-ABOUT = "What flows, sensors and assets of txsaga do where a DAG does not say it."
+ABOUT = "Defaults for flows, sensors and assets of txsaga."
 OPERATORS = [
     f"txsaga.provider.operators.{name}" for name in ("call", "flow", "maintenance", "messages", "spark", "sql", "votes")
 ]

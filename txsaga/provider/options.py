@@ -59,27 +59,27 @@ CONN_ID = Option(
     name="conn_id",
     type="string",
     default="txsaga_default",
-    about="The connection of the store, where a task, sensor or asset says none.",
+    about="The connection of the store, for tasks, sensors and assets that set none.",
 )
 LOOK_EVERY = Option(
     name="look_every",
     default="1.0",
-    about="Seconds between two looks of the triggerer at a store, for all sensors and assets that wait there.",
+    about="Seconds between two polls of a store by the triggerer, for all sensors and assets that wait there.",
 )
 STANDBY = Option(
     name="standby",
     default="20.0",
-    about="Seconds that a task waits for a store that is down when it starts, before it fails and its retries wait on.",
+    about="Seconds that a starting task waits for an unavailable store before it fails and is retried.",
 )
 FLOW_LEASE = Option(
     name="flow_lease",
     default="60.0",
-    about="Seconds without a word from the tasks of a flow until its run is asked about: one that lives keeps it.",
+    about="Seconds without a heartbeat of a flow's tasks until Airflow is asked about its run.",
 )
 FLOW_BUDGET = Option(
     name="flow_budget",
     default=str(BUDGET.total_seconds()),
-    about="Seconds that a step may hold its locks before that is told of.",
+    about="Seconds that a step may hold its locks before it is reported.",
 )
 OPTIONS = (CONN_ID, LOOK_EVERY, STANDBY, FLOW_LEASE, FLOW_BUDGET)
 RETRIES, RETRY_DELAY = 5, timedelta(seconds=10)
@@ -118,7 +118,7 @@ def moment_of(said: object, what: str) -> datetime | None:
     except ValueError:
         moment = None
     if not isinstance(moment, datetime):
-        raise ConfigError(f"{what} is {said!r}, which is no moment; {ADVICE}")
+        raise ConfigError(f"{what} is {said!r}, which is not a time; {ADVICE}")
     require_zone(moment, what)
     return moment
 
@@ -141,7 +141,7 @@ def checker_name(checker: str | Callable[..., Any]) -> str:
     module = getattr(checker, "__module__", "")
     if not name.isidentifier() or module.startswith("unusual_prefix_"):
         raise ConfigError(
-            f"checker {name or checker!r} lies where nobody else can import it; put it into a module and write "
-            "checker='module:function'"
+            f"checker {name or checker!r} is defined where other processes can't import it; put it into a module and "
+            "write checker='module:function'"
         )
     return f"{module}:{name}"

@@ -115,7 +115,7 @@ class WaitSensor(BaseSensorOperator):
 
     def _said(self, answer: WaitAnswer | None) -> dict[str, Any]:
         if answer is None:
-            raise AirflowFailException("what was waited for is not there any more")
+            raise AirflowFailException("the object of the wait no longer exists")
         if not answer.good:
             raise AirflowFailException(answer.told)
         self.log.info("%s", answer.told)

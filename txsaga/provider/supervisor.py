@@ -182,7 +182,7 @@ class Supervisor:
         running = self._record.parts[part]
         lived = time.time() - running.since
         wait = 0.0 if lived > SETTLED else min(LONGEST, 0.5 * 2 ** min(running.restarts, 10))
-        logger.warning("%s ended with %d after %.0f s; it is started again in %.1f s", part, code, lived, wait)
+        logger.warning("%s exited with %d after %.0f s; it is restarted in %.1f s", part, code, lived, wait)
         processes.end(self._home, patience=1, session=running.pid)
         self._due[part] = time.monotonic() + wait
 
@@ -232,14 +232,14 @@ class Database:
         try:
             self._server.ensure(timeout=30)
         except EmbeddedDatabaseError as failure:
-            logger.error("the database does not run: %s", failure)
+            logger.error("the database is not running: %s", failure)
         else:
             if self._server.url(METADATA) != os.environ[CONNECTION]:
                 self._begin_anew()
         self._next = time.monotonic() + LOOKS
 
     def _begin_anew(self) -> None:
-        logger.warning("the database came back at another address; all parts are started again")
+        logger.warning("the database restarted at another address; all parts are restarted")
         self._supervisor.end()
         keys = self._home.keys()
         assert keys is not None

@@ -66,9 +66,9 @@ class Watch:
                     if answers := await asyncio.to_thread(looking.look, tuple(self._waits)):
                         yield answers
                 except TxSagaError as away:
-                    logger.warning("the store can't be looked at now: %s", away)
+                    logger.warning("the store can't be polled now: %s", away)
                 except Exception:  # whatever the error is, all waits go on
-                    logger.exception("a look at the store failed")
+                    logger.exception("a poll of the store failed")
                 await asyncio.sleep(interval)
         finally:
             if broker is not None:
@@ -156,7 +156,7 @@ def _open(connection: Any, named: Callable[[str], Any], opened: list[Engine]) ->
         try:
             url = database_url(named(connection))
         except AirflowNotFoundException:
-            raise ConfigError(f"there is no Airflow connection {connection!r}") from None
+            raise ConfigError(f"Airflow connection {connection!r} does not exist") from None
         engine = resource_engine(url, f"connection {connection!r}")
         broker.register(name, engine)
         opened.append(engine)

@@ -145,7 +145,7 @@ class StorePoll:
         decisions = self._store.overview.decisions(set(numbers.values())) if numbers else {}
         for wait, txid in numbers.items():
             if txid in decisions:
-                found[wait] = _told(txid, decisions[txid], "it stands", 0)
+                found[wait] = _told(txid, decisions[txid], "it is already decided", 0)
         return found
 
     def _check(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
@@ -182,7 +182,7 @@ class StorePoll:
         try:
             answer, count = asking.result()
         except AWAY as away:
-            logger.warning("the store can't be looked at now: %s", away)
+            logger.warning("the store can't be polled now: %s", away)
             answer = None
         except Exception as failure:
             logger.exception("a check of transaction %s failed", wait.transaction)
@@ -217,7 +217,7 @@ class StorePoll:
             reading = readings.get((wait.group, wait.topic))
             new = self._head(wait.topic) if reading is None else reading.lag
             if new is None:
-                found[wait] = _no(f"there is no topic {wait.topic!r}; create it with `txsaga topic create`", wait)
+                found[wait] = _no(f"topic {wait.topic!r} does not exist; create it with `txsaga topic create`", wait)
                 continue
             there = new + (0 if reading is None else reading.resting)
             if there >= wait.at_least:
@@ -239,7 +239,7 @@ class StorePoll:
             doubts = self._store.overview.doubts(limit=MOST_SHOWN, parked=True, group=wait.group or None)
             if ids := [doubt.txid for doubt in doubts]:
                 value = {"parked": ids, "group": wait.group or None}
-                found[wait] = WaitAnswer(good=True, told=f"{len(ids)} transactions need a person", value=value)
+                found[wait] = WaitAnswer(good=True, told=f"{len(ids)} transactions need attention", value=value)
         return found
 
     def _number(self, wait: Wait) -> int:

@@ -136,7 +136,7 @@ class BranchRecords:
                 return
             if ledger.standing(life.txid) is None:
                 raise errors.ProtocolError(
-                    f"branch {branch.gid} is {life.state}: only what is decided can be forgotten"
+                    f"branch {branch.gid} is {life.state}: only decided branches can be acknowledged"
                 )
             ledger.release(life.txid)
 

@@ -139,7 +139,7 @@ class HttpService:
         except OSError as lost:
             raise errors.CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
         if answer.status == NO:
-            raise errors.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
+            raise errors.RolledBack(f"the service votes no on branch {branch.gid}: {answer}")
         if not answer.is_yes:
             raise errors.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
         if answer.cut:

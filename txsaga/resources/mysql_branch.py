@@ -249,7 +249,7 @@ class MysqlBranch:
             case MysqlStage.PREPARED:
                 return self._second_phase(decision)
             case MysqlStage.UNKNOWN:
-                raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+                raise ResourceManagerFailed(f"the vote of branch {self._branch.gid} is unknown; recovery finds out")
             case MysqlStage.OPEN | MysqlStage.NO if not self._session.lost:
                 return self._roll_back()
         return Finish.DONE  # the server rolls back a branch that lost its session

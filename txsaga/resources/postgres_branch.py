@@ -140,7 +140,7 @@ class PostgresBranch:
         if self._stage is PostgresStage.PREPARED:
             return self._second_phase(decision)
         if self._stage is PostgresStage.UNKNOWN:
-            raise errors.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            raise errors.ResourceManagerFailed(f"the vote of branch {self._branch.gid} is unknown; recovery finds out")
         if decision is Decision.COMMIT:
             raise errors.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is PostgresStage.OPEN and not self._session.gone:
@@ -170,8 +170,7 @@ class PostgresBranch:
         gid, session = self._branch.gid, self._session
         if session.gone:
             raise errors.CommunicationFailed(
-                f"the session of branch {gid} was lost or closed before its vote: what was not committed in it is "
-                "rolled back"
+                f"the session of branch {gid} was lost or closed before its vote: its uncommitted work is rolled back"
             )
         if session.state == TransactionStatus.INERROR:
             raise errors.RolledBack(
@@ -315,7 +314,7 @@ def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
 def _ended_inside(branch: BranchId) -> errors.RolledBack:
     """Return the error for a session that is no longer where its branch began."""
     return errors.RolledBack(
-        f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
-        "or its session leads to another database; what a COMMIT took along is durable, so look before it is done "
-        "again; leave both to the coordinator"
+        f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, or "
+        "its session points to another database; work that a COMMIT included is durable, so check before you repeat "
+        "it; leave COMMIT and ROLLBACK to the coordinator"
     )

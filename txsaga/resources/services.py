@@ -147,7 +147,7 @@ def call_service(method: str, url: str, body: bytes, headers: Mapping[str, str],
         address = urlsplit(url)
         _ = address.port
     except ValueError:
-        raise ConfigError(f"{redacted(url)!r} is no address; write https://host/path") from None
+        raise ConfigError(f"{redacted(url)!r} is not an address; write https://host/path") from None
     if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
         raise ConfigError("the address of a service must be https://host/path, without user and password")
     return replied(method, address, body, headers, timeout)

@@ -47,7 +47,7 @@ class SqliteParticipant(DatabaseParticipant):
         if level == _OFF or (level == _NORMAL and journal == "wal"):
             raise ConfigError(
                 f"resource {self.name!r} can't come last: its commit would be the decision, and a loss of power would "
-                "lose it; say PRAGMA synchronous = FULL on each of its engine's connections"
+                "lose it; set PRAGMA synchronous = FULL on each connection of its engine"
             )
         self._require_tables()
 
@@ -135,8 +135,8 @@ class SqliteBranch:
         except SQLAlchemyError as error:
             raise RolledBack(
                 f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "
-                "error that was dropped too, or its connection was closed; what a COMMIT took along is durable, so "
-                "look before it is done again; leave these to the coordinator"
+                "error that was dropped too, or its connection was closed; work that a COMMIT included is durable, "
+                "so check before you repeat it; leave COMMIT and ROLLBACK to the coordinator"
             ) from error
 
 

@@ -242,4 +242,4 @@ def _never_run(what: str, branch: BranchId, answer: Awaitable[object]) -> str:
     if iscoroutine(answer):
         answer.close()
     kind = type(answer).__name__
-    return f"{what} of branch {branch.gid} returned {kind}, which nobody awaits; return when the work is done"
+    return f"{what} of branch {branch.gid} returned {kind}, which is never awaited; return when the work is done"

@@ -113,20 +113,18 @@ def _step(flow: Flow, program: Callable[[], object], said: argparse.Namespace, a
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m txsaga.spark", description="Run a program for Spark.")
     parser.add_argument("program", help="file.py, file.py:function or module:function")
-    parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="what the program asks for")
-    parser.add_argument("--key", help="of its transaction: run again it does nothing twice")
+    parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="arguments of the program")
+    parser.add_argument("--key", help="key of its transaction: a second run with the same key does nothing")
     parser.add_argument("--group", default="spark", help="of its transaction")
-    parser.add_argument("--flow", type=int, metavar="TXID", help="do it in a step of this flow")
+    parser.add_argument("--flow", type=int, metavar="TXID", help="run it in a step of this flow")
     parser.add_argument("--step", help="the name of that step")
-    parser.add_argument("--master", help="where the session runs; TXSAGA_SPARK_MASTER, else local[*]")
+    parser.add_argument("--master", help="master of the session. Default: TXSAGA_SPARK_MASTER, or local[*]")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of the session")
-    parser.add_argument("--warehouse", help="where new tables lie; TXSAGA_WAREHOUSE")
-    parser.add_argument("--result", type=Path, help="a file for what the program returns, as JSON")
-    parser.add_argument("--max-result", type=int, help="bytes of what the program returns, at most")
-    parser.add_argument(
-        "--detached", type=Path, metavar="LINES", help="outlive the parent; this file has what is told here"
-    )
-    parser.add_argument("--with-parent", action="store_true", help="end when the standard input does")
+    parser.add_argument("--warehouse", help="where new tables are created. Default: TXSAGA_WAREHOUSE")
+    parser.add_argument("--result", type=Path, help="file for the return value of the program, as JSON")
+    parser.add_argument("--max-result", type=int, help="maximum size of the return value in bytes")
+    parser.add_argument("--detached", type=Path, metavar="LINES", help="outlive the parent; write output to this file")
+    parser.add_argument("--with-parent", action="store_true", help="end when the standard input is closed")
     return parser
 
 

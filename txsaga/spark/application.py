@@ -134,7 +134,7 @@ def detached(
     def look(over: Event) -> None:
         why = superseded(flow, said.step, driver)
         if why is not None and not over.is_set():
-            tell(f"{why}: this driver ends, and what it wrote is published by nobody")
+            tell(f"{why}: this driver ends, and its writes are not published")
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     other = driver_at_work(flow.attempt(said.step))

@@ -88,8 +88,8 @@ class BranchSession:
 
     def _other(self, name: TableName) -> OtherCatalog:
         return OtherCatalog(
-            f"what this Spark session has open as {name.catalog!r} is not the home catalog: it does not see table "
-            f"{name} as it is here; open it with the settings of broker.kernel.tables.spark_settings()"
+            f"catalog {name.catalog!r} of this Spark session is not the home catalog: it does not see the current "
+            f"table {name}; open it with the settings of broker.kernel.tables.spark_settings()"
         )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DRIVER = "org.postgresql.Driver"
 BATCH = 5000
 SAID = re.compile(r"PSQLException: ERROR: (.+)")
-MISSING = "this session lacks the JDBC driver of PostgreSQL: `make jars`, set TXSAGA_SPARK_JARS, begin a session anew"
+MISSING = "this session lacks the JDBC driver of PostgreSQL: `make jars`, set TXSAGA_SPARK_JARS, start a new session"
 
 
 def columns(frame: Any) -> list[str]:

@@ -114,7 +114,7 @@ def _loaded(place: str) -> ModuleType:
             raise ConfigError(f"program {place} can't be loaded: {error}") from error
     path = Path(place).resolve()
     if not path.is_file():
-        raise ConfigError(f"there is no program {place}; give the path of a file, or module:function")
+        raise ConfigError(f"program {place} does not exist; give the path of a file, or module:function")
     specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)

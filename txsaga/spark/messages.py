@@ -48,8 +48,8 @@ def send(broker: Broker, transaction: Transaction | Flow, topic: str, frame: Dat
     if isinstance(transaction, Flow):
         if _is_elsewhere(frame):
             raise ConfigError(
-                "a step of a flow can't hear through Connect which messages won; "
-                "open its session with a master instead, or send the frame in a transaction of its own"
+                "a step of a flow can't learn through Spark Connect which messages count; open its session with a "
+                "master instead, or send the frame in a separate transaction"
             )
         step = transaction.frames()
         for part, attempt in _stored(frame, {**options, "part": step.next_frame()}):
@@ -110,6 +110,6 @@ def each_batch(
             with producer.transaction(key=f"{query}/{number}") as transaction:
                 write(transaction, frame)
         except AlreadyCommitted:
-            logger.info("batch %d of %s was committed before; it is passed over", number, query)
+            logger.info("batch %d of %s is already committed; it is skipped", number, query)
 
     return batch

@@ -186,7 +186,7 @@ def named_jars(said: str) -> list[str]:
     for each in filter(None, said.split(",")):
         path = Path(each)
         if not path.exists():
-            raise LakeMissing(f"{JARS} names {each!r}, and it is not there; run `make jars`, or correct it")
+            raise LakeMissing(f"{JARS} names {each!r}, which does not exist; run `make jars`, or correct it")
         found += sorted(str(jar) for jar in path.glob("*.jar")) if path.is_dir() else [str(path)]
     return found
 

@@ -258,7 +258,7 @@ def _files_below(location: str) -> Iterator[str]:
     """Yield the locations of all data files below a local folder."""
     folder = local(location)
     if folder is None:
-        raise WarehouseAway(f"{location} can't be listed: Spark stages on local file systems so far; write from Arrow")
+        raise WarehouseAway(f"{location} can't be listed: Spark can stage only on local file systems; write from Arrow")
     for path in sorted(folder.rglob("*.parquet")):
         if not any(part.startswith((".", "_temporary")) for part in path.relative_to(folder).parts):
             yield f"{location}/{path.relative_to(folder)}"
@@ -310,7 +310,7 @@ class Frames:
         tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise FormatRefused(
-                f"{name} has deletes beside its files, which only the Iceberg runtime reads; set TXSAGA_SPARK_JARS"
+                f"{name} has separate delete files, which only the Iceberg runtime reads; set TXSAGA_SPARK_JARS"
             )
         schema = with_ids(name, table.schema())
         if not tasks:

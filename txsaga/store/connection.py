@@ -101,7 +101,7 @@ def parse_url(text: str) -> tuple[URL, str]:
         url = make_url(text)
     except (ArgumentError, ValueError):
         raise errors.ConfigError(
-            f"{redacted(text)!r} is no database URL; write postgresql://user:password@host:port/database"
+            f"{redacted(text)!r} is not a database URL; write postgresql://user:password@host:port/database"
         ) from None
     require_readable(url, "the URL")
     if url.get_backend_name() != "postgresql":
@@ -211,9 +211,7 @@ def translated(error: BaseException) -> errors.TxSagaError:
     if not state and (turned_away := _turned_away(detail)) is not None:
         return turned_away
     if state == "55P03":
-        return errors.StoreUnavailable(
-            f"another session holds a lock that this needs for too long: {detail}; retry behind it"
-        )
+        return errors.StoreUnavailable(f"another session has held a needed lock for too long: {detail}; retry later")
     if state == "0A000" and "used by a view" in detail:
         return errors.StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
     if state == "0A000" and "cached plan" in detail:

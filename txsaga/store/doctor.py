@@ -128,7 +128,7 @@ def _schema(engine: Engine, namespace: str) -> Finding:
 
 def _identity(engine: Engine, _: str) -> Finding:
     with transaction(engine) as connection:
-        return ok(f"store {founding.recognise(connection)} is at home here")
+        return ok(f"store {founding.recognise(connection)} belongs to this server")
 
 
 STORE: dict[str, Callable[[Engine, str], Finding]] = {"schema": _schema, "identity": _identity}
@@ -154,11 +154,11 @@ def _failed(what: str, failure: TxSagaError) -> Finding:
     """Turn an error into a finding: what is wrong is before its semicolon, the remedy after it."""
     found, _, remedy = str(failure).partition("; ")
     if isinstance(failure, RightsMissing) and what not in NEEDED:
-        return ok("not for this login to know")
+        return ok("not checked: this login lacks the right")
     if isinstance(failure, StoreUnavailable) and what not in NEEDED:
-        return warning(f"can't be known: {found}", remedy or "try again")
+        return warning(f"can't be checked: {found}", remedy or "try again")
     if not remedy:
-        return error(f"can't be known: {found}", "look into the server's log")
+        return error(f"can't be checked: {found}", "see the server's log")
     return error(found, remedy)
 
 
@@ -178,7 +178,7 @@ def reached(connection: Connection) -> Finding:
         text("SELECT current_user, current_database(), pg_is_in_recovery()")
     ).one()
     if standby:
-        return error("this server is a standby: nothing can be stored", "connect to the writable primary")
+        return error("this server is a read-only standby", "connect to the writable primary")
     return ok(f"{user} on database {database}")
 
 
@@ -200,7 +200,7 @@ def clock(connection: Connection) -> Finding:
     if skew > SKEW:
         way = "ahead of" if late > 0 else "behind"
         return warning(f"the server is {skew:.1f} s {way} this machine", "synchronise both clocks (NTP)")
-    return ok("this machine and the server agree")
+    return ok("the clocks of this machine and the server agree")
 
 
 def two_phase(connection: Connection) -> Finding:
@@ -216,13 +216,13 @@ def durability(connection: Connection) -> Finding:
     off = [name for name in ("fsync", "full_page_writes") if found[name][0] == "off"]
     if off:
         return error(
-            f"{' and '.join(off)} off: a crash of the machine loses or breaks what was acknowledged",
+            f"{' and '.join(off)} off: a crash of the machine can lose or damage committed data",
             f"set {', '.join(off)} = on in postgresql.conf",
         )
     value, source = found["synchronous_commit"]
     if value in ("off", "local"):
         return warning(
-            f"synchronous_commit is {value} (by {source}): txsaga overrides it, a transaction of your own does not",
+            f"synchronous_commit is {value} (by {source}): txsaga overrides it, your own transactions do not",
             _reset(connection, "synchronous_commit", source),
         )
     return ok("commits are on disk before they are acknowledged")
@@ -235,22 +235,22 @@ def settings(connection: Connection) -> Finding:
         value, source = found[name]
         if breaks(value):
             return severity(f"{name} is {value!r} (by {source})", _reset(connection, name, source))
-    return ok("nothing of role and database stands in the way")
+    return ok("no setting of the role or the database interferes")
 
 
 def pooler(plain: Engine, ours: Engine) -> Finding:
     """Check that a session keeps its backend, and the settings it started with."""
     if _shares_backends(plain):
         return error(
-            "a pooler gives each statement another backend: LISTEN and prepared statements do not survive",
+            "a pooler gives each statement another backend: LISTEN and prepared statements do not work",
             "connect to the server itself",
         )
     with translating(), ours.connect() as connection:
         kept = connection.execute(text("SHOW lock_timeout")).scalar_one()
     if kept != SESSION["lock_timeout"]:
         return error(
-            f"session settings do not arrive: lock_timeout is {kept}, not {SESSION['lock_timeout']}",
-            "connect to the server itself, or let the pooler pass `options` on",
+            f"session settings are not applied: lock_timeout is {kept}, not {SESSION['lock_timeout']}",
+            "connect to the server itself, or configure the pooler to pass on `options`",
         )
     return ok("a session keeps its backend and its settings")
 
@@ -269,20 +269,20 @@ def disk(connection: Connection) -> Finding:
     size = connection.execute(text("SELECT pg_size_pretty(pg_database_size(current_database()))")).scalar_one()
     folder = _data_folder(connection)
     if folder is None:
-        return ok(f"the database has {size}; how much room is left is not known", "watch the server's disk")
+        return ok(f"the database takes {size}; free disk space is unknown", "monitor the server's disk")
     free = shutil.disk_usage(folder).free
-    told = f"the database has {size}, {free / 2**30:.1f} GiB are free at {folder}"
-    return ok(told) if free >= LITTLE else warning(told, "make room, or keep messages for less time")
+    told = f"the database takes {size}, {free / 2**30:.1f} GiB are free at {folder}"
+    return ok(told) if free >= LITTLE else warning(told, "free disk space, or keep messages for less time")
 
 
 def old_transactions(connection: Connection) -> Finding:
     """Report transactions that hold back vacuum."""
     held = connection.execute(text(SQL["holders"]), {"long": LONG}).all()
     if not held:
-        return ok("none holds back the clean-up")
+        return ok("no transaction holds back vacuum")
     who, age = held[0]
-    told = f"{who} is open for {age:.0f} s" + (f", {len(held) - 1} more" if len(held) > 1 else "")
-    return warning(told, "end it: tables that change much grow until it is gone")
+    told = f"{who} has been open for {age:.0f} s" + (f", {len(held) - 1} more" if len(held) > 1 else "")
+    return warning(told, "end it: until then vacuum can't clean up, and busy tables grow")
 
 
 SERVER: dict[str, Callable[[Connection], Finding]] = {
@@ -343,9 +343,9 @@ def blocked(store: Store) -> Finding:
     """Compare the log with the head of each queue: a row from the head on stops ticks from writing to the queue."""
     found, s = _rows(store, log_store.SQL["blocked"])
     if not found:
-        return ok("every queue ends where its log ends")
+        return ok("no queue is blocked")
     told, remedy = log_store.blockage(found[0], s)
-    return error(f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
+    return error(f"{told}: the queue is blocked{_more(found)}", f"as the owner: `{remedy}`")
 
 
 def uncommitted(store: Store) -> Finding:
@@ -358,12 +358,12 @@ def uncommitted(store: Store) -> Finding:
         told = f"the log has a row for transaction {txid}, which is not stored"
         remedy = f"`DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}`, or restore its rows of half and op"
     elif decision is None:
-        told = f"transaction {txid} was dispatched, and its decision is gone"
+        told = f"transaction {txid} was dispatched, but its decision is missing"
         # With an old xid it counts as dispatched; with a new one it would be dispatched again.
         sql = f"INSERT INTO {s}.op (txid, xid, decision, keyed) VALUES ({txid}, '3', 1, {str(keyed).lower()})"
         remedy = f"`{sql}{_moved(s, txid, keyed)}`"
     else:
-        told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
+        told = f"transaction {txid} was dispatched, but its decision is ROLLBACK"
         sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its xid stays: ticks have seen it
         remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
     return error(told + _more(found), f"as the owner: {remedy}")
@@ -377,11 +377,11 @@ def unowned(store: Store) -> Finding:
     """Find decisions of keyed transactions whose row of tx is gone: their key is free again."""
     found, s = _rows(store, SQL["unowned"])
     if not found:
-        return ok("every decision under a key has its row of tx")
+        return ok("every decision of a keyed transaction has its row of tx")
     txid, decision, group = found[0]
     state = "committed" if decision == 1 else "rolled_back"
     return error(
-        f"transaction {txid} is {state}, and its row of tx is gone: its key can be used again" + _more(found),
+        f"transaction {txid} is {state}, but its row of tx is missing: its key can be used again" + _more(found),
         f"as the owner, with the key that it had: `INSERT INTO {s}.tx (txid, pgroup, key, epoch, state) "
         f"VALUES ({txid}, {group or '<group>'}, <key>, 1, '{state}')`",
     )
@@ -426,7 +426,7 @@ def rights(connection: Connection, namespace: str) -> Finding:
     if missing:
         name, word = missing[0]
         told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
-        return error(told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
+        return error(told, "run `txsaga db migrate` as the owner: it grants again what each right needs")
     return ok(f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
 
 
@@ -434,11 +434,11 @@ def _odd(connection: Connection, namespace: str) -> Finding | None:
     """Report what the owner should know about the rights of other roles."""
     s = f'"{namespace}"'
     if groups := connection.execute(text(SQL["nobodys"].format(s=s))).scalars().all():
-        told = f"producer groups of roles that are gone: {', '.join(groups)}"
-        return warning(told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again")
+        told = f"producer groups of roles that no longer exist: {', '.join(groups)}"
+        return warning(told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is used again")
     if roles := connection.execute(text(SQL["blanket"]), {"sign": f"{s}.{SIGN}"}).scalars().all():
-        told = f"{', '.join(roles)} was granted all tables at once, also what no right needs"
-        return warning(told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
+        told = f"{', '.join(roles)} was granted ALL TABLES, which is more than any right needs"
+        return warning(told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM the role, then run `txsaga db grant`")
     return None
 
 
@@ -452,7 +452,8 @@ def room(connection: Connection, namespace: str) -> Finding:
     left = (
         min((have[-1][1] if (have := bounds(connection, namespace, table)) else 0) for table in ("half", "op")) - last
     )
-    told, remedy = f"there is room for {max(left - 1, 0):,} transactions", "run `txsaga engine`, it adds partitions"
+    told = f"created ahead for {max(left - 1, 0):,} transactions (the engine adds more)"
+    remedy = "run `txsaga engine`, which adds partitions"
     if left <= 1:
         return error(told, remedy)
     return ok(told) if left > schema.SPAN // 2 else warning(told, remedy)
@@ -461,12 +462,12 @@ def room(connection: Connection, namespace: str) -> Finding:
 def dispatcher(store: Store) -> Finding:
     """Check whether a dispatcher assigns offsets."""
     found = store.overview.dispatch()
-    told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
+    told = f"last tick {found.age.total_seconds():.0f} s ago, {found.waiting} transactions wait for the next"
     if found.waiting and found.age > STALE:
         return error(told, "run `txsaga engine`")
     if found.blocked:
-        told += f", and it leaves out {', '.join(found.blocked)}"
-        return warning(told, "mend what `log` says; the next tick of `txsaga engine` dispatches the rest")
+        told += f", and it skips blocked queues: {', '.join(found.blocked)}"
+        return warning(told, "run the remedy of `log` first; then the next tick dispatches the waiting messages")
     return ok(told)
 
 
@@ -474,12 +475,12 @@ def undecided(store: Store) -> Finding:
     """Report parked transactions, and old undecided ones."""
     found = store.overview.undecided()
     if found.parked:
-        told = f"{found.parked} transactions are parked: out of checks"
+        told = f"{found.parked} transactions are parked: they ran out of checks"
         return warning(told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
     if found.oldest is not None and found.oldest > OLD:
         told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
-        return warning(told, "give the engine their resources, or let their producers run")
-    return ok(f"{found.count} transactions are under way")
+        return warning(told, "configure their resources for the engine, or start their producers")
+    return ok(f"{found.count} transactions are in progress")
 
 
 def lakeless(store: Store) -> Finding:
@@ -487,20 +488,20 @@ def lakeless(store: Store) -> Finding:
     remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
     if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
         told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
-        return warning(told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
-    return ok("no transaction waits for an engine that publishes tables")
+        return warning(told, f"run `{LakeMissing.INSTALL}` where `txsaga engine` runs, and restart the engine")
+    return ok("no transaction waits for an engine with the extra `lake`")
 
 
 def rounds(store: Store) -> Finding:
     """Check whether a process leads rounds of check-back."""
     last = store.overview.last_round(CHECK_BACK)
-    told = "there was no round of check-back yet"
+    told = "no round of check-back has run yet"
     if last is not None:
         told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
     found = store.overview.undecided()  # a re-scan may be due as well: without undecided ones nothing waits for it
     late = found.count > found.parked and (last is None or last.ago > UNLED)
     if late and store.doubts.waiting(PROFILES["classic"].min_age):
-        return warning(f"{told}, and there is something to do", "run `txsaga engine`")
+        return warning(f"{told}, and transactions are due for a check", "run `txsaga engine`")
     return ok(told)
 
 
@@ -512,28 +513,28 @@ def unanswered(store: Store) -> Finding:
         if not each.members and each.unproven is not None and (each.asked or each.unproven > UNLED)
     ]
     if alone:
-        told = f"nobody answers for undecided transactions of {', '.join(alone)}"
-        remedy = "start a program of the group, or give the engine its resources"
-        return warning(told, f"{remedy}; the log of one that runs names a checker that hangs")
-    return ok("whoever has something undecided has a member that answers")
+        told = f"no running producer can answer for undecided transactions of {', '.join(alone)}"
+        remedy = "start a process of the group, or configure its resources for the engine"
+        return warning(told, f"{remedy}; if one is running, look in its log for a checker that hangs")
+    return ok("every group with undecided transactions has a member that answers")
 
 
 def guessing_groups(store: Store) -> Finding:
     """Report producer groups whose transactions are rolled back when checks find no answer."""
     guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
     if guessing:
-        told = f"out of checks is rolled back, though the work may be done, in {', '.join(guessing)}"
+        told = f"transactions out of checks are rolled back, though their work may be done, in {', '.join(guessing)}"
         return warning(told, f"`txsaga producer alter {guessing[0]} --reset on-exhausted`")
-    return ok("every group says that it is parked, or leaves it to the engine")
+    return ok("no group rolls back transactions that run out of checks")
 
 
 def careless_groups(store: Store) -> Finding:
     """Report groups that lose messages after the last attempt."""
     careless = [group.name for group in store.groups.all() if group.policy.loses]
     if careless:
-        told = f"what fails to the end is lost in {', '.join(careless)}"
-        return warning(told, f"`txsaga group alter {careless[0]} --dead-letters`, or --backout TOPIC")
-    return ok("no group loses what fails")
+        told = f"messages that fail too often are lost in {', '.join(careless)}"
+        return warning(told, f"run `txsaga group alter {careless[0]} --dead-letters`, or use --backout TOPIC")
+    return ok("no group loses failed messages")
 
 
 def dead_letters(store: Store) -> Finding:
@@ -542,15 +543,15 @@ def dead_letters(store: Store) -> Finding:
     if dead:
         told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
         return warning(told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
-    return ok("there are none")
+    return ok("there are no dead letters")
 
 
 def heuristics(store: Store) -> Finding:
     """Count branches settled manually against their decision."""
     if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
-        told = f"branches stand against their decision: {', '.join(against)}"
-        return error(told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
-    return ok("no branch stands against its decision")
+        told = f"branches were settled against their decision: {', '.join(against)}"
+        return error(told, "see `txsaga heuristics`, fix the data, then run `txsaga forget`")
+    return ok("no branch was settled against its decision")
 
 
 def untold(store: Store) -> Finding:
@@ -559,14 +560,14 @@ def untold(store: Store) -> Finding:
     if late:
         told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
         return warning(told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`")
-    return ok("resources know what is decided")
+    return ok("no decided branch is left prepared")
 
 
 def holding(store: Store) -> Finding:
     """Report resources in which flows hold locks for longer than their budget."""
     if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
         told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
-        return warning(told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')
+        return warning(told, 'end the flow (`txsaga tx show` names the step), or hold the step with "journal"')
     return ok("no flow holds locks for longer than its budget")
 
 

@@ -139,5 +139,5 @@ def _named(connection: Connection, role: str) -> str:
     named: str | None = connection.execute(text(SQL["named"]), {"role": role}).scalar_one_or_none()
     if named is None:
         quoted = connection.execute(text("SELECT quote_ident(:role)"), {"role": role}).scalar_one()
-        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {quoted} LOGIN")
+        raise ConfigError(f"role {role!r} does not exist on this server; create it first: CREATE ROLE {quoted} LOGIN")
     return named

@@ -107,7 +107,7 @@ class Store:
                 row = cursor.execute(sql).fetchone()
             connection.rollback()
             if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
-                raise IdentityChanged(f"the server behind the URL is no longer store {identity}; connect anew")
+                raise IdentityChanged(f"the server at the URL is no longer store {identity}; connect again")
 
         event.listen(engine, "connect", check)
 

@@ -252,7 +252,7 @@ def resource_engine(url: str | URL, named: str) -> Engine:
             return create_engine(asked)
         return create_engine(asked, connect_args={"connect_timeout": limit})
     except (ArgumentError, ValueError):
-        raise ConfigError(f"{named} is no database URL; write dialect+driver://user:password@host/database") from None
+        raise ConfigError(f"{named} is not a database URL; write dialect+driver://user:password@host/db") from None
     except ImportError as missing:
         raise ConfigError(f"{named} needs a driver that is not installed: {missing}; install it") from missing
 

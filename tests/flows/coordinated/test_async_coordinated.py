@@ -313,7 +313,7 @@ def test_a_session_that_was_lost_before_its_vote_is_a_no(looping: LoopedBank) ->
 
 def test_a_commit_inside_a_step_is_refused(looping: LoopedBank) -> None:
     async def work() -> None:
-        with pytest.raises(TransactionError, match="what it was to commit was rolled back"):
+        with pytest.raises(TransactionError, match="its work was rolled back"):
             async with looping.bank.producer.coordinated("current", "mortgage") as tx:
                 await looping.transfer(tx)
                 async with tx.on("mortgage") as connection:

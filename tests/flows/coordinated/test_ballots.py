@@ -126,7 +126,7 @@ def test_nobody_votes_behind_the_decision_or_where_he_has_no_vote(bank: Bank) ->
         for ballot, voter in (("release", "bert"), ("relaese", "gate")):
             with pytest.raises(ConfigError, match="its ballots and voters are release: gate, anna"):
                 bank.broker.vote(tx.txid, ballot, voter, yes=True)
-        with pytest.raises(ConfigError, match="the rules are all, quorum, warn"):
+        with pytest.raises(ConfigError, match="use one of all, quorum, warn"):
             tx.ballot("other", "gate", rule="most")
         tx.vote("release", "gate", yes=True)
     with pytest.raises(DecidedOtherwise):
@@ -165,7 +165,7 @@ def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> Non
     with bank.producer.coordinated("current", key="loan") as tx:
         tx.ballot("release", "gate", "anna")
         tx.vote("release", "anna", yes=True)
-        with pytest.raises(ConfigError, match="ballot 'release' is called already in this transaction"):
+        with pytest.raises(ConfigError, match="ballot 'release' is already called in this transaction"):
             tx.ballot("release", "bert")
     assert (tx.txid, tx.decision) == (first.txid, Decision.COMMIT)
 

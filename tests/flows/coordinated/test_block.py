@@ -289,7 +289,7 @@ def test_what_somebody_decided_over_our_head_is_no_plain_success(
     assert bank.balances() == {"current": START - 10, "mortgage": START}
     assert tx.txid is not None
     assert bank.states(tx.txid)["mortgage"] is BranchState.HEURISTIC_ROLLED_BACK
-    assert "says otherwise" in caplog.text
+    assert "decided otherwise" in caplog.text
 
 
 def test_a_listener_that_fails_changes_nothing(bank: Bank) -> None:
@@ -363,7 +363,7 @@ def test_a_commit_in_one_phase_that_failed_leaves_no_branch_prepared(bank: Bank,
     assert trace is not None
     told = {step.what: step.why for step in steps_of(trace)}
     assert "branch 1 voted" not in told
-    assert told["local work did not commit"] == "no evidence; the rollback barrier stands"
+    assert told["local work did not commit"] == "no evidence row; the abort marker is in place"
     assert undo_of(trace, "") == []
 
 

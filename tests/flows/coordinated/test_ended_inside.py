@@ -221,7 +221,7 @@ def test_a_commit_past_sqlalchemy_is_named_with_what_it_leaves(opened: OpenBank,
     bank = opened("postgresql", kind)
     first, second = bank.engines
     with (
-        pytest.raises(RolledBack, match="what a COMMIT took along is durable, so look before it is done again"),
+        pytest.raises(RolledBack, match="work that a COMMIT included is durable, so check before you repeat it"),
         bank.producer.coordinated(first, second) as tx,
     ):
         with tx.on(first) as connection:

@@ -118,7 +118,7 @@ def test_what_found_no_place_is_told_with_the_place_to_look_at(bank: Bank, repor
     bank.recover()
     (branch,) = bank.broker.kernel.store.work.branches(tx.txid or 0)
     assert branch.state is BranchState.HEURISTIC_HAZARD
-    staging = Path(branch.why.partition("; look at ")[2])
+    staging = Path(branch.why.partition("; see ")[2])
     assert staging.parent.parent == reports / ".txsaga"
     assert {path.name for path in staging.iterdir()} == {"1", "manifest.json"}
     assert all(str(staging) in str(each) for each in told)

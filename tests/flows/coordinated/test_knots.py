@@ -60,7 +60,7 @@ def test_a_lane_that_needs_what_the_main_work_holds_is_refused(opened: OpenBank,
         with tx.on(name) as connection:
             change(connection, -10)
         for _ in range(2):  # as often as it is tried
-            with refused(f"lane '{name}' would wait for ever.*the main work in '{name}'"), tx.lane(name) as unit:
+            with refused(f"lane '{name}' would wait forever.*the main work in '{name}'"), tx.lane(name) as unit:
                 need(unit)
             tx.lane(name).roll_back()
         tx.send(TRANSFERS, b"without the lane")
@@ -71,7 +71,7 @@ def test_a_lane_that_needs_what_the_main_work_holds_is_refused(opened: OpenBank,
 def test_the_main_work_that_needs_what_an_open_unit_holds_is_refused(opened: OpenBank, kind: str) -> None:
     bank = opened(kind)
     (name,) = bank.engines
-    with refused(f"the main work in '{name}' would wait for ever.*lane '{name}'"):
+    with refused(f"the main work in '{name}' would wait forever.*lane '{name}'"):
         with bank.producer.coordinated(name) as tx, tx.lane(name) as connection:
             change(connection, 1)
             with tx.on(name) as main:
@@ -104,7 +104,7 @@ def test_a_lane_that_waits_behind_a_stranger_who_waits_for_the_main_work_is_refu
             change(connection, -10)
         other = threading.Thread(target=stranger_changes, args=(engine,))
         other.start()
-        with refused("would wait for ever"), tx.lane(name) as unit:
+        with refused("would wait forever"), tx.lane(name) as unit:
             wait_until_somebody_waits(unit)
             need(unit)
         tx.lane(name).roll_back()
@@ -130,7 +130,7 @@ def test_two_names_of_one_database_are_told_from_two_databases(opened: OpenBank)
     ((name, engine),) = bank.engines.items()
     again = create_engine(engine.url)
     bank.broker.register("again", again)
-    with refused("the main work in 'again' would wait for ever.*names of one database"):
+    with refused("the main work in 'again' would wait forever.*names of one database"):
         with bank.producer.coordinated(name, "again") as tx:
             with tx.on(name) as connection:
                 change(connection, 1)
@@ -148,7 +148,7 @@ def test_an_error_that_is_kept_till_the_end_rolls_back_and_says_why(opened: Open
             change(connection, -10)
         unit = tx.lane(name).__enter__()
         change(unit, 1)
-    assert any("would wait for ever" in note for note in told.value.__notes__)
+    assert any("would wait forever" in note for note in told.value.__notes__)
     assert bank.balances() == {name: START}
 
 
@@ -185,7 +185,7 @@ def test_a_pool_that_has_no_other_session_does_not_keep_anybody_waiting(opened: 
     bank = opened(kind)
     small = create_engine(next(iter(bank.engines.values())).url, pool_size=2, max_overflow=0)
     bank.broker.register("small", small)
-    with refused("lane 'small' would wait for ever"), bank.producer.coordinated("small") as tx:
+    with refused("lane 'small' would wait forever"), bank.producer.coordinated("small") as tx:
         with tx.on("small") as connection:
             change(connection, -10)
         with tx.lane("small") as unit:
@@ -204,7 +204,7 @@ def test_a_look_that_fails_is_followed_by_others(opened: OpenBank, monkeypatch: 
         return real(view, sessions, held)
 
     monkeypatch.setattr(PostgresLockView, "blocked", fails_once)
-    with refused("would wait for ever"), bank.producer.coordinated(name) as tx:
+    with refused("would wait forever"), bank.producer.coordinated(name) as tx:
         with tx.on(name) as connection:
             change(connection, -10)
         with tx.lane(name) as unit:
@@ -263,7 +263,7 @@ def test_a_lane_whose_commit_waits_for_the_main_work_is_refused(opened: OpenBank
             connection.exec_driver_sql("insert into seat values (5)")
         with tx.lane(name) as unit:
             unit.exec_driver_sql("insert into seat values (5)")
-        with soon(), refused(f"lane '{name}' would wait for ever"):
+        with soon(), refused(f"lane '{name}' would wait forever"):
             tx.lane(name).commit()
     with engine.connect() as connection:
         assert connection.exec_driver_sql("select count(*) from seat").scalar() == 1
@@ -293,7 +293,7 @@ def test_of_two_threads_that_open_one_file_one_is_refused(opened: OpenBank, monk
 def test_a_journal_that_needs_what_an_open_unit_holds_is_refused(opened: OpenBank, kind: str) -> None:
     bank = opened(kind)
     (name,) = bank.engines
-    with soon(), refused(f"the main work in '{name}' would wait for ever.*lane '{name}'; .*settle the lane"):
+    with soon(), refused(f"the main work in '{name}' would wait forever.*lane '{name}'; .*settle the lane"):
         with bank.producer.coordinated(name) as tx:
             with tx.lane(name) as connection:
                 change(connection, 1)

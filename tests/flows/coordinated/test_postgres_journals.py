@@ -74,7 +74,7 @@ def test_a_commit_that_no_journal_takes_and_that_comes_nevertheless_is_no_vote(
     assert isinstance(participant, PostgresParticipant)
     session = participant.enlist(BranchId(bank.broker.identity.transaction(7), 1, 1))
     participant.do(session, [Journalled(0, 1, "current", 0, text, {})])
-    with pytest.raises(RolledBack, match="what a COMMIT took along is durable"):
+    with pytest.raises(RolledBack, match="work that a COMMIT included is durable"):
         session.prepare()()
     session.finish(Decision.ROLLBACK)()
     session.leave()

@@ -145,7 +145,7 @@ def test_one_branch_that_is_refused_does_not_keep_those_behind_it(bank: Desk, ca
     assert recovery.run_once() == 1
     assert (bank.states(first), bank.states(second)) == ([BranchState.PREPARED], [BranchState.COMMITTED])
     recovery.run_once()
-    assert errors(caplog) == ["resource 'current' was not told of 1 branches: only carol may finish it"]
+    assert errors(caplog) == ["1 branches in resource 'current' are not finished: only carol may finish it"]
     bank.resources["current"].refused.clear()
     assert recovery.run_once() == 1
 
@@ -188,7 +188,7 @@ def test_a_name_that_leads_to_another_database_is_not_believed(bank: Desk, caplo
     recovery = bank.recovery()
     assert recovery.run_once() == 0
     assert (bank.states(life), other.calls) == ([BranchState.PREPARED], [])
-    assert "leads to another database than the recorded one" in errors(caplog)[0]
+    assert "points to another database than the recorded one" in errors(caplog)[0]
     assert recorded.held == {bank.id(life, 1)}
 
 
@@ -249,7 +249,7 @@ def test_what_others_finish_while_recovery_looks_is_no_orphan(bank: Desk, caplog
     current.meanwhile = finished
     assert one.run_once() == 0
     assert bank.states(life) == [BranchState.COMMITTED]
-    assert "named by no decision" not in caplog.text
+    assert "belongs to no decision" not in caplog.text
 
 
 @pytest.mark.rule("R8")
@@ -274,8 +274,8 @@ def test_what_an_earlier_life_of_the_store_prepared_is_listed_and_never_presumed
     recovery.run_once()
     assert earlier in bank.resources["current"].held
     assert recovery.seen["current"].earlier == (earlier.gid,)
-    assert [line for line in errors(caplog) if "earlier life" in line] == [
-        f"branch {earlier.gid} in 'current' is of an earlier life of the store: settle it by hand"
+    assert [line for line in errors(caplog) if "earlier incarnation" in line] == [
+        f"branch {earlier.gid} in 'current' is of an earlier incarnation: settle it by hand"
     ]
 
 

@@ -109,8 +109,8 @@ def test_who_was_not_told_of_a_rollback_is_named(bank: Bank, caplog: pytest.LogC
             raise ValueError("no")
         tx.ballot("release", "anna")
     (note,) = left.value.__notes__
-    assert note.startswith("resource 'till' was not told of the rollback: ")
+    assert note.startswith("resource 'till' could not be rolled back: ")
     assert "the till is down" in note
-    assert note.endswith("; recovery tells it")
+    assert note.endswith("; recovery rolls it back")
     warned = [each.message for each in caplog.records if each.levelname == "WARNING"]
     assert warned == [f"transaction {tx.txid}: {note}"]

@@ -98,7 +98,7 @@ def test_recovery_tidies_up_and_a_missing_right_costs_room_only(
         monkeypatch.setattr(type(bank.broker.kernel.participant(name)[1]), "sweep", sweep)
     assert bank.recover() == 2
     assert sorted(asked) == ["current", "mortgage"]
-    assert "they stay" in caplog.text
+    assert "its old records are kept" in caplog.text
     recovery = Recovery(bank.broker.kernel)
     for _ in range(2):
         recovery._scan_at = 0.0

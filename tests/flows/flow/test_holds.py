@@ -94,7 +94,7 @@ def test_a_journal_that_waits_for_its_own_flow_rolls_it_back(desks: Desks) -> No
     txid = desks.begin("mortgage")
     desks.pay(txid, "first", 1, on="mortgage")
     desks.write(txid, "second", 1, on="mortgage")
-    with pytest.raises(OwnLock, match="the journal would wait for ever"):
+    with pytest.raises(OwnLock, match="the journal would wait forever"):
         desks.end(txid)
     assert desks.bank.balances()["mortgage"] == START
     assert desks.bank.prepared() == []

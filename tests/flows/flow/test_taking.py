@@ -212,7 +212,7 @@ def test_a_message_that_can_not_be_put_back_does_not_hide_the_failure(
             flow.consume(taken(broker, "a"))
             desks.stored.rows("UPDATE claim SET until = now()")
             raise Stop
-    assert told(caplog, logging.WARNING, "comes again when its time is over")
+    assert told(caplog, logging.WARNING, "is redelivered when its claim expires")
 
 
 def test_a_flow_consumes_in_its_steps_only(desks: Desks, orders: Send) -> None:

@@ -69,7 +69,7 @@ def test_behind_the_point_of_no_return_it_is_done_once_and_told(
     assert heard == ["1"]
     assert agency.states(saga.txid) == ["done"]
     assert later.result() is None
-    assert f"step 1 'shop' of transaction {saga.txid} is done, its answer is not kept: {SHOP.url} did it, and " in (
+    assert f"step 1 'shop' of transaction {saga.txid} is done, its result is not stored: {SHOP.url} did it, and " in (
         caplog.text
     )
 
@@ -89,4 +89,4 @@ def test_behind_the_point_of_no_return_it_is_not_done_again_for_an_answer_that_n
         saga.no_return()
         later = saga.step(SHOP, name="shop", input={"what": "room"})
     assert (calls, agency.states(saga.txid), later.result()) == ([SHOP.url], ["done"], None)
-    assert "is done, its answer is not kept: what step 'shop' returned" in caplog.text
+    assert "is done, its result is not stored: what step 'shop' returned" in caplog.text

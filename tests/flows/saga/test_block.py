@@ -195,7 +195,7 @@ def test_a_handled_failure_of_which_nobody_knows_what_it_left_rolls_back(agency:
         call(what)
         raise Stop
 
-    with pytest.raises(SagaError, match="is not known"), agency.saga() as saga:
+    with pytest.raises(SagaError, match="is unknown"), agency.saga() as saga:
         try:
             saga.step(fails, compensate=call_off, input={"what": "a"})
         except Stop:
@@ -304,7 +304,7 @@ def test_a_compensation_is_no_async_function() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"do": BOOK}, "say on="),
+        ({"do": BOOK}, "pass on="),
         ({"do": 5}, "a step is int"),
         ({"do": later}, "a step is an async function, it would never run"),
         ({"do": call, "compensate": lambda: None}, "register it"),

@@ -163,7 +163,7 @@ def test_two_failures_beside_each_other_are_both_told(agency: Agency) -> None:
     with pytest.raises(Stop, match="one") as told, agency.saga() as saga, saga.parallel() as together:
         together.step(fails, input={"word": "one"})
         together.step(fails, input={"word": "two"})
-    assert told.value.__notes__ == ["beside it: Stop: two"]
+    assert told.value.__notes__ == ["another step: Stop: two"]
 
 
 def test_a_step_that_takes_too_long_is_given_up_and_undone(agency: Agency) -> None:

@@ -312,7 +312,7 @@ def test_only_what_stands_still_is_resumed_or_skipped(agency: Agency) -> None:
         hand.skip(saga.txid, 1, who="anna", why="why not")
     with pytest.raises(UnknownStep):
         hand.skip(saga.txid, 9, who="anna", why="why not")
-    with pytest.raises(ConfigError, match="say why"):
+    with pytest.raises(ConfigError, match="give a reason"):
         hand.skip(stalled(agency), 2, who="anna", why=" ")
 
 

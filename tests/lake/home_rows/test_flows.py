@@ -75,7 +75,7 @@ def test_an_amendment_replaces_rows_and_adds_none(books: Books, shop: Shop) -> N
     write(books, txid, "one", lambda flow: flow.rows(place).replace(sales(7)))
     end(books, txid)
     again = begun(books, amend="cleared")
-    with pytest.raises(ConfigError, match=r"replace them by replace\(rows\)"):
+    with pytest.raises(ConfigError, match=r"replace them with replace\(rows\)"):
         write(books, again, "one", lambda flow: flow.rows(place).insert(sales(8)))
     write(books, again, "one", lambda flow: flow.rows(place).replace(sales(9)))
     end(books, again)

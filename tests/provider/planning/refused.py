@@ -35,7 +35,7 @@ REFUSED = [
         flow(resource("lite", "sqlite"), works("debit", "lite")),
         Refusal.NO_TWO_PHASE,
         "lite",
-        "a sqlite has no two-phase commit; use one that has it, or make this one an auxiliary lane",
+        "a sqlite has no two-phase commit; use a resource that supports it, or make this one an auxiliary lane",
         marks=req("IBM-13", "IBM-57"),
     ),
     pytest.param(
@@ -49,7 +49,7 @@ REFUSED = [
         flow(resource("old", "db2"), works("debit", "old")),
         Refusal.UNDECLARED,
         "old",
-        r"nothing is known about kind 'db2' \(declared: postgresql, mariadb",
+        r"kind 'db2' is not declared \(declared: postgresql, mariadb",
         marks=req("IBM-48", "IBM-13"),
     ),
     pytest.param(
@@ -77,8 +77,7 @@ REFUSED = [
             flow(resource("orders", kind), marked("put", "orders"), settles("keep", "orders", decision)),
             Refusal.QUEUE_LANE,
             "orders",
-            f"asks for the {decision.name} of its lane, and a {kind} has none; "
-            "this is a limit of the queue system itself, no engine can lift it",
+            f"asks for the {decision.name} of its lane, but a {kind} has no lane; this is a limit of the queue system",
             marks=req("IBM-36", "IBM-37", "IBM-35"),
         )
         for kind in ("queue", "broker")
@@ -95,21 +94,21 @@ REFUSED = [
         flow(resource("db2", no_mix=True), works("debit", "db2"), marked("note", "db2")),
         Refusal.NO_MIX,
         "db2",
-        r"used both ways \(by db2\).*; use two instances, one for each kind of work",
+        r"can't mix coordinated and uncoordinated work \(by db2\).*; use two instances, one for each kind of work",
         marks=req("IBM-31"),
     ),
     pytest.param(
         flow(resource("a", no_mix=True, instance="db2"), lane("b", instance="db2"), works("x", "a"), works("y", "b")),
         Refusal.NO_MIX,
         "db2",
-        r"used both ways \(by a, b\)",
+        r"can't mix coordinated and uncoordinated work \(by a, b\)",
         marks=req("IBM-31"),
     ),
     pytest.param(
         flow(resource("db2", no_mix=True), works("x", "db2"), INPUT, Input(name="chatter", persistent=False)),
         Refusal.NO_MIX,
         "db2",
-        "used both ways",
+        "can't mix coordinated and uncoordinated work",
         marks=req("IBM-31"),
     ),
     pytest.param(
@@ -144,27 +143,27 @@ REFUSED = [
         flow(resource("api", "http", home=True), works("call", "api")),
         Refusal.HOLD_JOURNAL,
         "api",
-        "step 'call' would be journalled",
+        "step 'call' is journalled",
     ),
     pytest.param(
         flow(lane("lite", "sqlite"), works("note", "lite", hold=Hold.PREPARED)),
         Refusal.HOLD_PREPARED,
         "lite",
-        "step 'note' wants to be held prepared, and a sqlite has no two-phase commit; hold it in the journal",
+        "step 'note' is held prepared, but a sqlite has no two-phase commit; hold the work in the journal",
         marks=req("IBM-13"),
     ),
     pytest.param(
         flow(resource("api", "http"), works("call", "api", hold=Hold.JOURNAL)),
         Refusal.HOLD_JOURNAL,
         "api",
-        "step 'call' would be journalled, and a http can't do statements together",
+        "step 'call' is journalled, but a http can't run statements in one transaction",
         marks=req("IBM-40"),
     ),
     pytest.param(
         flow(PG, step("read", "current", *sql("UPDATE a", "SELECT 1"), hold=Hold.JOURNAL)),
         Refusal.JOURNAL_READS,
         "current",
-        "statement 2 of step 'read' is journalled and has a SELECT; nobody is there",
+        "statement 2 of step 'read' is journalled and has a SELECT; the statement runs only at the decision",
         marks=pytest.mark.rule("R17"),
     ),
     pytest.param(
@@ -178,7 +177,7 @@ REFUSED = [
         flow(PG, step("compute", "current", hold=Hold.JOURNAL)),
         Refusal.JOURNAL_BLIND,
         "current",
-        "step 'compute' is journalled and gives no statement; only statements can be written down",
+        "step 'compute' is journalled but has no statement; a journal takes only statements",
         marks=pytest.mark.rule("R17"),
     ),
     pytest.param(
@@ -192,7 +191,7 @@ REFUSED = [
         flow(lane("audit"), settles("keep", "audit")),
         Refusal.NOTHING_TO_SETTLE,
         "audit",
-        "no open work then",
+        "no open work at that point",
         marks=req("IBM-29"),
     ),
     pytest.param(
@@ -216,5 +215,5 @@ REFUSED = [
         "two ballots of the flow have this name",
     ),
     pytest.param(flow(step("a"), step("a")), Refusal.TWICE, "a", "two steps of the flow have this name"),
-    pytest.param(flow(step("a", "there")), Refusal.UNKNOWN, "a", "resource 'there', which there is not; declare it"),
+    pytest.param(flow(step("a", "there")), Refusal.UNKNOWN, "a", "resource 'there', which is not declared; declare it"),
 ]

@@ -158,14 +158,14 @@ def test_what_can_not_be_called_is_refused() -> None:
 
 
 async def later(id: str, **_: object) -> None:
-    raise AssertionError("nobody awaits it")
+    raise AssertionError("is never awaited it")
 
 
 class Later:
     """An object whose call is async."""
 
     async def __call__(self, id: str, **_: object) -> None:
-        raise AssertionError("nobody awaits it")
+        raise AssertionError("is never awaited it")
 
 
 @pytest.mark.parametrize("function", [later, partial(later, item=1), Later(), Later().__call__, partial(Later())])
@@ -179,9 +179,9 @@ def test_an_async_function_is_refused(which: str, function: Callable[..., object
 def test_an_awaitable_from_the_try_is_a_no(store: MemoryStore, till: Till) -> None:
     calls = Callables(try_=lambda id, **_: later(id), confirm=till.confirm, cancel=till.cancel)
     enlisted = calls.participant("till", store).enlist(new_branch())
-    with pytest.raises(OtherReason, match=r"try_ of branch .* returned coroutine, .* nobody awaits"):
+    with pytest.raises(OtherReason, match=r"try_ of branch .* returned coroutine, .* is never awaited"):
         enlisted.handle(item=1)
-    with pytest.raises(RolledBack, match="nobody awaits"):
+    with pytest.raises(RolledBack, match="is never awaited"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     assert till.cancelled == [enlisted.handle.id]
@@ -191,6 +191,6 @@ def test_an_awaitable_from_the_try_is_a_no(store: MemoryStore, till: Till) -> No
 def test_an_awaitable_from_the_second_phase_is_no_end(store: MemoryStore, till: Till, decision: Decision) -> None:
     calls = Callables(try_=till.reserve, confirm=lambda id, **_: later(id), cancel=lambda id, **_: later(id))
     branch = held(calls.participant("till", store))
-    with pytest.raises(ResourceManagerError, match=r"returned coroutine, .* nobody awaits"):
+    with pytest.raises(ResourceManagerError, match=r"returned coroutine, .* is never awaited"):
         calls.participant("till", store).finish(branch, decision)
     assert till.callables.participant("till", store).finish(branch, decision) is Finish.DONE

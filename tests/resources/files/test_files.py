@@ -68,7 +68,7 @@ def test_only_a_plain_file_is_replaced(folder: FolderParticipant, root: Path) ->
     (root / "link").symlink_to(root / "a")
     enlisted = folder.enlist(new_branch())
     for name in ("deep", "link"):
-        with pytest.raises(ConfigError, match="no plain file"):
+        with pytest.raises(ConfigError, match="not a regular file"):
             enlisted.handle.write(name, b"mine", "wb")
     enlisted.leave()
 
@@ -116,7 +116,7 @@ def test_nothing_is_written_below_what_is_no_folder(
     (root / "file").write_bytes(b"theirs")
     (root / "nowhere").symlink_to(root / "none")
     enlisted = folder.enlist(new_branch())
-    with pytest.raises(ConfigError, match=f"'{path.split('/')[0]}' is there and is no folder; choose another path"):
+    with pytest.raises(ConfigError, match=f"'{path.split('/')[0]}' is not a folder; choose another path"):
         enlisted.handle.write(path, b"mine", mode)
     assert not enlisted.handle.used
     enlisted.leave()
@@ -125,7 +125,7 @@ def test_nothing_is_written_below_what_is_no_folder(
 def test_rows_are_not_appended_to_a_file(folder: FolderParticipant, root: Path) -> None:
     (root / "sales").write_bytes(b"theirs")
     enlisted = folder.enlist(new_branch())
-    with pytest.raises(ConfigError, match="'sales' is there and is no folder"):
+    with pytest.raises(ConfigError, match="'sales' is not a folder"):
         enlisted.handle.append("sales", pa.table({"item": [1]}))
     assert not enlisted.handle.used
     enlisted.leave()
@@ -164,7 +164,7 @@ def test_a_name_that_is_too_long_is_refused(folder: FolderParticipant, path: str
 @pytest.mark.parametrize("path", ["\ud800.txt", "new/\udcff"], ids=ascii)
 def test_a_name_that_is_no_text_is_refused(folder: FolderParticipant, path: str) -> None:
     enlisted = folder.enlist(new_branch())
-    with pytest.raises(ConfigError, match="holds half a letter, or bytes that are no text; choose another path"):
+    with pytest.raises(ConfigError, match="is not valid Unicode; choose another path"):
         enlisted.handle.write(path, b"mine")
     enlisted.leave()
 
@@ -181,7 +181,7 @@ def test_a_file_that_came_where_a_folder_must_be_is_a_no(folder: FolderParticipa
     enlisted = folder.enlist(new_branch())
     enlisted.handle.write(path, b"mine")
     (root / "n").write_bytes(b"theirs")
-    with pytest.raises(IntegrityViolated, match=r"votes no: .* 'n' is there and is no folder"):
+    with pytest.raises(IntegrityViolated, match=r"votes no: .* 'n' is not a folder"):
         enlisted.prepare()()
     enlisted.leave()
     assert (root / "n").read_bytes() == b"theirs"
@@ -267,9 +267,9 @@ def test_an_empty_mount_point_does_not_say_that_all_was_rolled_back(folder: Fold
     voted(folder, branch, ("a", b"mine", "xb"))
     away = root.rename(root.with_name("away"))
     root.mkdir()
-    with pytest.raises(StoreUnavailable, match="away"):
+    with pytest.raises(StoreUnavailable, match="is unavailable"):
         folder.finish(branch, Decision.COMMIT)
-    with pytest.raises(StoreUnavailable, match="away"):
+    with pytest.raises(StoreUnavailable, match="is unavailable"):
         folder.prepared(branch.store)
     root.rmdir()
     away.rename(root)

@@ -149,7 +149,7 @@ def test_a_database_that_is_not_the_recorded_one_is_not_believed(
         lambda: wrong.prepared(branch.store),
         lambda: wrong.enlist(branch),
     ):
-        with pytest.raises(EvidenceMissing, match="'billing' leads to another database"):
+        with pytest.raises(EvidenceMissing, match="'billing' points to another database"):
             call()
 
 

@@ -29,7 +29,7 @@ def test_a_step_that_tries_to_end_its_transaction_itself_is_a_no(
     shelf.put(enlisted.handle, 1)
     with pytest.raises(DBAPIError, match="XAER_RMFAIL"):
         end(enlisted.handle)
-    with pytest.raises(RolledBack, match="leave both to the coordinator"):
+    with pytest.raises(RolledBack, match="leave COMMIT and ROLLBACK to the coordinator"):
         enlisted.prepare()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()

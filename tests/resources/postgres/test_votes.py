@@ -73,7 +73,7 @@ def test_a_transaction_that_the_step_ended_itself_is_a_no(
     branch = new_branch()
     enlisted = begun(participant, shelf, branch)
     end(enlisted.handle)  # type: ignore[arg-type]  # the port promises no connection
-    with pytest.raises(RolledBack, match="leave both to the coordinator"):
+    with pytest.raises(RolledBack, match="leave COMMIT and ROLLBACK to the coordinator"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     enlisted.leave()

@@ -2,7 +2,8 @@
 -- Transactions without a decision.
 SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
        clock_timestamp() - coalesce(t.opened, h.born) AS age,
-       coalesce(t.state, 'sealed') = 'sealed' AND coalesce(t.evidence, h.evidence) IS NULL AND d.parked IS NULL AS unproven
+       coalesce(t.state, 'sealed') = 'sealed' AND coalesce(t.evidence, h.evidence) IS NULL
+           AND d.parked IS NULL AS unproven
   FROM (
     SELECT txid FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')
     UNION SELECT txid FROM txsaga.doubt

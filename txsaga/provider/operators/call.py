@@ -137,7 +137,7 @@ class CallStep(StepOperator):
     def __init__(self, *, python_callable: Callable[..., object], **options: Any) -> None:
         super().__init__(**options)
         if self.on == HOME:
-            raise ConfigError(f"step {self.task_id!r} commits by itself, rows of {HOME!r} with the flow; use a SqlStep")
+            raise ConfigError(f"step {self.task_id!r} can't use {HOME!r}: its rows commit with the flow; use a SqlStep")
         self.python_callable = python_callable
 
     def work(self, context: Context, flow: JoinedFlow) -> object:

@@ -77,7 +77,7 @@ def wake_others(context: Context, broker: Broker) -> None:
         if needed > 1:
             _start(context, needed)
     except Exception as reason:  # noqa: BLE001  # nothing depends on it
-        logger.warning("no further run is started for the messages that wait, their watcher wakes it: %s", reason)
+        logger.warning("no more runs could be started for the waiting messages; the watcher starts them: %s", reason)
 
 
 def _needed(dag: Any, broker: Broker) -> Iterator[int]:
@@ -190,7 +190,7 @@ class FlowBegin(BaseOperator):
         told = f"this run committed transaction {txid}"
         if self.allow_amend:
             return f"{told} since it was cleared; clear the whole run once more to amend that"
-        return f"{told}, and what is committed is not run again; trigger a new run instead, or say allow_amend=True"
+        return f"{told}, and committed work is not run again; trigger a new run instead, or set allow_amend=True"
 
     def _enrolled(self) -> tuple[list[str], list[str]]:
         """Return the resources that hold work for the flow, and those for a lane; steps settle all other work."""
@@ -233,14 +233,14 @@ class FlowEnd(FlowOperator):
                 return self._committed(context, reference)
             except errors.DecidedOtherwise:
                 undo_the_rest(broker, reference["txid"])
-                raise _rolled_back(reference["txid"], "it was decided before") from None
+                raise _rolled_back(reference["txid"], "it was already decided") from None
             return self.work(context, JoinedFlow(reference=reference, broker=broker, flow=flow))
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Decide the flow."""
         verdict = judge(_states(context), self._shape())
         if verdict.commit and (left := self._left_behind(context, flow)):
-            why = f"{_listed(left)} did its work in an earlier life of the transaction, and was not run in this one"
+            why = f"{_listed(left)} did its work in an earlier attempt of the transaction, and was not run in this one"
             verdict = RunVerdict(commit=False, why=why)
         about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
         with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
@@ -276,7 +276,7 @@ class FlowEnd(FlowOperator):
         flow.flow.when_decided(decided.append)
         handled, left_out = _steps_of_handled(flow, verdict)
         if done := [each.name for each in handled if each.state is StepState.DONE]:
-            why = f"task {done[0]!r} failed behind its step, whose work is done and can't be left out"
+            why = f"task {done[0]!r} failed after its step, whose work is done and can't be left out"
             _roll_back(flow, why)
             raise _rolled_back(flow.txid, why)
         try:
@@ -288,7 +288,7 @@ class FlowEnd(FlowOperator):
             self.log.info("%s", known)  # an earlier attempt committed it, or its last resource reports that
         except errors.DecidedOtherwise:
             undo_the_rest(flow.broker, flow.txid)
-            raise _rolled_back(flow.txid, "it was decided before") from None
+            raise _rolled_back(flow.txid, "it was already decided") from None
         except errors.StepsOpen as left:
             _roll_back(flow, str(left))
             raise _rolled_back(flow.txid, str(left)) from left

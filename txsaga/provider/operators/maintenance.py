@@ -163,8 +163,8 @@ class ListParked(BaseOperator):
             {
                 "transaction": str(doubt.txid),
                 "subject": f"Transaction {doubt.txid} of {doubt.group} needs a decision",
-                "body": f"key: {doubt.key or 'none'}\n\nwhy it is parked: {doubt.checks.parked}\n\n"
-                f"`txsaga tx show {doubt.txid} --evidence` tells all that is known.",
+                "body": f"key: {doubt.key or 'none'}\n\nwhy it is parked: {doubt.checks.parked}\n\n`txsaga tx show "
+                f"{doubt.txid} --evidence` shows all details.",
             }
             for doubt in doubts
         ]

@@ -84,8 +84,8 @@ class Publish(StepOperator):
         self.deliver_at, self.delay = deliver_at, delay
         if (deliver_at or delay) and self.publish_mode is not PublishMode.PLAIN:
             raise ConfigError(
-                f"task {self.task_id!r} publishes with a transaction, and what is decided can't come later: "
-                'say mode="plain", or leave deliver_at= and delay= out'
+                f"task {self.task_id!r} publishes with a transaction, whose messages can't be delayed: "
+                'use mode="plain", or leave out deliver_at= and delay='
             )
         require_zone(deliver_at, self._moment)
 
@@ -140,7 +140,7 @@ def body_of(body: object) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False).encode()
     except (TypeError, ValueError) as reason:
-        raise ConfigError(f"the body is no JSON ({reason}); give bytes, text, or plain values") from None
+        raise ConfigError(f"the body is not JSON ({reason}); give bytes, text, or plain values") from None
 
 
 ANY = 0
@@ -213,8 +213,8 @@ class ConsumeStep(StepOperator):
 
     template_fields: Collection[str] = ("flow",)
     never_mapped = (
-        "takes messages and can't be mapped: where one of several finds none, what lies behind all of them is skipped, "
-        "and what the others took would be done without it; raise batch=, or let the flow have several runs at once"
+        "takes messages and can't be mapped: if one mapped instance found no messages, all later tasks would be "
+        "skipped, although others took some; raise batch=, or allow several runs of the flow at once"
     )
 
     def __init__(
@@ -332,8 +332,9 @@ class HalfMessagePrepare(BaseOperator):
         self.store, self.group = store_of(store), group
         if checker is None:
             raise ConfigError(
-                f"task {self.task_id!r} stores a half message, and nobody could be asked what became of its local "
-                "work: give checker='module:function'; work in a database leaves evidence, use LocalTransaction for it"
+                f"task {self.task_id!r} stores a half message without a checker that reports the outcome of its local "
+                "work: pass checker='module:function'; for work in a database use LocalTransaction, "
+                "which leaves evidence"
             )
         self.checker = checker_name(checker)
 
@@ -397,9 +398,9 @@ class HalfMessageDecide(BaseOperator):
             return
         doubt = broker.kernel.store.doubts.of(txid)
         if doubt is None:
-            raise ConfigError(f"transaction {txid} is not in this store; look at the store of the task that stored it")
+            raise ConfigError(f"transaction {txid} is not in this store; use the store of the task that stored it")
         if doubt.keyed:
-            raise ConfigError(f"transaction {txid} is no half message; whoever began it decides it")
+            raise ConfigError(f"transaction {txid} is not a half message; the process that began it decides it")
         producer = producer_of(broker, group)
         decide = producer.commit if self.decision is Decision.COMMIT else producer.roll_back
         decide(Receipt(txid, doubt.group, doubt.token))
@@ -422,7 +423,7 @@ def _named(half: object) -> tuple[int, str, str]:
         assert isinstance(half, Mapping)
         return int(half["txid"]), str(half["group"]), str(half["store"])
     except (AssertionError, KeyError, TypeError, ValueError):
-        raise ConfigError("half= is no half message; give the output of HalfMessagePrepare, or its task id") from None
+        raise ConfigError("half= is not a half message; give HalfMessagePrepare's output or task id") from None
 
 
 GROUP = "airflow-notifications"

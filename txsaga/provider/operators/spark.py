@@ -68,7 +68,7 @@ class SparkStep(FlowOperator):
         self.program, self.arguments, self.master = program, dict(arguments or {}), master
         self.submit, self.conf, self.env = submit, dict(conf or {}), dict(env or {})
         if not isinstance(reattach, bool | None):
-            raise ConfigError(f"reattach of step {self.task_id!r} is {reattach!r}; say True or False, or leave it out")
+            raise ConfigError(f"reattach of step {self.task_id!r} is {reattach!r}; use True or False, or leave it out")
         self.reattach = reattach
         self._process: subprocess.Popen[str] | None = None
         self._driver: StepDriver | None = None
@@ -208,7 +208,7 @@ class SparkStep(FlowOperator):
             if (root / path).is_file():
                 found = (root / path).resolve()
                 return found.with_name(f"{found.name}:{entry}") if colon else found
-        raise ConfigError(f"there is no program {self.program} in {Path.cwd()}, {beside} or {beside.parent}")
+        raise ConfigError(f"program {self.program} is not in {Path.cwd()}, {beside} or {beside.parent}")
 
 
 class DriverLines:
@@ -336,7 +336,7 @@ class StepDriver:
             if not error.retryable:
                 raise
             self._away = self._away or time.monotonic()
-            self._log.warning("step %s can't be looked at for now: %s", self._step, error)
+            self._log.warning("the state of step %s can't be read now: %s", self._step, error)
             return None
         self._away = None
         return found
@@ -344,7 +344,7 @@ class StepDriver:
     def _require_store(self) -> None:
         """Raise if the store stays unavailable after the driver has ended."""
         if self._away is not None and time.monotonic() - self._away > AWAY:
-            raise AirflowException(f"the driver of step {self._step} has ended, and the store does not say how")
+            raise AirflowException(f"the driver of step {self._step} has ended, its result is unknown")
 
     def _is_mine(self, found: Attempted) -> bool:
         """Return whether an attempt belongs to the process that was started here."""
@@ -369,7 +369,7 @@ class StepDriver:
         if found.state is StepState.FAILED and found.application is not None:
             self._show(rest=True)
             raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
-        self._log.warning("application %s is gone, or nothing was heard of it: process %d on %s", *_where(driver))
+        self._log.warning("application %s is gone or sends no heartbeat: process %d on %s", *_where(driver))
         return True
 
     def _wait(self) -> None:

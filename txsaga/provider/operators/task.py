@@ -68,7 +68,7 @@ class JoinedFlow:
         if name not in self.reference["resources"]:
             known = ", ".join(sorted(self.reference["resources"])) or "none"
             raise errors.ConfigError(
-                f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins"
+                f"{name!r} is not a resource of this flow (it has {known}); name it where the flow begins"
             )
         return self.reference["resources"][name]
 
@@ -143,7 +143,7 @@ def opened(reference: FlowReference) -> Broker:
     return AMBIENT.broker(reference["store"], [each["connection"] for each in reference["resources"].values()])
 
 
-HOLD_IT = "declare it as a lane, or the flow as coordinated, or do this in a step of its own without on="
+HOLD_IT = "declare it as a lane, or the flow as coordinated, or do this in a separate step without on="
 
 
 class StepOperator(FlowOperator):
@@ -250,7 +250,7 @@ def find_result(context: Context, txid: int) -> object:
         kept = json.loads(found)
         if kept.get("txid") == txid:
             return from_plain(kept["result"])
-    logger.info("no result of the attempt that did the step was kept")
+    logger.info("the step was done by an earlier attempt, whose result was not stored")
     return None
 
 

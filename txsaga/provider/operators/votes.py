@@ -123,7 +123,7 @@ class GateStep(StepOperator):
         super().__init__(**options)
         self.gate, self.table, self.sql = gate, table, sql
         if (table is None) == (sql is None) or (sql is None) != (self.on is None):
-            raise ConfigError(f"gate {self.task_id!r} looks at one thing: give table=…, or on=… and sql=…")
+            raise ConfigError(f"gate {self.task_id!r} checks one thing: give table=…, or on=… and sql=…")
 
     def needs_held(self) -> str:
         """Return the reason: a gate votes about work that the flow can still roll back."""

@@ -37,51 +37,51 @@ class Refusal(Enum):
     """What is refused, with the remedy."""
 
     NO_INPUT = ("a flow that nothing starts", "give it an input: a topic, a queue, files or a trigger")
-    TWICE = ("one name for two things of a kind", "give each a name of its own")
-    UNKNOWN = ("a name that the flow does not declare", "declare it, or correct the name")
+    TWICE = ("one name for two things of the same kind", "give each a different name")
+    UNKNOWN = ("a resource that the flow does not declare", "declare it, or correct the name")
     NO_COORDINATOR = ("coordination without a coordinator", "name one: the connection of the home database")
     COORDINATORS = ("more than one coordinator", "keep one")
     BROKER_COORDINATES = ("a broker as the coordinator", "a broker is a resource; name the home database's connection")
     UNDECLARED = (
-        "coordinated, auxiliary or held work on a kind that nobody has declared",
-        "use a declared kind, or make the resource local: then it commits by itself",
+        "coordinated, auxiliary or held work on an undeclared kind of resource",
+        "use a declared kind, or make the resource local: then it commits at the end of each step",
     )
     NO_TWO_PHASE = (
         "coordinated work on a resource without two-phase commit",
-        "use one that has it, or make this one an auxiliary lane",
+        "use a resource that supports it, or make this one an auxiliary lane",
     )
     NO_LANE = (
         "an auxiliary lane of a resource that can't have one",
-        "use a database for it, or make the resource local: then its work is settled at its own end",
+        "use a database, or make the resource local: then it commits at the end of each step",
     )
     QUEUE_LANE = (
         "a lane of a queue, or its COMMIT or ROLLBACK",
-        "this is a limit of the queue system itself, no engine can lift it: what is put there uncoordinated commits at "
-        "once, each by itself; use an output of the flow, or a database",
+        "this is a limit of the queue system: an uncoordinated message commits at once; use an output of the flow "
+        "or a database",
     )
     NO_MIX = (
         "coordinated and uncoordinated work on one instance that can't mix them",
         "use two instances, one for each kind of work",
     )
     NOTHING_TO_SETTLE = (
-        "a COMMIT or ROLLBACK of a lane that no step before it worked in",
-        "mark the statements that belong to the lane as uncoordinated, or leave the step out",
+        "a COMMIT or ROLLBACK of a lane without work of an earlier step",
+        "mark the statements that belong to the lane as uncoordinated, or remove the step",
     )
-    HOLD_PREPARED = ("prepared work on a resource without two-phase commit", "hold it in the journal")
-    HOLD_JOURNAL = ("a journal for a resource that is no database", "hold it prepared")
+    HOLD_PREPARED = ("prepared work on a resource without two-phase commit", "hold the work in the journal")
+    HOLD_JOURNAL = ("a journal for a resource that is not a database", "hold the work prepared")
     JOURNAL_READS = (
-        "a journalled statement that gives rows back",
-        "nobody is there to read them when it is done: hold the step prepared, or read in another step",
+        "a journalled statement that returns rows",
+        "the statement runs only at the decision, after the step: hold the step prepared, or read in another step",
     )
     JOURNAL_BLIND = (
         "a function's work in a journal",
-        "only statements can be written down: give them, or hold the step prepared on a resource that has two phases",
+        "a journal takes only statements: use them, or hold the step prepared on a resource with two-phase commit",
     )
     CANNOT_WAIT = (
         "commit mode with a path below it, on a resource that commits at once",
-        "leave the path out, or use a database",
+        "remove the path, or use a database",
     )
-    RETRIES = ("retries of an input that a rollback puts back", "leave them out: its consumer group counts attempts")
+    RETRIES = ("retries of an input that a rollback puts back", "remove them: its consumer group counts attempts")
 
     def __init__(self, asked: str, remedy: str) -> None:
         self.asked, self.remedy = asked, remedy
@@ -146,7 +146,7 @@ def _names(flow: FlowDeclaration) -> Iterator[Problem]:
 def _references(flow: FlowDeclaration) -> Iterator[Problem]:
     for step in flow.steps:
         if step.resource is not None and flow.resource_of(step) is None:
-            yield Problem(Refusal.UNKNOWN, step.name, f"it works on resource {step.resource!r}, which there is not")
+            yield Problem(Refusal.UNKNOWN, step.name, f"it uses resource {step.resource!r}, which is not declared")
 
 
 def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
@@ -155,7 +155,7 @@ def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
     named = dict.fromkeys(flow.coordinators)
     brokers = {each.name for each in flow.resources if each.kind in QUEUE_KINDS}
     if not named:
-        yield Problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated and names no coordinator")
+        yield Problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated but names no coordinator")
     if len(named) > 1:
         yield Problem(Refusal.COORDINATORS, flow.name, f"it names {len(named)} coordinators ({', '.join(named)})")
     for name in named:
@@ -196,16 +196,14 @@ def _mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
         works = [work for look in looks for each in resources for work in look.of(each)]
         if len({work.settles is Settles.MAIN for work in works}) > 1:
             names = ", ".join(each.name for each in resources)
-            yield Problem(Refusal.NO_MIX, source, f"it is used both ways (by {names}) and can't mix them")
+            yield Problem(Refusal.NO_MIX, source, f"it can't mix coordinated and uncoordinated work (by {names})")
 
 
 def _declared(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
     asked = look.enlisted(resource) or any(each.hold for each in look.of(resource)) or _wants_lane(look, resource)
     if asked and resource.kind not in look.abilities:
         known = ", ".join(look.abilities)
-        yield Problem(
-            Refusal.UNDECLARED, resource.name, f"nothing is known about kind {resource.kind!r} (declared: {known})"
-        )
+        yield Problem(Refusal.UNDECLARED, resource.name, f"kind {resource.kind!r} is not declared (declared: {known})")
 
 
 def _two_phase(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
@@ -221,7 +219,7 @@ def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]
         yield Problem(refusal, resource.name, f"a {resource.kind} has no auxiliary transactions")
     for step in look.flow.steps:
         if step.resource == resource.name and step.settle:
-            what = f"step {step.name!r} asks for the {step.settle.name} of its lane, and a {resource.kind} has none"
+            what = f"step {step.name!r} asks for the {step.settle.name} of its lane, but a {resource.kind} has no lane"
             yield Problem(refusal, resource.name, what)
 
 
@@ -239,7 +237,7 @@ def _steps(look: EnlistingCheck) -> Iterator[Problem]:
         works = [each for each in look.works if each.step == step.name]
         yield from _held(look, step, resource, works)
         if step.settle and look.can(resource).aux and step.name not in settled:
-            what = f"step {step.name!r} settles its lane, which has no open work then"
+            what = f"step {step.name!r} settles its lane, which has no open work at that point"
             yield Problem(Refusal.NOTHING_TO_SETTLE, resource.name, what)
         if step.mode is StepMode.COMMIT and step.propagates and any(e.settles is Settles.AT_ONCE for e in works):
             what = f"step {step.name!r} commits at once, not when the path below it ({', '.join(step.propagates)}) ends"
@@ -252,13 +250,13 @@ def _held(
     holds = {each.hold for each in works}
     can, declared = look.can(resource), resource.kind in look.abilities
     if Hold.PREPARED in holds and declared and not can.two_phase:
-        what = f"step {step.name!r} wants to be held prepared, and a {resource.kind} has no two-phase commit"
+        what = f"step {step.name!r} is held prepared, but a {resource.kind} has no two-phase commit"
         yield Problem(Refusal.HOLD_PREPARED, resource.name, what)
     if Hold.JOURNAL not in holds:
         return
     if not (can.aux and can.joint_commit):
         if declared and (step.hold or resource.home):
-            what = f"step {step.name!r} would be journalled, and a {resource.kind} can't do statements together"
+            what = f"step {step.name!r} is journalled, but a {resource.kind} can't run statements in one transaction"
             yield Problem(Refusal.HOLD_JOURNAL, resource.name, what)
         return
     for number, each in enumerate(works, 1):
@@ -272,5 +270,5 @@ def _journalled(step: DeclaredStep, resource: DeclaredResource, number: int, tex
         what = f"statement {number} of step {step.name!r} is journalled and has a {word}"
         yield Problem(Refusal.JOURNAL_READS, resource.name, what)
     elif not text.strip():
-        what = f"step {step.name!r} is journalled and gives no statement"
+        what = f"step {step.name!r} is journalled but has no statement"
         yield Problem(Refusal.JOURNAL_BLIND, resource.name, what)

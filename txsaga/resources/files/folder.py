@@ -69,7 +69,7 @@ class FolderParticipant(VotingParticipant):
         """Raise `ConfigError` unless it is a folder that this process may write to."""
         root = self._layout.root
         if not root.is_dir():
-            raise ConfigError(f"resource {self.name!r} is no folder: {root}; create it, or mount it")
+            raise ConfigError(f"resource {self.name!r} is not a folder: {root}; create it, or mount it")
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             raise ConfigError(f"resource {self.name!r} can't be written: {root}; give this user read and write rights")
 
@@ -147,7 +147,7 @@ class FolderParticipant(VotingParticipant):
     def _require_there(self) -> None:
         """Refuse a folder without its identity: an empty mount point would look as if everything was rolled back."""
         if not self._layout.identity.exists():
-            raise StoreUnavailable(f"resource {self.name!r} is away: nothing of ours is in {self._layout.root}")
+            raise StoreUnavailable(f"resource {self.name!r} is unavailable: {self._layout.root} has no data of ours")
 
 
 @contextmanager

@@ -129,9 +129,9 @@ class Layout:
         name = str(PurePosixPath(str(path)))
         parts = PurePosixPath(name).parts
         if not parts or name == "." or name.startswith("/") or ".." in parts or "\0" in name or parts[0] == OWN:
-            raise ConfigError(f"{str(path)!r} is no file of folder {self.root}; give a path inside it, not in {OWN}")
+            raise ConfigError(f"{str(path)!r} is not a file in {self.root}; give a path inside it, not in {OWN}")
         if not _is_text(name):
-            raise ConfigError(f"{name!r} holds half a letter, or bytes that are no text; choose another path")
+            raise ConfigError(f"{name!r} is not valid Unicode; choose another path")
         if not self.target(name).parent.resolve().is_relative_to(self.root.resolve()):
             raise ConfigError(f"{name!r} leads out of folder {self.root} by a link; give a path inside it")
         return name
@@ -141,7 +141,7 @@ class Layout:
         name = self.checked(path)
         self._require_short(name)
         if (other := self.in_the_way(name)) is not None:
-            raise ConfigError(f"{name!r} can't be written: {other!r} is there and is no folder; choose another path")
+            raise ConfigError(f"{name!r} can't be written: {other!r} is not a folder; choose another path")
         return name
 
     def in_the_way(self, name: str) -> str | None:

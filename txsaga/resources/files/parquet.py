@@ -122,10 +122,10 @@ def require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
         raise ColumnsDiffer(f"rows that are parted by {missing[0]!r} need that column; they have {', '.join(columns)}")
     if hidden := [each for each in partitions if each.startswith(("_", "."))]:
         raise ColumnsDiffer(
-            f"no reader looks into folders like '{hidden[0]}=…'; rename {hidden[0]!r}, or part by another"
+            f"readers skip folders like '{hidden[0]}=…'; rename {hidden[0]!r}, or partition by another column"
         )
     if partitions and len(partitions) == len(columns):
-        raise ColumnsDiffer("rows need a column besides those they are parted by; nothing would be in their files")
+        raise ColumnsDiffer("rows need a column that is not a partition column; their files would be empty otherwise")
 
 
 def _written(place: Path) -> Iterator[tuple[Path, int]]:

@@ -119,7 +119,7 @@ class FolderWork:
                 )
             if (other := self._layout.in_the_way(target)) is not None:
                 raise IntegrityViolated(
-                    f"branch {self._branch.gid} votes no: {target!r} has no place, {other!r} is there and is no folder"
+                    f"branch {self._branch.gid} votes no: {target!r} can't be created, {other!r} is not a folder"
                 )
         self._require_readable()
 
@@ -176,5 +176,5 @@ def _permissions(target: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if not S_ISREG(mode):
-        raise ConfigError(f"{str(target)!r} is no plain file; give the path of a file, not of a folder or a link")
+        raise ConfigError(f"{str(target)!r} is not a regular file; give the path of a file, not of a folder or a link")
     return S_IMODE(mode)
