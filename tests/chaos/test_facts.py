@@ -42,7 +42,7 @@ WRITES: dict[type, set[str]] = {
     Ledger: {
         *{"call", "cast"},
         *{"move_step"},
-        *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
+        *{"name", "record_votes", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     TableLedger: {"keep", "swap", "reserve_table"},
@@ -50,7 +50,7 @@ WRITES: dict[type, set[str]] = {
     SqlSteps: {"run", "fence"},
     FlowLedger: {
         *{"enrol", "start", "end", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"let_stand", "amend", "enter"},
+        *{"drop_compensations", "amend", "enter"},
     },
     Flows: set(),
     Reservations: {"begin", "hold", "shut", "settle", "drop"},
@@ -125,7 +125,7 @@ READS = {
         "counted",
         "of_all",
         "output",
-        "compensates",
+        "has_open_saga",
         "flows",
         "amendment",
     },

@@ -115,7 +115,7 @@ class BranchContract:
         votes = (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))
         life, other = begun(store), begun(store)
         with store.ledgers.open() as ledger:
-            ledger.elect(life.txid, votes)
+            ledger.record_votes(life.txid, votes)
         written(store, said(other, COMMIT, votes=votes))
         for txid in (life.txid, other.txid):
             assert [branch.why for branch in store.work.branches(txid)] == ["", NOTHING_DONE]

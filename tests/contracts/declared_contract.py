@@ -84,7 +84,7 @@ class DeclaredContract:
             life = ledger.flows.take_over(life)
             ledger.move(life.txid, TxEvent.ROLL_BACK)
             ledger.write_op(life.txid, ROLLBACK, from_check=False)
-            assert ledger.compensates(life.txid)
+            assert ledger.has_open_saga(life.txid)
         assert store.work.claim("anna", limit=9) == []
         _written(store, Release(life.txid, life.owner, NONE, ""))
         (saga,) = store.work.claim("anna", limit=9)
@@ -95,7 +95,7 @@ class DeclaredContract:
         life = begun(store)
         with store.ledgers.open() as ledger:
             ledger.flows.start(declared(life))
-            ledger.flows.let_stand(life.txid)
+            ledger.flows.drop_compensations(life.txid)
             ledger.move(life.txid, TxEvent.SEAL)
             ledger.move(life.txid, TxEvent.COMMIT)
             ledger.write_op(life.txid, COMMIT, from_check=False)

@@ -340,10 +340,10 @@ class StepContract:
         written(store, settle(life, ROLLBACK))
         with store.ledgers.open() as ledger:
             assert not ledger.move_step(life.txid, 1, StepEvent.RESUME, "")
-            assert ledger.compensates(life.txid)
+            assert ledger.has_open_saga(life.txid)
             assert ledger.move_step(life.txid, 1, StepEvent.SKIP, "paid by hand")
         assert states(store, life) == ["skipped"]
         (claimed,) = store.work.claim("bert", limit=9)
         assert written(store, Close(life.txid, claimed.owner)) is True
         with store.ledgers.open() as ledger:
-            assert not ledger.compensates(life.txid)
+            assert not ledger.has_open_saga(life.txid)

@@ -124,7 +124,7 @@ class MemoryFlowLedger(FlowLedger):
         for branch in branches:
             self._change_step((txid, *branch), decision=decision, **elected)
 
-    def let_stand(self, txid: int) -> None:
+    def drop_compensations(self, txid: int) -> None:
         """Have nobody see to the steps of a flow any more."""
         self._kept.sagas.pop(txid, None)
 

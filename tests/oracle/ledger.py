@@ -174,7 +174,7 @@ class MemoryLedger(MemoryTables, Ledger):
             branches.setdefault((life.txid, number, life.owner), row)
         return [numbers[resource] for resource in resources]
 
-    def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
+    def record_votes(self, txid: int, votes: Sequence[BranchVote]) -> None:
         """Note what branches voted."""
         for number, attempt, vote in votes:
             row, why = self._kept.branches[txid, number, attempt], NOTHING_DONE if vote is Vote.READ_ONLY else ""
@@ -209,7 +209,7 @@ class MemoryLedger(MemoryTables, Ledger):
         self._kept.branches[txid, number, attempt] = forgotten
         return True
 
-    def compensates(self, txid: int) -> bool:
+    def has_open_saga(self, txid: int) -> bool:
         """Tell whether something of a transaction is still to be undone."""
         return txid in self._kept.sagas
 

@@ -244,7 +244,7 @@ class MemoryWork(WorkStore):
             ledger.add(life, PART, call.rows)
         if call.rows or (life.txid, PART) in kept.winners:
             ledger.win(life.txid, PART, life.owner)
-        ledger.elect(life.txid, call.votes)
+        ledger.record_votes(life.txid, call.votes)
         if life.state is TxState.ACTIVE and call.decision is not Decision.ROLLBACK:
             ledger.move(life.txid, TxEvent.SEAL, evidence=call.evidence)
         ledger.touch(life.txid)

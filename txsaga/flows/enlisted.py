@@ -30,7 +30,7 @@ from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vot
 from txsaga.flows.owner import Owner
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import BranchOutcome, BranchVote
-from txsaga.flows.saga import entered
+from txsaga.flows.saga import enter_key
 from txsaga.flows.self_deadlock import held_by
 from txsaga.flows.sessions_in_loop import looped
 from txsaga.flows.step import Step
@@ -201,7 +201,7 @@ class Enlisted:
 
     def _enter(self, ids: Sequence[int]) -> Sequence[int]:
         """Open the key and name the branches; finish what earlier records and owners of it left."""
-        life = entered(self._kernel, self._owner, self._patience)
+        life = enter_key(self._kernel, self._owner, self._patience)
         self.open()
         numbers = patiently(partial(self.named, ids), self._patience)
         if life.epoch > 1:

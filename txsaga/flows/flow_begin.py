@@ -96,7 +96,7 @@ def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord 
     match life:
         case None:
             return _fresh(ledger, group, key, 1, said)
-        case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
+        case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.has_open_saga(txid):
             raise errors.NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
         case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
             return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))

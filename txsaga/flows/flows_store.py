@@ -162,9 +162,9 @@ class FlowLedger:
         if branches:
             self._change(txid, branches, BranchState.PREPARED if decision is Decision.COMMIT else None, decision)
 
-    def let_stand(self, txid: int) -> None:
+    def drop_compensations(self, txid: int) -> None:
         """Have the steps of a flow left as they are: what they did stays."""
-        self._run("let_stand", txid=txid)
+        self._run("drop_compensations", txid=txid)
 
     def take_over(self, life: TxRecord) -> TxRecord:
         """Raise the owner: from here on only the new owner ends the flow, and steps can't be added."""

@@ -68,7 +68,7 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
     try:
         work.commit(unit)
     except Exception as error:  # noqa: BLE001  # only the evidence shows whether it committed
-        part, own = work.part(unit), work.knots.found(unit)
+        part, own = work.part(unit), work.self_deadlocks.found(unit)
         work.drop(unit)  # its session would block the barrier
         if own is not None:
             own.__cause__ = error

@@ -161,9 +161,9 @@ def _written(kernel: Kernel, request: Decide, ready: PreparedEffects) -> tuple[D
             if request.rows:
                 ledger.add(life, PART, request.rows)
             ledger.win(life.txid, PART, life.owner)  # also without messages: those of an earlier owner don't count (R4)
-            ledger.elect(life.txid, request.votes)
+            ledger.record_votes(life.txid, request.votes)
             ledger.move(life.txid, TxEvent.SEAL)
         elif current is not None and current.state is TxState.SEALED:
-            ledger.elect(life.txid, request.votes)
+            ledger.record_votes(life.txid, request.votes)
         standing = kernel.decider.within(ledger, life.txid, decision, by, ready=ready)
         return standing.decision, standing.won

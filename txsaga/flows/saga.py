@@ -157,7 +157,7 @@ def _step(life: TxRecord, start: Start) -> Step:
     return step._replace(compensation=start.compensation, action=start.action)
 
 
-def entered(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
+def enter_key(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
     """Open an owner's key with a record that has no steps yet; what earlier ones left is undone first (R6)."""
     while True:
         try:
@@ -275,7 +275,7 @@ class Saga(DecidedBlock):
         """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
         if self._owner.key is not None:
-            self._steps.drive(entered(self._kernel, self._owner))
+            self._steps.drive(enter_key(self._kernel, self._owner))
         self._stage = BlockStage.OPEN
         return self
 

@@ -337,7 +337,7 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         with kernel.store.ledgers.open() as ledger:
-            if not ledger.compensates(txid):
+            if not ledger.has_open_saga(txid):
                 return
         with kernel.announce.around(facts.Claiming, txid):
             taken = kernel.store.work.claim(kernel.member, limit=1, txid=txid)

@@ -107,7 +107,7 @@ class SelfDeadlockDetector:
 
     def _start(self) -> None:
         over = threading.Event()
-        thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
+        thread = threading.Thread(target=self._run, args=(over,), name="txsaga-self-deadlocks", daemon=True)
         try:
             thread.start()
         except RuntimeError as full:  # no thread available: it waits as long as its session allows

@@ -108,7 +108,7 @@ class Work:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, BranchPart] = {}
         self._claiming, self._ending = Lock(), False
-        self.knots = SelfDeadlockDetector(txid)
+        self.self_deadlocks = SelfDeadlockDetector(txid)
 
     def add(self, key: str, part: BranchPart) -> None:
         """Add a branch to work in."""
@@ -199,13 +199,13 @@ class Work:
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
-        if (found := self.knots.found(key, error)) is not None:
+        if (found := self.self_deadlocks.found(key, error)) is not None:
             raise found from error
 
     def explain_own_lock(self, error: BaseException) -> None:
         """Add that reason as a note to an error that was raised elsewhere."""
         for key in self.used:
-            if (found := self.knots.found(key, error)) is not None:
+            if (found := self.self_deadlocks.found(key, error)) is not None:
                 error.add_note(str(found))
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
@@ -217,7 +217,7 @@ class Work:
         votes = dict[str, Vote]()
         for key, answer in answers.items():
             if isinstance(answer, Exception):
-                if (found := self.knots.found(key)) is not None:
+                if (found := self.self_deadlocks.found(key)) is not None:
                     answer.add_note(str(found))
                 answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
                 raise answer
@@ -236,7 +236,7 @@ class Work:
 
     def take_out(self, key: str) -> EnlistedBranch:
         """Take a branch out of the transaction; the caller rolls it back."""
-        self.knots.leave([key])
+        self.self_deadlocks.leave([key])
         session, self._parts[key].session = self._parts[key].session, None
         assert session is not None
         return session
@@ -284,7 +284,7 @@ class Work:
     def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> PhaseTwoResult:
         """Finish these branches, or all, by the decision."""
         asked = set(self.used if keys is None else keys)
-        self.knots.leave(asked)
+        self.self_deadlocks.leave(asked)
         told = PhaseTwoResult([], {}, [])
         for part in self._parts.values():
             if part.decided and keys is None:
@@ -303,7 +303,7 @@ class Work:
             for key, part in self._parts.items():
                 self.drop(key)
                 part.journal = None  # it refers to the block
-        self.knots.close()
+        self.self_deadlocks.close()
 
     def drop(self, key: str) -> None:
         """Give one session back."""
@@ -311,7 +311,7 @@ class Work:
         session, part.session = part.session, None
         if session is None:
             return
-        self.knots.leave([key])
+        self.self_deadlocks.leave([key])
         try:
             session.leave()
         except Exception:  # it is over anyway; the resource rolls back what was not prepared
@@ -343,11 +343,11 @@ class Work:
             return part.session
 
     def _open(self, key: str, part: BranchPart) -> None:
-        with self.knots.room(key, part.participant, unit=part.aux):
+        with self.self_deadlocks.room(key, part.participant, unit=part.aux):
             opening = partial(enlisted, part.participant, part.branch, driver=part.driven)
             session = patiently(opening, self._patience)
         part.used, part.session = True, session  # the session last: it is checked first
-        self.knots.enter(key, part.participant, session, unit=part.aux, held=part.held)
+        self.self_deadlocks.enter(key, part.participant, session, unit=part.aux, held=part.held)
 
     def _named_part(self, key: str) -> BranchPart:
         part = self._parts.get(key)

@@ -398,7 +398,7 @@ def name(connection: Connection, life: TxRecord, resources: Sequence[int], *, au
     return [numbers[resource] for resource in resources]
 
 
-def elect(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> None:
+def record_votes(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> None:
     """Record the votes of branches."""
     with translating():
         for vote in votes:
@@ -416,7 +416,7 @@ def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool
         return connection.execute(forgotten).rowcount == 1
 
 
-def compensates(connection: Connection, s: str, txid: int) -> bool:
+def has_open_saga(connection: Connection, s: str, txid: int) -> bool:
     """Return whether something of a transaction is still to be undone."""
     return bool(connection.execute(text(STEPS["uncompensated"].format(s=s)), {"txid": txid}).scalar())
 

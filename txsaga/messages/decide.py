@@ -145,7 +145,7 @@ class Decider:
         """Do what a flow journalled for the home database: only with its own login's rights."""
         if by.owner is not None:
             ledger.flows.do_home_work(txid)
-            ledger.flows.let_stand(txid)  # after another process's COMMIT the role does this
+            ledger.flows.drop_compensations(txid)  # after another process's COMMIT the role does this
         elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
             raise errors.EffectConflict(
                 f"flow {txid} has rows for the home database; only a process of the flow writes them"

@@ -238,9 +238,9 @@ class Ledger(TableLedger):
         """
         return work.name(self._connection, life, resources, aux=aux)
 
-    def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
+    def record_votes(self, txid: int, votes: Sequence[BranchVote]) -> None:
         """Record what branches voted, in the ledger block of the decision that names them."""
-        work.elect(self._connection, txid, votes)
+        work.record_votes(self._connection, txid, votes)
 
     def call(self, txid: int, ballot: Ballot) -> None:
         """Open a ballot on a locked record; repeating it changes nothing, a different one of its name is refused."""
@@ -258,9 +258,9 @@ class Ledger(TableLedger):
         """Delete a branch whose outcome contradicts its decision; return whether it was one."""
         return work.forget(self._connection, txid, number, attempt)
 
-    def compensates(self, txid: int) -> bool:
+    def has_open_saga(self, txid: int) -> bool:
         """Return whether a rolled back transaction still has something to undo (R6)."""
-        return work.compensates(self._connection, self._schema, txid)
+        return work.has_open_saga(self._connection, self._schema, txid)
 
     def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
         """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""

@@ -79,7 +79,7 @@ class TxRecords:
                         f"key {key!r} belongs to flow {life.txid}; "
                         "flows and other transactions of a group need different keys"
                     )
-                case TxState.ACTIVE if not undoes and ledger.compensates(life.txid):
+                case TxState.ACTIVE if not undoes and ledger.has_open_saga(life.txid):
                     raise errors.ConfigError(
                         f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; give the "
                         "transaction a different key"
@@ -89,7 +89,7 @@ class TxRecords:
                 case TxState.COMMITTED:
                     raise errors.AlreadyCommitted(life.txid, key)
                 case TxState.ROLLED_BACK:
-                    if ledger.compensates(life.txid):
+                    if ledger.has_open_saga(life.txid):
                         raise errors.NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
                     if (of := amended(ledger, life)) is not None:
                         raise errors.AlreadyCommitted(of, key)

@@ -82,7 +82,7 @@ UPDATE txsaga.branch b SET state = coalesce(%(state)s, b.state), decision = coal
   FROM unnest(%(numbers)s::int4[], %(attempts)s::int4[]) AS n (number, attempt)
  WHERE b.txid = %(txid)s AND (b.number, b.attempt) = (n.number, n.attempt) AND b.state = ANY (%(open)s);
 
--- name: let_stand
+-- name: drop_compensations
 DELETE FROM txsaga.saga WHERE txid = %(txid)s;
 
 -- name: take_over

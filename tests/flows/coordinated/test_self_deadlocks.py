@@ -314,17 +314,17 @@ def test_who_has_nothing_to_wait_for_is_not_looked_after(opened: OpenBank) -> No
 
 
 def looking() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "txsaga-knots"]
+    return [each for each in threading.enumerate() if each.name == "txsaga-self-deadlocks"]
 
 
 def test_who_comes_when_it_is_closed_is_not_looked_after(opened: OpenBank) -> None:
     bank = opened("postgresql", "postgresql")
     _, participant = bank.broker.kernel.participant("postgresql0")
-    knots = SelfDeadlockDetector(1)
-    knots.close()
+    detector = SelfDeadlockDetector(1)
+    detector.close()
     sessions = [participant.enlist(BranchId(f"{'0' * 32}-1-1", number)) for number in (1, 2)]
     for key, session in zip(("one", "two"), sessions, strict=True):
-        knots.enter(key, participant, session, unit=False)
+        detector.enter(key, participant, session, unit=False)
     found = looking()
     for session in sessions:
         session.leave()
