@@ -214,6 +214,6 @@ def with_namespace(url: str, namespace: str | None) -> str:
         return url
     if not namespace:
         raise ConfigError("the namespace is empty; name one, or leave it out")
-    address, _, query = url.partition("?")
+    address, _, query = (url, "", "") if "@" in url.rpartition("?")[2] else url.partition("?")
     kept = [pair for pair in query.split("&") if pair and not pair.startswith("namespace=")]
     return f"{address}?{'&'.join([*kept, f'namespace={quote_plus(namespace)}'])}"

@@ -84,6 +84,8 @@ class RegistryContract:
         assert (group.name, group.transactional) == ("shop", transactional)
         with pytest.raises(GroupKindMismatch):
             store.registry.group("shop", transactional=not transactional)
+        assert store.registry.group("shop") == group
+        assert store.registry.group("travel") == store.registry.group("travel", transactional=transactional)
         assert store.registry.group("shop", transactional=transactional) == group
         assert store.registry.group_by_id(group.id) == group
         assert store.registry.find_group("shop") == group

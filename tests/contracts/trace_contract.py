@@ -63,7 +63,7 @@ class TraceContract:
         decided(store, end_of(receipt, COMMIT))
         assert told(store, receipt.txid) == ["3 messages to orders/0", "COMMIT"]
         drain(store)
-        assert told(store, receipt.txid)[2:] == ["offsets 1 to 3 of orders/0 given out"]
+        assert told(store, receipt.txid)[2:] == ["offsets 1 to 3 of orders/0 assigned"]
         trace = trace_of(store, receipt.txid)
         assert trace.op is not None and trace.op.before is not None
         assert trace.sent[0].born <= trace.given[0].at <= trace.op.before

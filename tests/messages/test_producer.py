@@ -181,7 +181,7 @@ def test_an_immunity_is_whole_seconds(moody_shop: Shop, immunity: int) -> None:
         lambda: producer.transaction(immunity=immunity),
     ]
     for attempt in attempts:
-        with pytest.raises(InvalidMessage, match=r"immunity is .*(whole seconds|lies between 0 and)"):
+        with pytest.raises(InvalidMessage, match=r"immunity is .*(whole seconds|must be between 0 and)"):
             attempt()
     assert list(moody_shop.listed()) == []
 

@@ -85,9 +85,9 @@ class Names:
         with self._home.lock:
             known = self._groups.get(name)
             if known is None:
-                known = Group(id=len(self._groups) + 1, name=name, transactional=bool(transactional))
+                known = Group(id=len(self._groups) + 1, name=name, transactional=transactional)
                 self._groups[name] = known
-            if transactional is not None and known.transactional is not transactional:
+            if None not in (transactional, known.transactional) and known.transactional is not transactional:
                 raise GroupKindMismatch(name, stored=_kind(known.transactional), asked=_kind(transactional))
             return known
 
@@ -150,5 +150,5 @@ def _settings(topic: Topic, queues: int) -> tuple[TopicType, int, int | None, in
     return topic.type, queues, topic.retention_seconds, topic.retention_bytes
 
 
-def _kind(transactional: bool) -> str:
+def _kind(transactional: bool | None) -> str:
     return "a group with a checker" if transactional else "a group without a checker"

@@ -108,7 +108,7 @@ class MemoryOverview(Overview):
         """Tell what is undecided of each producer group that ever had something to decide."""
         with self._home.lock:
             found = [(group, self._backlog(group)) for group in self._names.groups()]
-            return [backlog for group, backlog in found if group.transactional or backlog.undecided or backlog.members]
+            return [backlog for group, backlog in found if group.transactional is not False or backlog.undecided]
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None

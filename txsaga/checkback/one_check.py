@@ -44,13 +44,13 @@ class OneCheck:
             return CheckResult(why=rest)
         case = DoubtContext(self._store, doubt)
         verdict = self._kernel.settler.judge.know(case, fence=False)
-        if verdict.basis is Basis.OPEN:
-            return CheckResult(why="it is still open" if verdict.found is TxState.ACTIVE else verdict.why)
+        if verdict.basis is Basis.OPEN and verdict.found is TxState.ACTIVE:
+            return CheckResult(why="it is still open")
         verdict = self._kernel.settler.judge.know(case)
         if verdict.basis is Basis.ANSWER and checker is not None:
             answer, why = ask(checker, question_about(case))
             verdict = replace(verdict, state=answer, why=why)
-        if verdict.basis is Basis.OPEN:  # its owner took it over meanwhile
+        if verdict.basis is Basis.OPEN and verdict.found is TxState.ACTIVE:  # its owner took it over meanwhile
             self._kernel.settler.report(case, verdict.state, verdict.why)
             return CheckResult(why=verdict.why, counted=True)
         return self._kernel.settler.conclude(case, verdict, "check-back of a sensor")

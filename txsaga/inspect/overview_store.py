@@ -112,7 +112,7 @@ class Overview:
         return () if checks is None else checks.remarks
 
     def backlogs(self) -> Sequence[Backlog]:
-        """Return what is undecided in each producer group that has something, or members that answer, by name."""
+        """Return what is undecided in each producer group, by name; of plain ones, in those that have something."""
         answers: dict[int, dict[str, int]] = {}
         for group, answer, count in self._rows(SQL["answers"]):
             answers.setdefault(group, {})[answer] = count

@@ -105,14 +105,14 @@ class Registry:
             return _topics(connection, None)
 
     def group(self, name: str, *, transactional: bool | None = None) -> Group:
-        """Register a producer group; `GroupKindMismatch` if it exists with the other kind, and a kind is asked for."""
+        """Register a producer group, of a kind or of any; `GroupKindMismatch` if it exists with the other kind."""
         with transaction(self._engine) as connection:
-            statement = insert(group).values(name=name, transactional=bool(transactional), **self._registered)
+            statement = insert(group).values(name=name, transactional=transactional, **self._registered)
             connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
             row = connection.execute(select(group).where(group.c.name == name)).one()
-        if transactional is not None and row.transactional != transactional:
+        if None not in (transactional, row.transactional) and row.transactional != transactional:
             kinds = {True: "transactional", False: "plain"}
-            raise GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[transactional])
+            raise GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[bool(transactional)])
         return _group(row)
 
     def find_group(self, name: str) -> Group | None:

@@ -205,7 +205,7 @@ class MysqlBranch:
             self._stage = MysqlStage.NO
             raise RolledBack(
                 f"the step tried to commit or roll back the transaction of branch {self._branch.gid} itself; "
-                "leave both to the coordinator"
+                "leave COMMIT and ROLLBACK to the coordinator"
             )
 
     def _ask(self) -> Vote:

@@ -155,7 +155,7 @@ def create_database(url: URL, name: str) -> None:
         try:
             connection.exec_driver_sql(f'CREATE DATABASE "{name}"').close()
         except DBAPIError as error:
-            if not isinstance(error.orig, psycopg.errors.DuplicateDatabase):
+            if not isinstance(error.orig, psycopg.errors.DuplicateDatabase | psycopg.errors.UniqueViolation):
                 raise
 
 

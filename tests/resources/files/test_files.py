@@ -103,7 +103,7 @@ def test_what_leads_out_of_the_folder_is_refused(
 ) -> None:
     (root / "out").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     enlisted = folder.enlist(new_branch())
-    with pytest.raises(ConfigError, match="folder"):
+    with pytest.raises(ConfigError, match="give a path inside it"):
         enlisted.handle.write(path, b"mine")
     enlisted.leave()
 

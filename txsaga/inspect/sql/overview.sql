@@ -62,8 +62,7 @@ WITH b AS ({statement undecided_ones})
 SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age), max(b.age) FILTER (WHERE b.unproven),
        (SELECT count(*) FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
   FROM txsaga.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN txsaga.question q ON q.txid = b.txid
- WHERE g.transactional OR b.txid IS NOT NULL
-    OR EXISTS (SELECT FROM txsaga.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
+ WHERE g.transactional IS DISTINCT FROM false OR b.txid IS NOT NULL
  GROUP BY g.id, g.name ORDER BY g.name;
 
 -- name: answers

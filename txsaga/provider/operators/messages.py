@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 PLAIN = "-plain"
-"""Plain messages have their own group: a group either answers for transactions or never has one."""
+"""Suffix of the group of plain messages, so that they and transactions are separate in `txsaga status`."""
 
 
 class PublishMode(StrEnum):
