@@ -36,9 +36,7 @@ def test_rows_are_not_appended_beside_those_that_are_amended(open_books: Open) -
             flow.table(LEDGER).append(rows(1, 2))
         flow.end()
     with books.producer.begin_flow(key="night", amend="two") as flow:
-        refused = pytest.raises(
-            ConfigError, match=r"appended ones would would duplicate them; replace them by overwrite"
-        )
+        refused = pytest.raises(ConfigError, match=r"appended rows would duplicate them; replace them with overwrite")
         with refused, flow.step("ledger"):
             flow.table(LEDGER).append(rows(1, 2))
         with flow.step("ledger"):

@@ -60,7 +60,7 @@ def test_without_a_word_what_is_committed_stays_as_it_is(desks: Desks) -> None:
     with pytest.raises(AlreadyCommitted) as done:
         desks.begin("current")
     assert done.value.txid == first
-    with pytest.raises(ConfigError, match="amend is int; give a word that is the same whenever"):
+    with pytest.raises(ConfigError, match="amend is int; give an identifier that is the same each time"):
         desks.begin("current", amend=7)
 
 
