@@ -62,7 +62,7 @@ def test_a_run_of_another_airflow_is_not_asked_about(fake: FakeAirflow, caplog: 
     other = run_name("bank", "manual__1", "south")
     assert [runs.state(other), runs.state(other)] == [RunState.UNREACHABLE] * 2
     assert not fake.asked
-    assert caplog.text.count("set TXSAGA_AIRFLOW_NAME alike") == 1
+    assert caplog.text.count("set the same TXSAGA_AIRFLOW_NAME") == 1
     fake.runs["bank/manual__1"] = "running"
     assert runs.state(run_name("bank", "manual__1", "north")) is RunState.ALIVE
 
