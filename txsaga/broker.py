@@ -74,9 +74,6 @@ class HomeDatabase(Protocol):
     def new_member(self) -> str:
         """Return a member name that is unique within its group."""
 
-    def jitter(self) -> float:
-        """Return a random factor around 1, to keep copies of a role out of lockstep."""
-
 
 class Broker(Administration):
     """One store with its topics, producers, streams and roles."""
@@ -344,7 +341,7 @@ class Broker(Administration):
         with self._starting:
             if self._own is None and not self._parts.closed:
                 answering = [AnswerRole(self._parts, self._check_threads)] if self._answers else []
-                own = Loop([Heartbeat(self._parts, enlists=self._answers), *answering], self._home.jitter)
+                own = Loop([Heartbeat(self._parts, enlists=self._answers), *answering], self._parts.jitter)
                 own.start()  # if this fails, the next call tries again
                 self._own = own
 
@@ -352,7 +349,7 @@ class Broker(Administration):
         self._kernel.require_open()
         with self._starting:
             if self._run_roles and self._loop is None:
-                loop = Loop(self.roles(), self._home.jitter)
+                loop = Loop(self.roles(), self._parts.jitter)
                 loop.start()
                 self._loop = loop
                 self._kernel.when_decided(lambda: loop.wake(Dispatcher.name))

@@ -10,12 +10,12 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 
 MARKS = {
     "files": 307,
-    "lines": 53_700,
+    "lines": 53_656,
     "import lines in percent": 8.3,
     "class names defined twice": 0,
     "modules in a circle": 0,
     "modules with one importer": 15,
-    "lines of SQL in strings": 181,
+    "lines of SQL in strings": 180,
     "except BaseException": 12,
 }
 

@@ -145,9 +145,6 @@ class NoHome:
     def new_member(self) -> str:
         return "anna"
 
-    def jitter(self) -> float:
-        return 1.0
-
 
 def bare_kernel(store: Store, announce: Announcer, member: str, **given: Any) -> Kernel:
     """Build a kernel from what a test gives; its other parts can't be used."""

@@ -76,13 +76,18 @@ def url(
 @app.command()
 def create(context: typer.Context, name: Annotated[str, typer.Argument(help="The name of the database.")]) -> None:
     """Create a database on the server of the home database, unless it exists; print its URL, with its password."""
-    from txsaga.store.connection import create_database, parse_url
+    import psycopg
+
+    from txsaga.embedded.probe import create_database
+    from txsaga.store.connection import parse_url, translating
 
     options = options_of(context)
     if not DATABASE_NAME.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is not for a database; use 1 to 63 lower-case letters, digits and _")
     address, _ = parse_url(home_url(options))
-    create_database(address, name)
+    server = address.set(drivername="postgresql").render_as_string(hide_password=False)
+    with translating(), psycopg.connect(server, autocommit=True) as connection:
+        create_database(connection, name)
     found = address.set(database=name).render_as_string(hide_password=False)
     result(options, {"url": found}, found)
 

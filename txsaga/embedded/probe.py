@@ -15,11 +15,14 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
+from typing import Any
 
 import psycopg
+import psycopg.sql
 
 from txsaga.embedded.account import Account
 from txsaga.embedded.error_messages import complaint, serious_line
@@ -53,6 +56,13 @@ class Processes:
     everyone: frozenset[int]
     postmaster: int | None
     port: int | None
+
+
+def create_database(connection: psycopg.Connection[Any], name: str) -> None:
+    """Create a database on the server of a connection that commits by itself, unless it exists."""
+    if not connection.execute("select from pg_database where datname = %s", [name]).rowcount:
+        with suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):  # another process was first
+            connection.execute(psycopg.sql.SQL("create database {}").format(psycopg.sql.Identifier(name)))
 
 
 def pid_file(data: Path) -> Path:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from psycopg import errors, sql
-
 from txsaga.config import PG_BIN, PG_HOME, PG_USER
 from txsaga.embedded import probe
 from txsaga.embedded.account import Account, home_of_the_caller, server_account
@@ -138,12 +136,7 @@ class EmbeddedServer:
     def database(self, name: str) -> Self:
         """Create a database unless it exists."""
         with explained(self.home), probe.connect(self._secret()) as connection:
-            known = connection.execute("select from pg_database where datname = %s", [name]).rowcount
-            if not known:
-                try:
-                    connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-                except (errors.DuplicateDatabase, errors.UniqueViolation):
-                    return self  # another process was first
+            probe.create_database(connection, name)
         return self
 
     def _start(self, deadline: float) -> ProbeAnswer:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Dialect, Engine, NullPool, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -146,17 +146,6 @@ def make_engine(url: URL, namespace: str) -> Engine:
         raise errors.ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
     ping_idle(engine)
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
-
-
-def create_database(url: URL, name: str) -> None:
-    """Create a database on the server of a URL, unless it exists."""
-    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=dict(NETWORK))
-    with translating(), engine.connect() as connection:
-        try:
-            connection.exec_driver_sql(f'CREATE DATABASE "{name}"').close()
-        except DBAPIError as error:
-            if not isinstance(error.orig, psycopg.errors.DuplicateDatabase | psycopg.errors.UniqueViolation):
-                raise
 
 
 def follow(engine: Engine, address: Callable[[], str]) -> None:

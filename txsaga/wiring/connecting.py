@@ -71,10 +71,6 @@ class PostgresHome:
         """Return a member name that is unique within its group."""
         return new_member()
 
-    def jitter(self) -> float:
-        """Return a random factor around 1."""
-        return jitter()
-
 
 def jitter() -> float:
     """Return a random factor around 1."""
