@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.scene.patience import eventually
 from txsaga.core.batcher import Batcher
 
 SIGNALS = 6_000
@@ -99,7 +100,7 @@ def test_a_caller_that_is_interrupted_as_it_starts_the_worker_leaves_one_of_them
     with pytest.raises(Interrupt):
         batcher.submit(1)
     assert [batcher.submit(item).result(10) for item in (2, 3)] == [4, 6]
-    assert len([thread for thread in threading.enumerate() if thread.name == "txsaga-struck"]) == 1
+    eventually(lambda: [each.name for each in threading.enumerate()].count("txsaga-struck") == 1, "one worker")
     closing = threading.Thread(target=batcher.close, daemon=True)
     closing.start()
     closing.join(10)
