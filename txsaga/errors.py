@@ -119,7 +119,7 @@ class NotParked(TransactionError):
     """Only what is parked can be resumed."""
 
     def __init__(self, txid: int) -> None:
-        super().__init__(f"transaction {txid} is not parked; `txsaga doubt list --parked` lists parked transactions")
+        super().__init__(f"transaction {txid} is not parked; `txsaga tx pending --parked` lists parked transactions")
         self.txid = txid
 
 

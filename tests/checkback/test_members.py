@@ -197,7 +197,7 @@ def test_a_damaged_half_is_not_blamed_on_the_checker(any_shop: Shop, monkeypatch
     ((answer, why),) = remarks(any_shop, receipt.txid)
     assert (answer, any_shop.state(receipt.txid)) == ("UNKNOWN", "prepared")
     told = f"the messages of transaction {receipt.txid} for topic 'orders', queue {queue}, can't be read: "
-    assert why.startswith(told) and why.endswith(f"roll it back: `txsaga doubt rollback {receipt.txid}`")
+    assert why.startswith(told) and why.endswith(f"roll it back: `txsaga tx rollback {receipt.txid}`")
 
 
 @pytest.mark.req("RMQ-62")

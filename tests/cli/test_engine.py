@@ -146,8 +146,8 @@ def test_a_handler_is_called_with_what_is_given_up_in_its_group(
     half = given_up(own_url)
     words = ("engine", "--once", "--total-limit", "1", "--handler")
     assert bare(*words, "bank=shop_handlers:judge", TXSAGA_URL=own_url).code == 0
-    assert bare("doubt", "list", "--parked", "--json", TXSAGA_URL=own_url).documents[0]["txid"] == half.txid
-    assert bare("doubt", "resume", str(half.txid), "--reason", "anew", TXSAGA_URL=own_url).code == 0
+    assert bare("tx", "pending", "--parked", "--json", TXSAGA_URL=own_url).documents[0]["txid"] == half.txid
+    assert bare("tx", "resume", str(half.txid), "--reason", "anew", TXSAGA_URL=own_url).code == 0
     Stored(own_url).let_pass(60)  # it has its whole time again
     assert bare(*words, "shop=shop_handlers:judge", TXSAGA_URL=own_url).code == 0
     assert import_module("shop_handlers").asked == [half.txid]

@@ -68,7 +68,7 @@ def test_a_number_is_written_in_the_digits_0_to_9(cli: Cli, topic: str, text: st
         ("dlq", "show", "--", text),
         ("tx", "show", "--", text),
         ("saga", "skip", "1", f"--step={text}", "--reason=r"),
-        ("branches", f"--after=1.1.{text}"),
+        ("branch", "list", f"--after=1.1.{text}"),
     ):
         said = cli(*words)
         assert (said.code in (2, 3, 4), said.out) == (True, ""), (words, said)

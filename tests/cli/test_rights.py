@@ -118,12 +118,12 @@ def test_an_operator_sees_what_is_in_doubt_and_resumes_it(bare: Cli, made: Login
         receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
         park(broker.kernel.store, receipt.txid, "out of checks")
     for command in (
-        ["doubt", "list", "--parked"],
-        ["doubt", "show", str(receipt.txid)],
-        ["doubt", "resume", str(receipt.txid), "--reason", "the shop is back"],
+        ["tx", "pending", "--parked"],
+        ["tx", "show", str(receipt.txid)],
+        ["tx", "resume", str(receipt.txid), "--reason", "the shop is back"],
         ["producer", "list"],
         ["producer", "alter", "shop", "--max-checks", "3"],
     ):
         said = bare(*command, "--url", operator)
         assert (said.code, said.err) == (0, ""), command
-    assert bare("doubt", "list", "--parked", "--json", "--url", operator).documents == []
+    assert bare("tx", "pending", "--parked", "--json", "--url", operator).documents == []

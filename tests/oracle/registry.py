@@ -12,7 +12,7 @@ from tests.oracle.rows import Kept
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import SCHEDULED, Group, RegisteredResource, TxView
+from txsaga.core.records import Group, RegisteredResource, TxView
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError
 from txsaga.messages.registry_store import Registry
@@ -122,7 +122,7 @@ class MemoryRegistry(Registry):
         """Return a resource."""
         return self._names.resource_by_id(id)
 
-    def transactions(self, *, undecided: bool, limit: int) -> Sequence[TxView]:
+    def transactions(self, *, undecided: bool = False, limit: int) -> Sequence[TxView]:
         """List transactions, newest first."""
         with self._home.lock:
             kept = self._home.kept
@@ -155,7 +155,7 @@ class MemoryRegistry(Registry):
             group=self._names.group_name(group),
             key=key,
             epoch=epoch,
-            state=DECIDED[op.decision] if op else state if due is None else SCHEDULED,
+            state=DECIDED[op.decision] if op else state if due is None else "scheduled",
             resource=None if not evidence else self.resource_by_id(evidence).name,
             born=born,
             decision=op.decision if op else None,

@@ -302,7 +302,7 @@ def test_a_superuser_who_migrates_leaves_nothing_that_is_his(
         owner = admin.new()
         admin.run(f'GRANT CREATE ON DATABASE "{make_url(url).database}" TO {owner}')
         with monkeypatch.context() as before:
-            before.setattr(command, "upgrade", lambda config, _: upgrade(config, "0005"))
+            before.setattr(command, "upgrade", lambda config, _: upgrade(config, "0014"))
             before.setattr(functions, "write", lambda *_: False)
             before.setattr(granting, "renew", lambda *_: None)
             before.setattr(founding, "found", lambda *_, **__: None)

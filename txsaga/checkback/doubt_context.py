@@ -72,7 +72,7 @@ class DoubtContext:
                 queues = sorted({half.real_queue for half in self.halves if half.real_topic == topic})
                 raise ChunkDamaged(
                     f"the messages of transaction {txid} for topic {topic!r}, queue {', '.join(map(str, queues))}, "
-                    f"can't be read: {damage}, or roll it back: `txsaga doubt rollback {txid}`"
+                    f"can't be read: {damage}, or roll it back: `txsaga tx rollback {txid}`"
                 ) from damage
         return tuple(messages)
 

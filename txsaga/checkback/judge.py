@@ -205,7 +205,9 @@ class Judge:
 
     def _closed(self, case: DoubtContext, resource: int | None, fence: bool) -> Verdict:
         if resource is None:
-            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.ANSWER)
+            return Verdict(
+                LocalState.UNKNOWN, "it recorded no evidence: only a checker, or an operator, knows", Basis.ANSWER
+            )
         if resource == NO_WORK_OUTSIDE:
             return Verdict(LocalState.ROLLBACK, "its owner never decided it", Basis.OPEN)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None

@@ -24,6 +24,8 @@ from txsaga.inspect.timeline_steps import Looked
 from txsaga.inspect.trace import Trace
 
 YOUNG = "it is too young, or a process is working on it"
+SENSOR = "check-back of a sensor"
+"""Who decided, in the audit row."""
 
 
 class OneCheck:
@@ -32,7 +34,7 @@ class OneCheck:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._store = kernel, kernel.store
 
-    def ask(self, txid: int, checker: Checker | None = None) -> CheckResult:
+    def ask(self, txid: int, checker: Checker | None = None, *, who: str = SENSOR) -> CheckResult:
         """Settle a transaction as far as it can be known; `checker` is asked where only a checker knows."""
         stands = self._store.overview.decisions([txid]).get(txid)
         if stands is not None:
@@ -53,7 +55,7 @@ class OneCheck:
         if verdict.basis is Basis.OPEN and verdict.found is TxState.ACTIVE:  # its owner took it over meanwhile
             self._kernel.settler.report(case, verdict.state, verdict.why)
             return CheckResult(why=verdict.why, counted=True)
-        return self._kernel.settler.conclude(case, verdict, "check-back of a sensor")
+        return self._kernel.settler.conclude(case, verdict, who)
 
     def _rest(self, doubt: Doubt) -> str | None:
         """Return why it must not be checked yet: live work is not fenced."""

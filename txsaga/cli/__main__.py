@@ -32,10 +32,6 @@ MODULES = {
     "consume": "messages",
     "cut": "store",
     "collect": "store",
-    "recover": "branches",
-    "branches": "branches",
-    "heuristics": "branches",
-    "forget": "branches",
     "status": "store",
     "doctor": "store",
     "engine": "engine",
@@ -43,12 +39,14 @@ MODULES = {
     "group": "group",
     "dlq": "dlq",
     "tx": "tx",
-    "doubt": "doubt",
+    "branch": "branch",
     "saga": "saga",
     "producer": "producer",
     "db": "db",
     "barrier": "barrier",
     "airflow": "airflow",
+    "config": "config",
+    "completion": "completion",
 }
 """Command to module, in the order of the help. A module with an `app` is a group of commands."""
 
@@ -152,6 +150,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(words: Sequence[str]) -> int:
     """Run one command; whatever goes wrong passes."""
     command = typer.main.get_command(app)
+    if question := os.environ.get(f"_{PROGRAM.upper()}_COMPLETE"):
+        return import_module("txsaga.cli.completion").answered(command, question)
     hide_types_of_flags(command)
     try:
         with command.make_context(PROGRAM, list(words)) as context:

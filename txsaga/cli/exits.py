@@ -15,7 +15,7 @@ USAGE = 2
 MISTAKE = 3
 """A setting, a message or a name is wrong: change it."""
 NOT_FOUND = 4
-STANDS = 5
+CONFLICT = 5
 """Decided otherwise, in doubt, or refused because of an earlier decision or owner."""
 UNAVAILABLE = 6
 """A database does not answer, or the embedded one can't run: try again."""
@@ -26,9 +26,9 @@ PIPE_CLOSED = 141
 
 CODES: dict[type[errors.TxSagaError], int] = {
     errors.TxSagaError: MISTAKE,
-    errors.TransactionError: STANDS,
+    errors.TransactionError: CONFLICT,
     errors.HostFailed: UNAVAILABLE,
-    errors.TableTaken: STANDS,
+    errors.TableTaken: CONFLICT,
     errors.WarehouseAway: UNAVAILABLE,
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
@@ -40,15 +40,15 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.SendFailed: UNAVAILABLE,
     errors.TooFewBrokers: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,
-    errors.LeaseLost: STANDS,
-    errors.ClaimLost: STANDS,
-    errors.AlreadyDone: STANDS,
-    errors.OutOfOrder: STANDS,
+    errors.LeaseLost: CONFLICT,
+    errors.ClaimLost: CONFLICT,
+    errors.AlreadyDone: CONFLICT,
+    errors.OutOfOrder: CONFLICT,
     errors.OffsetOutOfRange: NOT_FOUND,
     errors.UnknownGroup: NOT_FOUND,
     errors.UnknownProducerGroup: NOT_FOUND,
     errors.UnknownLetter: NOT_FOUND,
-    errors.GroupInUse: STANDS,
+    errors.GroupInUse: CONFLICT,
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,
     errors.ChunkDamaged: REFUSED,

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -73,6 +73,24 @@ def span_of(text: str) -> timedelta:
     if span is None or span.total_seconds() > LONGEST:
         raise typer.BadParameter(f"{text!r} is not a length of time; write seconds, or 15m, 12h, 30d")
     return span
+
+
+def one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Return the reader of one of these names."""
+
+    def name(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}")
+        return text
+
+    return name
+
+
+def past_of(text: str) -> datetime:
+    """Read a moment in the past: a time with its zone, or a length of time before now."""
+    if SPAN.fullmatch(text):
+        return datetime.now(UTC) - span_of(text)
+    return _moment(text, f"{text!r} is not a time; write 15m, 12h, 30d, or a time like 2026-01-31T12:00:00Z")
 
 
 def moment_of(text: str) -> datetime:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txsaga.cli.home import opened, reading
+from txsaga.cli.operators import Id, Reason, number_of, os_user
 from txsaga.cli.options import MOST, Options, options_of, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
-from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
 

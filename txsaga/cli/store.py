@@ -13,7 +13,7 @@ from txsaga.cli import exits
 from txsaga.cli.group import GROUP, group_document, group_row
 from txsaga.cli.home import home_url, opened, reading
 from txsaga.cli.options import options_of, span_of
-from txsaga.cli.printing import document, fields, listing, result, say, table
+from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
@@ -35,14 +35,22 @@ def status(context: typer.Context) -> None:
             _show_status(store)
 
 
-def doctor(context: typer.Context) -> None:
+def doctor(
+    context: typer.Context,
+    all: Annotated[bool, typer.Option("--all", help="Also list the checks that found nothing.")] = False,
+) -> None:
     """Diagnose the home database and the store. Changes nothing. Exits with 7 if it finds an error."""
     from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
     findings = examine(home_url(options))
-    rows = [(f.severity, f.what, f.found, f.remedy) for f in findings]
-    listing(options, map(asdict, findings), ("", "what", "found", "remedy"), rows)
+    rows = [(f.severity, f.what, f.found, f.remedy) for f in findings if all or f.severity is not Severity.OK]
+    if options.json:
+        document([*map(asdict, findings)])
+    elif rows:
+        table(("level", "what", "found", "remedy"), rows)
+    else:
+        say(f"{len(findings)} checks, no problems")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(exits.REFUSED)
 
@@ -134,12 +142,12 @@ def _figures(store: Store, backlogs: Sequence[Backlog]) -> dict[str, object]:
         "oldest undecided": undecided.oldest,
         "parked": undecided.parked,
         "being asked": sum(backlog.asked for backlog in backlogs),
-        "last check round": None if last is None else f"{last.ago.total_seconds():.1f} s ago, led by {last.leader}",
+        "last check round": None if last is None else f"{shown(last.ago)} ago, led by {last.leader}",
         "sagas": ", ".join(f"{count} {what}" for what, count in sagas.items()),
         "scheduled": undecided.scheduled,
         "waiting for a tick": dispatch.waiting,
         "blocked queues": ", ".join(dispatch.blocked) or "none",
-        "last tick": f"{dispatch.tick}, {dispatch.age.total_seconds():.1f} s ago",
+        "last tick": f"{dispatch.tick}, {shown(dispatch.age)} ago",
     }
 
 

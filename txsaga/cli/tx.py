@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import socket
-from collections.abc import Callable
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from txsaga.cli import exits, pending
 from txsaga.cli.home import dispatch, opened, reading
-from txsaga.cli.options import MOST, options_of, span_of, whole
+from txsaga.cli.operators import Id, OptionalId, Reason, number_of, os_user
+from txsaga.cli.options import MOST, Options, one_of, options_of, past_of, span_of, whole
 from txsaga.cli.printing import document, fields, listing, result, say, say_timeline, table, tables
-from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
-from txsaga.core.identity import LAST, HalfId, StoreId
+from txsaga.core.records import LISTED, TxFilter
 from txsaga.errors import ConfigError, TransactionError, UnknownTransaction
 
 if TYPE_CHECKING:
+    from txsaga.broker import Broker
     from txsaga.core.records import HalfView, TxView
     from txsaga.flows.ballot import Polled
     from txsaga.flows.branch import Branch
@@ -33,21 +31,36 @@ if TYPE_CHECKING:
     from txsaga.store.store import Store
 
 app = typer.Typer(help="List and show transactions, and decide them by hand.")
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or id of a message.")]
-Reason = Annotated[str, typer.Option(help="Why you do this; it is recorded with your name.")]
+app.command("pending")(pending.list_pending)
+app.command("resume")(pending.resume)
 Force = Annotated[bool, typer.Option(help="Decide even against the evidence, or without it.")]
 
 
 @app.command("list")
 def list_transactions(
     context: typer.Context,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(parser=one_of(LISTED), metavar="STATE", help=f"May be repeated: {', '.join(LISTED)}."),
+    ] = None,
     undecided: Annotated[bool, typer.Option("--undecided", help="Only undecided transactions.")] = False,
+    group: Annotated[str | None, typer.Option(help="Only transactions of this producer group.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only transactions with this key.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only transactions that send to this topic.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=past_of, metavar="TIME", help="Only newer ones: 15m, 12h, or 2026-01-31T12:00:00Z."),
+    ] = None,
     limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
+    only = TxFilter(frozenset(state) if state else None, group, key, topic, since)
     with reading(options) as store:
-        views = store.registry.transactions(undecided=undecided, limit=limit)
+        pending.require_group(store, group)
+        if topic is not None:
+            store.registry.topic(topic)
+        views = store.registry.transactions(undecided=undecided, limit=limit, only=only)
     columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
     rows = [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views]
     listing(options, map(view_document, views), columns, rows)
@@ -76,7 +89,7 @@ def show(
     if options.json:
         document(head | links | {"checks": checks or None} | rows | {"timeline": documented(steps)})
         return
-    fields(head | checks | links)
+    fields(head | {name: value for name, value in checks.items() if name != "remarks"} | links)
     say()
     say_timeline(steps)
     tables(rows["halves"], rows["work"], rows["branches"], rows["undo"])
@@ -118,37 +131,49 @@ def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = Fals
 @app.command()
 def settle(
     context: typer.Context,
+    id: OptionalId = None,
     min_age: Annotated[
         timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Minimum age to be checked.")
     ] = None,
 ) -> None:
-    """Run one round of check-back now, with the resources set with TXSAGA_RESOURCE_…."""
-    from txsaga.checkback.profile import CheckProfile
-    from txsaga.checkback.round import CheckBack
-
+    """Check one transaction now, or run a round of check-back, with the resources set with TXSAGA_RESOURCE_…."""
     options = options_of(context)
     with opened(options) as broker:
         dispatch(broker)
-        check_back = CheckBack(broker.kernel, CheckProfile() if min_age is None else CheckProfile(min_age=min_age))
-        check_back.run_once()
-        settled, asked = (check_back.done[what] for what in ("settled", "asked"))
-        left = broker.kernel.store.overview.undecided()
-        dispatch(broker)
+        if id is None:
+            _settle_all(options, broker, min_age)
+        elif min_age is not None:
+            raise typer.BadParameter("it is for a round of check-back; leave out the ID", param_hint="--min-age")
+        else:
+            _settle_one(options, broker, number_of(id, broker.identity))
+
+
+def _settle_one(options: Options, broker: Broker, txid: int) -> None:
+    from txsaga.checkback.one_check import OneCheck
+
+    found = OneCheck(broker.kernel).ask(txid, who=os_user())
+    dispatch(broker)
+    decision = None if found.decision is None else found.decision.name
+    told = f"transaction {txid} {'is not settled' if decision is None else f'is decided: {decision}'}: {found.why}"
+    result(options, {"txid": txid, "decision": decision, "why": found.why}, told)
+    if decision is None:
+        raise typer.Exit(exits.CONFLICT)
+
+
+def _settle_all(options: Options, broker: Broker, min_age: timedelta | None) -> None:
+    from txsaga.checkback.profile import CheckProfile
+    from txsaga.checkback.round import CheckBack
+
+    check_back = CheckBack(broker.kernel, CheckProfile() if min_age is None else CheckProfile(min_age=min_age))
+    check_back.run_once()
+    settled, asked = (check_back.done[what] for what in ("settled", "asked"))
+    left = broker.kernel.store.overview.undecided()
+    dispatch(broker)
     result(
         options,
         {"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked},
         f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked",
     )
-
-
-def number_of(text: str, store: StoreId) -> int:
-    """Read the number of a transaction of this store."""
-    number = read_number(text)
-    if number is None:
-        number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
-    if number > LAST:
-        raise UnknownTransaction(f"transaction {text} is not in this store")
-    return number
 
 
 def view_document(view: TxView) -> dict[str, object]:
@@ -187,16 +212,6 @@ def _rows(store: Store, view: TxView, trace: Trace) -> dict[str, list[dict[str, 
     }
 
 
-def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
-    """Return the account of this process as the system knows it, regardless of the environment."""
-    uid = os.getuid()
-    try:
-        name = name_of(uid)
-    except KeyError:
-        name = f"uid {uid}"
-    return f"{name}@{socket.gethostname()}"
-
-
 def _decide(context: typer.Context, id: str, decision: Decision, reason: str, force: bool) -> None:
     from txsaga.checkback.by_hand import ByHand
 
@@ -218,7 +233,8 @@ def _links(trace: Trace) -> dict[str, object]:
 def _checks(checks: Checks | None) -> dict[str, object]:
     if checks is None:
         return {}
-    return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked}
+    remarks = [remark._asdict() for remark in checks.remarks]
+    return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked, "remarks": remarks}
 
 
 def half_document(half: HalfView) -> dict[str, object]:

@@ -237,8 +237,8 @@ class Content(NamedTuple):
     body: bytes
 
 
-SCHEDULED = "scheduled"
-"""The listed state of a message for later while it waits; it is a half message like others."""
+LISTED = (*map(str, TxState), "scheduled")
+"""The states that `txsaga tx list` shows; a message for later is a half message that is `scheduled`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +256,19 @@ class TxView:
     decision: Decision | None
     from_check: bool
     due: datetime | None = None  # of a message for later, while it waits
+
+
+class TxFilter(NamedTuple):
+    """Which transactions to list; what is None restricts nothing."""
+
+    states: frozenset[str] | None = None
+    group: str | None = None
+    key: str | None = None
+    topic: str | None = None
+    since: datetime | None = None
+
+
+EVERY = TxFilter()
 
 
 class TickResult(NamedTuple):

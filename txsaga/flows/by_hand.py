@@ -46,7 +46,7 @@ class BranchesByHand:
             each for each in self._named(txid) if number in (None, each.number) and attempt in (None, each.attempt)
         ]
         if not wanted:
-            raise UnknownBranch(f"transaction {txid} has no branch {number}; see `txsaga branches --tx {txid}`")
+            raise UnknownBranch(f"transaction {txid} has no branch {number}; see `txsaga branch list --tx {txid}`")
         heuristic = [each for each in wanted if each.state in HEURISTIC]
         if not heuristic:
             states = ", ".join(dict.fromkeys(f"{each.number}.{each.attempt} {each.state}" for each in wanted))

@@ -398,7 +398,7 @@ class Recovery:
         for note, answer in zip(notes, answers, strict=True):
             if answer is True and note.event in HEURISTIC_EVENTS:
                 logger.error(
-                    "branch %d of transaction %d: %s; see `txsaga heuristics`", note.number, note.txid, note.why
+                    "branch %d of transaction %d: %s; see `txsaga branch heuristics`", note.number, note.txid, note.why
                 )
         return sum(answer is True for answer in answers)
 

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, text
 
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.core.records import SCHEDULED, TxView
+from txsaga.core.records import EVERY, TxFilter, TxView
 from txsaga.store import sql_files
 
 SQL = sql_files.read("inspect/sql/transactions.sql")
-UNDECIDED = "WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = {t}.txid)"
+DECIDED = {"committed": Decision.COMMIT, "rolled_back": Decision.ROLLBACK}
 
 
 def transactions(
@@ -23,31 +23,38 @@ def transactions(
     limit: int,
     undecided: bool = False,
     txid: int | None = None,
+    only: TxFilter = EVERY,
 ) -> Sequence[TxView]:
     """List transactions, newest first."""
     namespace = connection.get_execution_options()["schema_translate_map"][None]
-    schema = f'"{namespace}"'
-    only = "WHERE txid = :txid" if txid is not None else UNDECIDED if undecided else ""
-    halves, lives = (only.format(s=schema, t=table) for table in ("half", "tx"))
-    sql = SQL["list"].format(s=schema, halves=halves, lives=lives)
-    parameters = {"limit": limit} if txid is None else {"limit": limit, "txid": txid}
-    return [_view(identity, row) for row in connection.execute(text(sql), parameters)]
+    decisions = [int(DECIDED[state]) for state in only.states or () if state in DECIDED]
+    values = only._asdict() | {"txid": txid, "limit": limit, "decisions": decisions}
+    conditions = [name for name in ("txid", "group", "key", "topic") if values[name] is not None]
+    if undecided or (only.states and not decisions):
+        conditions.append("undecided")
+    elif only.states and len(decisions) == len(only.states):
+        conditions.append("decided")
+    values["states"] = None if only.states is None else sorted(only.states)
+    # A state that is read from several tables is looked for among all that can have it.
+    values["first"] = limit if only.states is None or "decided" in conditions else None
+    sql = SQL["list"]
+    for place, table in (("{halves}", "half"), ("{lives}", "tx")):
+        sql = sql.replace(place, " AND ".join(["true", *(SQL[name].replace("{t}", table) for name in conditions)]))
+    rows = connection.execute(text(sql.format(s=f'"{namespace}"')), values)
+    return [_view(identity, row) for row in rows]
 
 
 def _view(identity: StoreId, row: Any) -> TxView:
-    decision = None if row.decision is None else Decision(row.decision)
-    waits = "prepared" if row.due is None else SCHEDULED
-    state = {None: row.state or waits, Decision.COMMIT: "committed", Decision.ROLLBACK: "rolled_back"}
     return TxView(
         txid=row.txid,
         id=identity.transaction(row.txid),
         group=row.group_name,
         key=row.key,
         epoch=row.epoch,
-        state="parked" if row.parked and decision is None else state[decision],
+        state=row.state,
         resource=row.resource,
         born=row.born,
-        decision=decision,
+        decision=None if row.decision is None else Decision(row.decision),
         from_check=row.from_check,
         due=row.due,
     )

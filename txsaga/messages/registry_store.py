@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, func, literal, literal_column, select
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by, insert
 
 from txsaga.core.identity import StoreId
-from txsaga.core.records import Group, RegisteredResource, TxView
+from txsaga.core.records import EVERY, Group, RegisteredResource, TxFilter, TxView
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import GroupKindMismatch, TopicExists, UnknownProducerGroup, UnknownTopic, UnknownTransaction
 from txsaga.inspect.transactions_store import transactions
@@ -175,10 +175,10 @@ class Registry:
             raise UnknownTransaction(f"resource number {id} is not registered in this store")
         return _resource(row)
 
-    def transactions(self, *, undecided: bool, limit: int) -> Sequence[TxView]:
+    def transactions(self, *, undecided: bool = False, limit: int, only: TxFilter = EVERY) -> Sequence[TxView]:
         """List transactions, newest first."""
         with transaction(self._engine) as connection:
-            return transactions(connection, self._identity, undecided=undecided, limit=limit)
+            return transactions(connection, self._identity, undecided=undecided, limit=limit, only=only)
 
     def transaction(self, txid: int) -> TxView | None:
         """Return one transaction."""

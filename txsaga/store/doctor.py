@@ -476,7 +476,7 @@ def undecided(store: Store) -> Finding:
     found = store.overview.undecided()
     if found.parked:
         told = f"{found.parked} transactions are parked: they ran out of checks"
-        return warning(told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
+        return warning(told, "see `txsaga tx pending --parked`, then `txsaga tx resume` or `commit`")
     if found.oldest is not None and found.oldest > OLD:
         told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
         return warning(told, "configure their resources for the engine, or start their producers")
@@ -550,7 +550,7 @@ def heuristics(store: Store) -> Finding:
     """Count branches settled manually against their decision."""
     if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
         told = f"branches were settled against their decision: {', '.join(against)}"
-        return error(told, "see `txsaga heuristics`, fix the data, then run `txsaga forget`")
+        return error(told, "see `txsaga branch heuristics`, fix the data, then run `txsaga branch forget`")
     return ok("no branch was settled against its decision")
 
 
@@ -559,7 +559,7 @@ def untold(store: Store) -> Finding:
     late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
     if late:
         told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
-        return warning(told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`")
+        return warning(told, "run `txsaga engine` where these resources can be reached, or `txsaga branch recover`")
     return ok("no decided branch is left prepared")
 
 

@@ -34,7 +34,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None
         if owner := connection.execute(text(granting.SQL["owner"]), {"half": f'"{namespace}".half'}).scalar():
             connection.execute(text(f"SET LOCAL ROLE {owner}"))
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
-        before = _refuse_newer(connection, namespace)
+        before = _known(connection, namespace)
         _upgrade(connection, namespace)
         changed = functions.write(connection, namespace) or before != newest()
         founding.found(connection, namespace, span_ahead=schema.SPAN)
@@ -46,7 +46,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None
 def check(connection: Connection, namespace: str) -> None:
     """Raise unless the namespace has exactly this program's schema."""
     check_server(connection)
-    have = _refuse_newer(connection, namespace)
+    have = _known(connection, namespace)
     if have != newest():
         named = "" if namespace == NAMESPACE else f" --namespace {namespace}"
         raise SchemaMissing(
@@ -84,9 +84,14 @@ def check_server(connection: Connection) -> None:
         )
 
 
-def _refuse_newer(connection: Connection, namespace: str) -> str | None:
-    """Return the namespace's revision; raise if it is newer than this program."""
+def _known(connection: Connection, namespace: str) -> str | None:
+    """Return the namespace's revision; raise if this program can't migrate it."""
     have = current(connection, namespace)
+    if have is not None and have < revisions()[-1]:
+        raise SchemaMissing(
+            f"namespace {namespace!r} has schema {have}; this program migrates schemas from {revisions()[-1]} on: "
+            "migrate it with an earlier program first"
+        )
     if have is not None and have not in revisions():
         raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")
     return have

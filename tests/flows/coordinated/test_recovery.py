@@ -309,7 +309,8 @@ def test_a_heuristic_is_recorded_once_and_logged_as_an_error_once(bank: Desk, ca
     bank.recovery().run_once()
     assert bank.states(life) == [BranchState.HEURISTIC_ROLLED_BACK, BranchState.COMMITTED]
     assert errors(caplog) == [
-        f"branch 1 of transaction {life.txid}: found rolled_back while COMMIT was decided; see `txsaga heuristics`"
+        f"branch 1 of transaction {life.txid}: found rolled_back while COMMIT was decided; "
+        "see `txsaga branch heuristics`"
     ]
 
 

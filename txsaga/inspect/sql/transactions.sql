@@ -1,15 +1,40 @@
 -- name: list
-SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, t.state, r.name AS resource,
-       coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check, d.parked,
-       CASE WHEN o.decision IS NULL THEN w.at END AS due
-  FROM (
-    SELECT txid FROM (SELECT DISTINCT txid FROM txsaga.half {halves} ORDER BY txid DESC LIMIT :limit) a
-    UNION SELECT txid FROM (SELECT txid FROM txsaga.tx {lives} ORDER BY txid DESC LIMIT :limit) b) f
-  LEFT JOIN txsaga.tx t USING (txid)
-  LEFT JOIN LATERAL (SELECT pgroup, evidence, born FROM txsaga.half WHERE half.txid = f.txid LIMIT 1) h ON true
-  LEFT JOIN txsaga.producer_group g ON g.id = coalesce(t.pgroup, h.pgroup)
-  LEFT JOIN txsaga.resource r ON r.id = coalesce(t.evidence, h.evidence)
-  LEFT JOIN txsaga.op o USING (txid)
-  LEFT JOIN txsaga.doubt d USING (txid)
-  LEFT JOIN txsaga.scheduled w USING (txid)
- ORDER BY f.txid DESC LIMIT :limit;
+SELECT * FROM (
+    SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, r.name AS resource,
+           coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check,
+           CASE WHEN o.decision IS NULL THEN w.at END AS due,
+           CASE WHEN o.decision = 1 THEN 'committed' WHEN o.decision = 2 THEN 'rolled_back'
+                WHEN d.parked IS NOT NULL THEN 'parked' WHEN t.state IS NOT NULL THEN t.state
+                WHEN w.at IS NOT NULL THEN 'scheduled' ELSE 'prepared' END AS state
+      FROM (
+        SELECT txid FROM (SELECT DISTINCT txid FROM txsaga.half WHERE {halves} ORDER BY txid DESC LIMIT :first) a
+        UNION SELECT txid FROM (SELECT txid FROM txsaga.tx WHERE {lives} ORDER BY txid DESC LIMIT :first) b) f
+      LEFT JOIN txsaga.tx t USING (txid)
+      LEFT JOIN LATERAL (SELECT pgroup, evidence, born FROM txsaga.half WHERE half.txid = f.txid LIMIT 1) h ON true
+      LEFT JOIN txsaga.producer_group g ON g.id = coalesce(t.pgroup, h.pgroup)
+      LEFT JOIN txsaga.resource r ON r.id = coalesce(t.evidence, h.evidence)
+      LEFT JOIN txsaga.op o USING (txid)
+      LEFT JOIN txsaga.doubt d USING (txid)
+      LEFT JOIN txsaga.scheduled w USING (txid)) listed
+ WHERE (cast(:states AS text[]) IS NULL OR state = ANY (:states))
+   AND (cast(:since AS timestamptz) IS NULL OR born >= :since)
+ ORDER BY txid DESC LIMIT :limit;
+
+-- name: txid
+{t}.txid = :txid;
+
+-- name: undecided
+NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid);
+
+-- name: decided
+EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid AND op.decision = ANY (:decisions));
+
+-- name: group
+{t}.pgroup = (SELECT id FROM txsaga.producer_group WHERE name = :group);
+
+-- name: key
+{t}.txid IN (SELECT txid FROM txsaga.tx WHERE key = :key);
+
+-- name: topic
+{t}.txid IN (SELECT txid FROM txsaga.half JOIN txsaga.queue USING (qid) JOIN txsaga.topic ON topic.id = queue.topic
+              WHERE topic.name = :topic);

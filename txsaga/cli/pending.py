@@ -1,4 +1,4 @@
-"""`txsaga doubt`: what check-back has on its list, and what an operator does about it."""
+"""`txsaga tx pending` and `txsaga tx resume`: transactions that check-back has to settle, and those that it parked."""
 
 from __future__ import annotations
 
@@ -6,58 +6,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli import tx
 from txsaga.cli.home import opened, reading
+from txsaga.cli.operators import OptionalId, Reason, number_of, os_user
 from txsaga.cli.options import MOST, options_of, whole
-from txsaga.cli.printing import document, fields, listing, result, tables
-from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
+from txsaga.cli.printing import listing, result
+from txsaga.errors import DecidedOtherwise, NotParked, UnknownProducerGroup
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.inspect.overview import DoubtView
     from txsaga.store.store import Store
 
-app = typer.Typer(help="List, resume, commit and roll back pending transactions.")
-app.command()(tx.commit)
-app.command()(tx.rollback)
 Group = Annotated[str | None, typer.Option(help="Only transactions of this producer group.")]
 
 
-@app.command("list")
-def list_doubts(
+def list_pending(
     context: typer.Context,
     parked: Annotated[bool, typer.Option("--parked", help="Only parked transactions (they need attention).")] = False,
     group: Group = None,
     limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
 ) -> None:
-    """List pending transactions (those that check-back has to resolve), oldest first."""
+    """List transactions that check-back has to settle, oldest first: their checks, and why they wait."""
     options = options_of(context)
     with reading(options) as store:
-        _require(store, group)
+        require_group(store, group)
         found = store.overview.doubts(limit=limit, parked=parked, group=group)
     columns = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
     listing(options, map(doubt_document, found), columns, map(doubt_row, found))
 
 
-@app.command()
-def show(context: typer.Context, id: tx.Id) -> None:
-    """Show one pending transaction: why it is undecided, the result of each check, and its half messages."""
-    options = options_of(context)
-    with reading(options) as store:
-        doubt = _doubt(store, tx.number_of(id, store.registry.identity))
-        halves = [tx.half_document(half) for half in store.halves.views(doubt.txid)]
-    if options.json:
-        document({**doubt_document(doubt), "halves": halves})
-        return
-    fields({name: value for name, value in doubt_document(doubt).items() if name != "remarks"})
-    tables([remark._asdict() for remark in doubt.checks.remarks], halves)
-
-
-@app.command()
 def resume(
     context: typer.Context,
-    reason: tx.Reason,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
+    reason: Reason,
+    id: OptionalId = None,
     group: Group = None,
     all: Annotated[bool, typer.Option("--all", help="All parked transactions of the group.")] = False,
 ) -> None:
@@ -68,7 +49,7 @@ def resume(
     with opened(options) as broker:
         if group is None:
             assert id is not None
-            resumed = [tx.number_of(id, broker.identity)]
+            resumed = [number_of(id, broker.identity)]
             _resume(broker, resumed[0], reason)
         else:
             resumed = _resume_all(broker, group, reason)
@@ -103,17 +84,8 @@ def doubt_document(doubt: DoubtView) -> dict[str, object]:
     }
 
 
-def _doubt(store: Store, txid: int) -> DoubtView:
-    for doubt in store.overview.doubts(limit=1, txid=txid):
-        return doubt
-    view = store.registry.transaction(txid)
-    if view is None:
-        raise UnknownTransaction(f"transaction {txid} is not in this store")
-    state = "not pending yet" if view.decision is None else f"not pending: the decision is {view.decision.name}"
-    raise TransactionError(f"transaction {txid} is {state}; see `txsaga tx show {txid}`")
-
-
-def _require(store: Store, group: str | None) -> None:
+def require_group(store: Store, group: str | None) -> None:
+    """Refuse the name of a producer group that does not exist."""
     if group is not None and store.registry.find_group(group) is None:
         raise UnknownProducerGroup(group)
 
@@ -121,12 +93,12 @@ def _require(store: Store, group: str | None) -> None:
 def _resume(broker: Broker, txid: int, reason: str) -> None:
     from txsaga.checkback.by_hand import ByHand
 
-    ByHand(broker.kernel).resume(txid, who=tx.os_user(), why=reason)
+    ByHand(broker.kernel).resume(txid, who=os_user(), why=reason)
 
 
 def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
     """Resume what a group has parked; what is settled or resumed elsewhere in the meantime is skipped."""
-    _require(broker.kernel.store, group)
+    require_group(broker.kernel.store, group)
     resumed = []
     for doubt in broker.kernel.store.overview.doubts(limit=MOST, parked=True, group=group):
         try:

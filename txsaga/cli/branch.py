@@ -1,4 +1,4 @@
-"""`txsaga recover`, `branches`, `heuristics` and `forget`: branches that are not finished, or decided otherwise."""
+"""`txsaga branch`: branches that are not finished, or were decided outside of txsaga."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli import exits, tx
+from txsaga.cli import exits
 from txsaga.cli.home import opened, reading
+from txsaga.cli.operators import OptionalId, Reason, number_of, os_user
 from txsaga.cli.options import MOST, Options, options_of, span_of, whole
 from txsaga.cli.printing import document, listing, say, table
 from txsaga.core.arguments import read_number
@@ -40,11 +41,13 @@ PAUSE = 1.0
 LONGEST = 40
 """Letters of a branch's number and attempt."""
 COLUMNS = ("branch", "resource", "state", "since", "why")
+app = typer.Typer(help="List branches, finish them, and acknowledge heuristic outcomes.")
 Resource = Annotated[str | None, typer.Option(help="Only branches in this resource.")]
 Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")]
 After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Start after this branch (as printed).")]
 
 
+@app.command()
 def recover(
     context: typer.Context,
     wait: Annotated[
@@ -66,7 +69,8 @@ def recover(
         raise typer.Exit(exits.UNAVAILABLE)
 
 
-def branches(
+@app.command("list")
+def list_branches(
     context: typer.Context,
     state: Annotated[list[BranchState] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
     transaction: Annotated[str | None, typer.Option("--tx", metavar="ID", help="Only of this transaction.")] = None,
@@ -90,12 +94,13 @@ def branches(
         if transaction is None:
             found = store.work.branches_in(states, resource=resource, after=place, limit=limit)
         else:
-            named = store.work.branches(tx.number_of(transaction, store.registry.identity))
+            named = store.work.branches(number_of(transaction, store.registry.identity))
             wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
             found = [each for each in wanted if each[:3] > place][:limit]
     _show(options, [branch_document(store.registry.identity, each) for each in found])
 
 
+@app.command()
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
     """List branches decided outside txsaga or with an unknown outcome, and what to check for each."""
     options = options_of(context)
@@ -108,13 +113,14 @@ def heuristics(context: typer.Context, resource: Resource = None, limit: Limit =
     if rows and not options.json:
         for row in rows:
             say(f"{row['branch']}: {row['look']}")
-        say("then run `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` shows the decision")
+        say("then run `txsaga branch forget ID BRANCH --reason WHY`; `txsaga tx show ID` shows the decision")
 
 
+@app.command()
 def forget(
     context: typer.Context,
-    reason: tx.Reason,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
+    reason: Reason,
+    id: OptionalId = None,
     branch: Annotated[str | None, typer.Argument(metavar="[BRANCH]", help="Number of a branch: 2, or 2.1.")] = None,
     all: Annotated[bool, typer.Option("--all", help="All heuristic outcomes in the store.")] = False,
 ) -> None:
@@ -126,11 +132,11 @@ def forget(
     options = options_of(context)
     number, attempt = _branch(branch)
     with opened(options) as broker:
-        hand, who = BranchesByHand(broker.kernel), tx.os_user()
+        hand, who = BranchesByHand(broker.kernel), os_user()
         if id is None:
             done = list(hand.forget_all(who=who, why=reason))
         else:
-            txid = tx.number_of(id, broker.identity)
+            txid = number_of(id, broker.identity)
             done = list(hand.forget(txid, number, attempt, who=who, why=reason))
         found = [_forgotten(broker, each) for each in done]
     if options.json:
