@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.airflow_host.followers import Followers, FollowUpRole
@@ -296,9 +295,7 @@ class Broker(Administration):
         self._kernel.require_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the broker."""
         self.close()
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.scene.loop_gate import Gate, batcher_of, behind, call
 from tests.scene.looped_shop import while_it_runs
-from txsaga.aio.in_loop import in_loop
 from txsaga.errors import InvalidMessage, StoreBusy, TxSagaError
+from txsaga.wiring.connecting import in_loop
 
 
 def test_the_loop_goes_on_while_a_batch_waits() -> None:

@@ -16,9 +16,9 @@ from sqlalchemy.util import await_only
 
 from txsaga.aio import in_loop as in_loop_module
 from txsaga.aio import stacks
-from txsaga.aio.in_loop import in_loop
 from txsaga.core.fibers import current_fiber, raise_if_cancelled, run_blocking
 from txsaga.errors import ConfigError
+from txsaga.wiring.connecting import in_loop
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
 

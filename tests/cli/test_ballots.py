@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from txsaga.broker import Broker
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.flows.ballot import Ballot, Rule

@@ -15,7 +15,7 @@ from tests.flows.coordinated.bank import START, TRANSFERS, Bank
 from tests.scene.stored import Stored
 from tests.services.free_port import free_port
 from tests.store.logins import logins
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, ResourceManagerFailed

@@ -14,7 +14,7 @@ from tests.contracts.samples import park
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.messages.producer import Producer
 from txsaga.testing.checking import check_once

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from txsaga.broker import Broker
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.core.records import Receipt
 from txsaga.messages.producer import Producer
 

@@ -8,7 +8,7 @@ from tests.cli.conftest import Cli
 from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop, call, done, mail
 from tests.flows.saga.conftest import agency as agency  # a fixture
 from txsaga import Undo, compensation
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.flows.actions import CODE
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_driver import SagaRecovery

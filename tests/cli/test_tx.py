@@ -16,7 +16,7 @@ from tests.cli.program import Said
 from tests.contracts.samples import answered, new_group, row
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
-from txsaga.cli.operators import os_user
+from txsaga.cli.options import os_user
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.identity import StoreId
 from txsaga.core.records import Half, Receipt

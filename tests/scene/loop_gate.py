@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from txsaga.aio.in_loop import in_loop
 from txsaga.core.batcher import Batcher
 from txsaga.core.fibers import run_blocking
 from txsaga.errors import TxSagaError
+from txsaga.wiring.connecting import in_loop
 
 
 class Gate:

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from tests.scene.looped_shop import while_it_runs
-from txsaga.aio.in_loop import in_loop
 from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.pipeline import LibpqSession
 from txsaga.store.statement import PreparedStatement, StatementCall
+from txsaga.wiring.connecting import in_loop
 
 pytestmark = [pytest.mark.postgres, pytest.mark.core]
 

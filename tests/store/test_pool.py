@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import create_engine
 
-from txsaga.aio.in_loop import in_loop
 from txsaga.core.fibers import pause, run_blocking
 from txsaga.store.pipeline import ConnectionPool, PipelineConnection
+from txsaga.wiring.connecting import in_loop
 
 
 @dataclass(eq=False)

@@ -14,12 +14,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import txsaga
 from tests.services.embedded import temporary_home
-from txsaga.aio.in_loop import in_loop
 from txsaga.config import Settings
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown
 from txsaga.evidence.location import create
-from txsaga.wiring.connecting import embedded_url, open_store
+from txsaga.wiring.connecting import embedded_url, in_loop, open_store
 from txsaga.wiring.resources import THREADS, Resources, resource_engine
 
 ROOT = Path(__file__).parents[2]

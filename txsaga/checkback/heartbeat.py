@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from types import TracebackType
 from typing import Self
 
 from txsaga.checkback.profile import LEASE
@@ -145,9 +144,7 @@ class Presence:
             self._kernel.running.enter(self._name)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Drop the lease; if that fails, it runs out."""
         if self._name is None:
             return

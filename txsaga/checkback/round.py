@@ -30,7 +30,6 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from txsaga.checkback.checkers import Question, question_about
@@ -87,9 +86,7 @@ class EvidenceBatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()  # lets the fences in flight finish
 
     def verdicts(self, cases: Sequence[DoubtContext]) -> Iterator[tuple[DoubtContext, Callable[[], Verdict]]]:

@@ -151,7 +151,9 @@ def run(words: Sequence[str]) -> int:
     """Run one command; whatever goes wrong passes."""
     command = typer.main.get_command(app)
     if question := os.environ.get(f"_{PROGRAM.upper()}_COMPLETE"):
-        return import_module("txsaga.cli.completion").answered(command, question)
+        from txsaga.cli.completion import answered
+
+        return answered(command, question)
     hide_types_of_flags(command)
     try:
         with command.make_context(PROGRAM, list(words)) as context:

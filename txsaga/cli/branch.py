@@ -12,8 +12,7 @@ import typer
 
 from txsaga.cli import exits
 from txsaga.cli.home import opened, reading
-from txsaga.cli.operators import OptionalId, Reason, number_of, os_user
-from txsaga.cli.options import MOST, Options, options_of, span_of, whole
+from txsaga.cli.options import MOST, OptionalId, Options, Reason, number_of, options_of, os_user, span_of, whole
 from txsaga.cli.printing import document, listing, say, table
 from txsaga.core.arguments import read_number
 from txsaga.errors import UnknownProducerGroup

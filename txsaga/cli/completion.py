@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.completion import completion_init, get_completion_script, shell_complete
+from typer import completion as typers  # a public module without a list of its names
 
 from txsaga.cli.printing import say
 
@@ -17,10 +17,10 @@ def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that reads the script.")],
 ) -> None:
     """Print a script that makes your shell complete commands: eval "$(txsaga completion bash)"."""
-    say(get_completion_script(prog_name="txsaga", complete_var=VARIABLE, shell=shell))
+    say(typers.get_completion_script(prog_name="txsaga", complete_var=VARIABLE, shell=shell))  # type: ignore[attr-defined]
 
 
 def answered(command: Any, question: str) -> int:
     """Print what a shell may complete."""
-    completion_init()
-    return shell_complete(command, {}, "txsaga", VARIABLE, question)
+    typers.completion_init()  # type: ignore[attr-defined]
+    return typers.shell_complete(command, {}, "txsaga", VARIABLE, question)

@@ -1,28 +1,33 @@
 """
-The options that every command understands, wherever they are on the line.
+What commands share: options that every command understands wherever they are on the line, and readers of values.
 
-They are parsed by the program, not by each command; `in_front` moves them there. After `--` nothing is
+The common options are parsed by the program, not by each command; `in_front` moves them there. After `--` nothing is
 moved: what follows is text of the user.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import pwd
 import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from txsaga.core.arguments import read_number
-from txsaga.core.identity import LAST
+from txsaga.core.identity import LAST, HalfId
 from txsaga.core.topic import MAX_RETENTION
+from txsaga.errors import UnknownTransaction
 
 if TYPE_CHECKING:
     from txsaga.consume.queue_reader import Start
+    from txsaga.core.identity import StoreId
 
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
@@ -32,6 +37,11 @@ MOST = 10_000
 """What one call lists."""
 UNITS = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or id of a message.")]
+OptionalId = Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")]
+Reason = Annotated[str, typer.Option(help="Why you do this; it is recorded with your name.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,3 +174,23 @@ def takes(options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callabl
         return with_options
 
     return decorate
+
+
+def number_of(text: str, store: StoreId) -> int:
+    """Read the number of a transaction of this store."""
+    number = read_number(text)
+    if number is None:
+        number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
+    if number > LAST:
+        raise UnknownTransaction(f"transaction {text} is not in this store")
+    return number
+
+
+def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
+    """Return the account of this process as the system knows it, regardless of the environment."""
+    uid = os.getuid()
+    try:
+        name = name_of(uid)
+    except KeyError:
+        name = f"uid {uid}"
+    return f"{name}@{socket.gethostname()}"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.operators import Id, Reason, number_of, os_user
-from txsaga.cli.options import MOST, Options, options_of, whole
+from txsaga.cli.options import MOST, Id, Options, Reason, number_of, options_of, os_user, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction

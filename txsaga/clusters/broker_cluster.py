@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from txsaga.broker import Broker
@@ -143,9 +142,7 @@ class BrokerCluster:
         self._members.require_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _recovering(self) -> Recovering:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from threading import Event, RLock
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from txsaga.broker import Broker
@@ -140,9 +139,7 @@ class ClusterReader(Generic[S, M]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _drop(self, arrival: Arrival[M]) -> None:

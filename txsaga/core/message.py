@@ -7,7 +7,7 @@ A message is a plain value; `validation` checks it when it is sent, before anyth
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
@@ -24,13 +24,25 @@ MAX_HEADERS = 32 * 1024
 MAX_DELAY = timedelta(days=40)
 
 
-class MessageOptions(TypedDict, total=False):
-    """The options of a message, besides its topic and its body."""
+class Columns(TypedDict, total=False):
+    """What else many messages of one topic have, one value for each."""
+
+    keys: Sequence[str] | None
+    tags: Sequence[str] | None
+
+
+class SlotOptions(TypedDict, total=False):
+    """The options of a message whose body is not known yet."""
 
     key: str | None
     tag: str | None
     headers: Mapping[str, str] | None
     ordering_key: str | None
+
+
+class MessageOptions(SlotOptions, total=False):
+    """The options of a message, besides its topic and its body."""
+
     persistent: bool
     deliver_at: datetime | None
     delay: timedelta | None

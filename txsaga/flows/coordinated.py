@@ -127,9 +127,7 @@ class On:
         self._block._require_open("work in a resource")
         return self._block._branches.work.handle(self._resource, driver=self._driver)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave the session open for the transaction; raise `OwnLock` if it waited for its own transaction."""
         if error is not None:
             self._block._branches.work.refuse_own_lock(self._resource, error)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, consume
@@ -99,9 +98,7 @@ class Flow:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the flow to its next process."""
 
     def step(

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from txsaga import errors
@@ -124,9 +123,7 @@ class FlowStepWork:
             raise
         return handle
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Prepare the work and record that the step is done, or roll it back."""
         self._watch.close()
         try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga import errors
@@ -105,9 +104,7 @@ class BlockLane:
             unit = self._unit
         return self._branches.work.handle(unit)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave the unit open; raise `OwnLock` if it waited for its own transaction."""
         if error is not None and self._unit is not None:
             self._branches.work.refuse_own_lock(self._unit, error)

@@ -31,7 +31,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from threading import Event, Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from txsaga.consume.dead_letter import short_cause
@@ -201,9 +200,7 @@ class Parallel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Wait for all of them; raise the first error, with the others as notes."""
         if error is not None:
             self._failed.set()

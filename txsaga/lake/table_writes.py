@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakMethod
 
@@ -118,9 +117,7 @@ class TableBranch:
                 self._writer.open(self._begun[0])
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Record what the branch contains; after an error nothing of it counts."""
         assert self._begun is not None
         start, place = self._begun

@@ -11,7 +11,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
-from types import TracebackType
 from typing import Unpack
 
 from txsaga import errors
@@ -22,7 +21,7 @@ from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
-from txsaga.core.message import Message, SendOptions, as_message
+from txsaga.core.message import Columns, Message, SendOptions, as_message
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
@@ -52,10 +51,9 @@ class Outbox:
         self._grow(weight(message), 1)
         self._loose.setdefault(qid, []).append(message)
 
-    def add_many(
-        self, name: str, bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None
-    ) -> None:
+    def add_many(self, name: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
         """Keep many messages of one topic as columns, without one object per message."""
+        keys, tags = columns.get("keys"), columns.get("tags")
         topic = self._topics.admit_many(name, self._way)
         held = validate_columns(bodies, keys, tags)
         self._grow(held, len(bodies))
@@ -151,17 +149,10 @@ class MessageBuffer(ABC):
         self._outbox.add(message)
         self._flush()
 
-    def send_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> None:
+    def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
         """Add many messages of one topic as columns."""
         self._require_open("send")
-        self._outbox.add_many(topic, bodies, keys, tags)
+        self._outbox.add_many(topic, bodies, **columns)
         self._flush()
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
@@ -206,9 +197,7 @@ class DecidedBlock(MessageBuffer):
         """The id that names store and transaction, once there is one."""
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Decide; an exception of the block always propagates."""
         if self._process != this_process():
             if error is None:

@@ -23,11 +23,11 @@ nothing: the block is its parent's. If the process dies anywhere in between, che
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from txsaga import errors
 from txsaga.aio.block import AsyncBlock, AsyncContext
@@ -40,7 +40,7 @@ from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Message
+from txsaga.core.message import Message, SlotOptions
 from txsaga.core.records import NO_WORK_OUTSIDE, Group, Row, TxRecord
 from txsaga.core.topic import SendKind
 from txsaga.core.validation import validate_late
@@ -70,17 +70,8 @@ class AsyncSlot:
 class AsyncTransaction(AsyncBlock["Transaction"]):
     """One transaction of a producer, in an event loop."""
 
-    async def later(
-        self,
-        topic: str,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        ordering_key: str | None = None,
-    ) -> AsyncSlot:
+    async def later(self, topic: str, **options: Unpack[SlotOptions]) -> AsyncSlot:
         """Reserve a slot for a message whose body is known only in `local`."""
-        options: Any = {"key": key, "tag": tag, "headers": headers, "ordering_key": ordering_key}
         kept = partial(self._block.later, topic, **options)
         return AsyncSlot(await self._alone(lambda: run_blocking(kept)), self._in_loop)
 
@@ -145,19 +136,10 @@ class Transaction(DecidedBlock):
         finally:
             self._looped = None  # break the reference cycle with the block
 
-    def later(
-        self,
-        topic: str,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        ordering_key: str | None = None,
-    ) -> Slot:
+    def later(self, topic: str, **options: Unpack[SlotOptions]) -> Slot:
         """Reserve a slot for a message whose body is known only in `local`."""
         self._require_open("keep a slot")
-        shape = Message(topic, b"", key=key, tag=tag, headers=headers, ordering_key=ordering_key)
-        shape, qid = self._kernel.topics.admit(shape, SendKind.HALF)
+        shape, qid = self._kernel.topics.admit(Message(topic, b"", **options), SendKind.HALF)
         validate_late(shape)
         life = self._contribution.opened()
         stored, slot = self._late.keep(life.txid, qid, shape)

@@ -10,20 +10,21 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from txsaga.aio.in_loop import in_loop
 from txsaga.airflow_host.runs import airflow_at
 from txsaga.broker import Broker
 from txsaga.config import NAMESPACE, Settings, load, with_namespace
 from txsaga.core.announcer import Announcer, Observer
 from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, check_text, list_of
+from txsaga.core.fibers import Loops
 from txsaga.core.kernel import Kernel
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.embedded.server import EmbeddedServer
+from txsaga.errors import ConfigError
 from txsaga.flows.actions import CODE
 from txsaga.lake.cuts_store import PostgresCuts
 from txsaga.lake.home_rows_store import PostgresHomeRows
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+T = TypeVar("T")
 AWAY = 1.0
 """Seconds to wait for one broker of several; another can take its place."""
 HEARTBEAT = True
@@ -80,6 +82,20 @@ def jitter() -> float:
 def new_member() -> str:
     """Return a name that no other process has."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def in_loop(work: Callable[[], T], *, unbroken: bool = False) -> Coroutine[Any, Any, T]:
+    """Run some work to its end within an event loop, suspending only the task."""
+    return _stacks()(work, unbroken=unbroken)
+
+
+@cache
+def _stacks() -> Loops:
+    try:
+        from txsaga.aio.stacks import run
+    except ImportError as missing:
+        raise ConfigError(f"`async with` needs greenlet ({missing}); pip install 'txsaga[asyncio]'") from missing
+    return run
 
 
 kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitter)

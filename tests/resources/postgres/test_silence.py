@@ -10,7 +10,6 @@ import pytest
 from tests.resources.conftest import MakeEngine
 from tests.resources.postgres.test_branch import SLOW_END
 from tests.resources.postgres_shelf import PostgresShelf
-from txsaga.aio.in_loop import in_loop
 from txsaga.core.decision import Decision
 from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
@@ -18,6 +17,7 @@ from txsaga.resources.participant import EnlistedBranch
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.resources.postgres_branch import PostgresBranch
 from txsaga.testing.participant_contract import begun, new_branch
+from txsaga.wiring.connecting import in_loop
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]
 
