@@ -658,6 +658,10 @@ class ServiceRefused(ServiceFailed):
     """A service said no: nothing was done."""
 
 
+class ServiceUnreachable(ServiceFailed):
+    """There is no connection to a service: nothing was done, and a retry may find it."""
+
+
 class AnswerLost(ServiceFailed):
     """A service said that it is done; what else it answered is too long, or ended early."""
 

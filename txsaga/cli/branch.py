@@ -12,7 +12,7 @@ import typer
 
 from txsaga.cli import exits
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import MOST, OptionalId, Options, Reason, number_of, options_of, os_user, span_of, whole
+from txsaga.cli.options import Limit, OptionalId, Options, Reason, number_of, options_of, os_user, span_of
 from txsaga.cli.printing import document, listing, say, table
 from txsaga.core.arguments import read_number
 from txsaga.errors import UnknownProducerGroup
@@ -42,7 +42,6 @@ LONGEST = 40
 COLUMNS = ("branch", "resource", "state", "since", "why")
 app = typer.Typer(help="List branches, finish them, and acknowledge heuristic outcomes.")
 Resource = Annotated[str | None, typer.Option(help="Only branches in this resource.")]
-Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")]
 After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Start after this branch (as printed).")]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import MOST, options_of, whole
+from txsaga.cli.options import Limit, options_of, whole
 from txsaga.cli.printing import document, fields, line_of, listing, message_document, progress, result, say, table
 from txsaga.consume.groups import DeadLetters
 from txsaga.core.identity import LAST
@@ -34,7 +34,7 @@ All = Annotated[bool, typer.Option("--all", help="All dead letters of the group.
 def list_letters(
     context: typer.Context,
     group: Group = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 20,
+    limit: Limit = 20,
 ) -> None:
     """List dead letters, newest first."""
     options = options_of(context)

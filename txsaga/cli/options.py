@@ -73,6 +73,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return number
 
 
+Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")]
+
+
 def span_of(text: str) -> timedelta:
     """Read a length of time, like 90, 90s, 15m, 12h or 30d."""
     found = SPAN.fullmatch(text)

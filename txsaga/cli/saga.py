@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import MOST, Id, Options, Reason, number_of, options_of, os_user, whole
+from txsaga.cli.options import MOST, Id, Limit, Options, Reason, number_of, options_of, os_user, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
@@ -28,7 +28,7 @@ STEP: Any = typer.Option(
 def list_sagas(
     context: typer.Context,
     stalled: Annotated[bool, typer.Option("--stalled", help="Only sagas that wait for an operator.")] = False,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List unfinished sagas, oldest first."""
     options = options_of(context)

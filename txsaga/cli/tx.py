@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import starmap
@@ -15,6 +16,7 @@ from txsaga.cli.home import dispatch, opened, reading
 from txsaga.cli.options import (
     MOST,
     Id,
+    Limit,
     OptionalId,
     Options,
     Reason,
@@ -24,7 +26,6 @@ from txsaga.cli.options import (
     os_user,
     past_of,
     span_of,
-    whole,
 )
 from txsaga.cli.printing import document, fields, listing, result, say, say_timeline, table, tables
 from txsaga.core.decision import Decision
@@ -69,7 +70,7 @@ def list_transactions(
         datetime | None,
         typer.Option(parser=past_of, metavar="TIME", help="Only newer ones: 15m, 12h, or 2026-01-31T12:00:00Z."),
     ] = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
@@ -89,7 +90,7 @@ def list_pending(
     context: typer.Context,
     parked: Annotated[bool, typer.Option("--parked", help="Only parked transactions (they need attention).")] = False,
     group: Group = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
+    limit: Limit = 50,
 ) -> None:
     """List transactions that check-back has to settle, oldest first: their checks, and why they wait."""
     options = options_of(context)
@@ -164,14 +165,14 @@ def _resume(broker: Broker, txid: int, reason: str) -> None:
 
 def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
     """Resume what a group has parked; what is settled or resumed elsewhere in the meantime is skipped."""
-    require_group(broker.kernel.store, group)
-    resumed = []
-    for doubt in broker.kernel.store.overview.doubts(limit=MOST, parked=True, group=group):
-        try:
-            _resume(broker, doubt.txid, reason)
-        except (DecidedOtherwise, NotParked):
-            continue
-        resumed.append(doubt.txid)
+    store = broker.kernel.store
+    require_group(store, group)
+    resumed: list[int] = []
+    while doubts := store.overview.doubts(limit=MOST, parked=True, group=group):
+        for doubt in doubts:
+            with suppress(DecidedOtherwise, NotParked):
+                _resume(broker, doubt.txid, reason)
+                resumed.append(doubt.txid)
     return resumed
 
 
@@ -287,19 +288,7 @@ def _settle_all(options: Options, broker: Broker, min_age: timedelta | None) -> 
 
 def view_document(view: TxView) -> dict[str, object]:
     """Write a transaction for programs."""
-    return {
-        "txid": view.txid,
-        "id": view.id,
-        "state": view.state,
-        "group": view.group,
-        "key": view.key,
-        "epoch": view.epoch,
-        "resource": view.resource,
-        "born": view.born,
-        "due": view.due,
-        "decision": None if view.decision is None else view.decision.name,
-        "from_check": view.from_check,
-    }
+    return asdict(view) | {"decision": view.decision and view.decision.name}
 
 
 def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
@@ -348,13 +337,8 @@ def _checks(checks: Checks | None) -> dict[str, object]:
 
 def half_document(half: HalfView) -> dict[str, object]:
     """Write a half for programs."""
-    return {
-        "topic": half.real_topic,
-        "queue": half.real_queue,
-        "messages": half.count,
-        "flag": half.flag,
-        "id": half.id,
-    }
+    place = {"topic": half.real_topic, "queue": half.real_queue}
+    return place | {"messages": half.count, "flag": half.flag, "id": half.id}
 
 
 def _step_document(step: Step) -> dict[str, object]:
@@ -376,14 +360,8 @@ def _step_document(step: Step) -> dict[str, object]:
 
 
 def _branch_document(branch: Branch) -> dict[str, object]:
-    return {
-        "branch": branch.number,
-        "attempt": branch.attempt,
-        "resource": branch.resource,
-        "state": branch.state,
-        "since": branch.at,
-        "why": branch.why or None,
-    }
+    shown = {"branch": branch.number, "attempt": branch.attempt, "resource": branch.resource, "state": branch.state}
+    return shown | {"since": branch.at, "why": branch.why or None}
 
 
 @app.command()
@@ -470,7 +448,7 @@ def vote(
 def ballots(
     context: typer.Context,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Show all ballots of this transaction.")] = None,
-    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="Maximum number of rows.")] = 50,
+    limit: Limit = 50,
     html: Annotated[Path | None, typer.Option("--html", help="Write a report on one transaction.")] = None,
 ) -> None:
     """List the ballots of open transactions, or of one transaction, and the voters that have not voted."""

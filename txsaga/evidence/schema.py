@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from pkgutil import get_data
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,83 +23,6 @@ INBOX = "txsaga_inbox"
 RIGHTS = f"select on {DATABASE}; select and insert on {EVIDENCE}; select, insert and delete on {INBOX}"
 MAIN = ""  # the branch of the local transaction itself
 
-_POSTGRESQL = (
-    f"""create table if not exists {DATABASE} (
-  id smallint primary key check (id = 1),
-  uuid char(32) not null
-)""",
-    f"""create table if not exists {EVIDENCE} (
-  store char(32) not null,
-  incarnation integer not null,
-  txid bigint not null,
-  branch varchar(64) not null,
-  outcome smallint not null check (outcome in (1, 2)),
-  body bytea,
-  at timestamptz not null default now(),
-  primary key (store, incarnation, txid, branch)
-)""",
-    f"""insert into {DATABASE} (id, uuid)
-values (1, replace(gen_random_uuid()::text, '-', '')) on conflict do nothing""",
-    f"""create table if not exists {INBOX} (
-  grp varchar(127) not null,
-  message varchar(160) not null,
-  at timestamptz not null default now(),
-  primary key (grp, message)
-)""",
-    f"create index if not exists {INBOX}_at on {INBOX} (at)",
-)
-
-# Explicitly InnoDB: in an engine without transactions the row would outlive the work it records.
-_MYSQL = (
-    f"""create table if not exists {DATABASE} (
-  id smallint not null primary key check (id = 1),
-  uuid char(32) character set ascii collate ascii_bin not null
-) engine=InnoDB""",
-    f"""create table if not exists {EVIDENCE} (
-  store char(32) character set ascii collate ascii_bin not null,
-  incarnation integer not null,
-  txid bigint not null,
-  branch varchar(64) character set ascii collate ascii_bin not null,
-  outcome smallint not null check (outcome in (1, 2)),
-  body longblob,
-  at timestamp(6) not null default current_timestamp(6),
-  primary key (store, incarnation, txid, branch)
-) engine=InnoDB""",
-    f"insert ignore into {DATABASE} (id, uuid) values (1, replace(uuid(), '-', ''))",
-    f"""create table if not exists {INBOX} (
-  grp varchar(127) character set utf8mb4 collate utf8mb4_bin not null,
-  message varchar(160) character set ascii collate ascii_bin not null,
-  at timestamp(6) not null default current_timestamp(6),
-  primary key (grp, message),
-  key {INBOX}_at (at)
-) engine=InnoDB""",
-)
-
-_SQLITE = (
-    f"""create table if not exists {DATABASE} (
-  id integer primary key check (id = 1),
-  uuid char(32) not null
-)""",
-    f"""create table if not exists {EVIDENCE} (
-  store char(32) not null,
-  incarnation integer not null,
-  txid bigint not null,
-  branch varchar(64) not null,
-  outcome smallint not null check (outcome in (1, 2)),
-  body blob,
-  at timestamp not null default current_timestamp,
-  primary key (store, incarnation, txid, branch)
-)""",
-    f"insert or ignore into {DATABASE} (id, uuid) values (1, lower(hex(randomblob(16))))",
-    f"""create table if not exists {INBOX} (
-  grp varchar(127) not null,
-  message varchar(160) not null,
-  at timestamp not null default current_timestamp,
-  primary key (grp, message)
-)""",
-    f"create index if not exists {INBOX}_at on {INBOX} (at)",
-)
-
 PAST: Mapping[str, str] = MappingProxyType(
     {
         "postgresql": "now() - {} * interval '1 second'",
@@ -109,16 +33,18 @@ PAST: Mapping[str, str] = MappingProxyType(
 )
 """The time so many seconds ago, by the database's clock."""
 
-_STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {"postgresql": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL, "sqlite": _SQLITE}
-)
+FILES = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
+"""MySQL's tables name InnoDB: in an engine without transactions a row would outlive the work that it records."""
 
 
+@cache
 def statements(dialect_name: str) -> Sequence[str]:
     """Return the statements that create the tables and the database's uuid; `ConfigError` for other databases."""
-    if dialect_name not in _STATEMENTS:
-        raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(_STATEMENTS))}")
-    return _STATEMENTS[dialect_name]
+    if dialect_name not in FILES:
+        raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(FILES))}")
+    file = get_data("txsaga.evidence", f"ddl/{FILES[dialect_name]}.sql")
+    assert file is not None
+    return file.decode().removesuffix(";\n").split(";\n")
 
 
 def ddl(dialect_name: str) -> str:

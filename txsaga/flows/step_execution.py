@@ -171,7 +171,7 @@ class StepActions:
         try:
             reply = self._kernel.services(method, action.what, body, headers, action.timeout or SERVICE_TIMEOUT)
         except ConnectionRefusedError as closed:
-            raise errors.ServiceRefused(f"{action.what} can't be reached: {closed}") from closed
+            raise errors.ServiceUnreachable(f"{action.what} can't be reached: {closed}") from closed
         except OSError as lost:
             raise errors.ServiceFailed(f"{action.what} did not answer: {lost}") from lost
         if reply.is_yes and reply.cut:
@@ -221,7 +221,7 @@ def _text(value: object) -> str | None:
 def _is_sure_no(action: Action, error: BaseException) -> bool:
     if not isinstance(error, Exception):
         return False  # it interrupted work at an unknown point
-    if isinstance(error, NEVER_AGAIN):
+    if isinstance(error, (*NEVER_AGAIN, errors.ServiceUnreachable)):
         return True
     known = action.resource is not None or action.kind is StepKind.MESSAGE
     return known and not isinstance(error, errors.OutcomeUnknown | errors.StepTimedOut | errors.TransactionClosed)

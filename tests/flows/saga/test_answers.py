@@ -52,6 +52,21 @@ def test_a_no_is_a_no_however_long_it_is(agency: Agency, heard: list[str]) -> No
     assert done == []
 
 
+def test_a_service_that_is_being_restarted_is_found_by_a_retry(agency: Agency, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = iter([ConnectionRefusedError("refused"), ConnectionRefusedError("refused"), HttpReply(200, b"{}", "")])
+
+    def answered(*_: object) -> HttpReply:
+        reply = next(tries)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    monkeypatch.setattr(agency.broker.kernel, "services", answered)
+    with agency.saga() as saga:
+        saga.step(SHOP, compensate=call_off, input={"what": "room"}, retries=2, pause=0.001)
+    assert (agency.states(saga.txid), done) == (["done"], [])
+
+
 def test_a_compensation_whose_answer_is_cut_is_done(agency: Agency, heard: list[str]) -> None:
     with pytest.raises(Stop), agency.saga() as saga:
         saga.step(call, compensate=SHOP, input={"what": "room"})

@@ -13,7 +13,14 @@ import pytest
 
 from tests.flows.saga.agency import BOOK, CANCEL, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision, Http, Send, Undo, compensation
-from txsaga.errors import ConfigError, ReservationExpired, ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors import (
+    ConfigError,
+    ReservationExpired,
+    ServiceFailed,
+    ServiceRefused,
+    ServiceUnreachable,
+    StepTimedOut,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -80,7 +87,7 @@ def test_a_service_that_fails_may_have_done_it_and_is_undone(
 
 
 def test_a_service_that_is_not_there_was_asked_for_nothing(agency: Agency) -> None:
-    with pytest.raises(ServiceRefused, match="can't be reached"), agency.saga() as saga:
+    with pytest.raises(ServiceUnreachable, match="can't be reached"), agency.saga() as saga:
         saga.step(Http("http://127.0.0.1:9/book"), compensate=call_off, input={"what": "a"})
     assert done == []
 
