@@ -15,6 +15,14 @@ class Decision(IntEnum):
     COMMIT = 1
     ROLLBACK = 2
 
+    def __str__(self) -> str:
+        """Print the name: the number is for the store."""
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        """Print the name, or the number if asked for a number's format."""
+        return format(int(self), spec) if spec else self.name
+
 
 class LocalState(StrEnum):
     """The answer of local work or of a checker."""

@@ -30,7 +30,7 @@ class Cut:
 
     tick: int
     heads: Mapping[str, tuple[int, ...]]
-    home: Connection | None = None
+    home: Connection
     pointers: Mapping[TableName, str] = field(default_factory=dict)
     reader: LakeOpener | None = None
 

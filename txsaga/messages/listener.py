@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as WaitTimeout
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from txsaga import errors
 from txsaga.core.arguments import check_function
@@ -26,6 +26,9 @@ from txsaga.core.message import Message, as_message
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt
 from txsaga.core.topic import SendKind
 from txsaga.messages.end_request import EndRequest, SendResult
+
+if TYPE_CHECKING:
+    from txsaga.checkback.checkers import Question
 
 logger = logging.getLogger("txsaga")
 
@@ -47,7 +50,7 @@ class TransactionListener(Protocol):
     def execute(self, message: Message, arg: object) -> LocalState | Decision | None:
         """Run the local work of a message."""
 
-    def check(self, question: object) -> LocalState | Decision | None:
+    def check(self, question: Question) -> LocalState | Decision | None:
         """Return the outcome of the local work."""
 
 
