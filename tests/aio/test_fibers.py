@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
-from txsaga.aio import in_loop as in_loop_module
 from txsaga.aio import stacks
 from txsaga.core.fibers import current_fiber, raise_if_cancelled, run_blocking
 from txsaga.errors import ConfigError
+from txsaga.wiring import connecting
 from txsaga.wiring.connecting import in_loop
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
@@ -316,9 +316,9 @@ def test_a_work_whose_loop_is_gone_is_let_go() -> None:
 
 def test_who_lacks_what_it_takes_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "txsaga.aio.stacks", None)
-    in_loop_module._stacks.cache_clear()
+    connecting._stacks.cache_clear()
     try:
         with pytest.raises(ConfigError, match=r"txsaga\[asyncio\]"):
             asyncio.run(in_loop(lambda: 1))
     finally:
-        in_loop_module._stacks.cache_clear()
+        connecting._stacks.cache_clear()

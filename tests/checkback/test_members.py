@@ -146,8 +146,8 @@ def test_the_checker_is_asked_before_the_listener(any_shop: Shop) -> None:
         def check(self, question: Question) -> LocalState:
             return ROLLBACK
 
-    producer = any_shop.broker.producer("shop", checker=says(COMMIT), listener=Listener())  # type: ignore[arg-type]
-    alone = any_shop.broker.producer("bank", listener=Listener())  # type: ignore[arg-type]
+    producer = any_shop.broker.producer("shop", checker=says(COMMIT), listener=Listener())
+    alone = any_shop.broker.producer("bank", listener=Listener())
     both, one = producer.prepare_now(ORDERS, b"both"), alone.prepare_now(ORDERS, b"one")
     any_shop.check()
     assert (any_shop.state(both.txid), any_shop.state(one.txid)) == ("committed", "rolled_back")

@@ -80,7 +80,7 @@ def test_a_late_body_stands_behind_what_was_sent_before(box: Outbox) -> None:
 def test_big_columns_are_cut_into_chunks_of_bounded_size(box: Outbox, keyed: bool) -> None:
     """Ten bodies of four megabytes are far fewer records than a chunk may hold."""
     sent = [bytes([n]) * MAX_BODY for n in range(10)]
-    box.add_many("bulk", sent, ["one queue"] * 10 if keyed else None, None)
+    box.add_many("bulk", sent, keys=["one queue"] * 10 if keyed else None)
     rows = box.take()
     assert max(len(row.body) for row in rows) <= MAX_BYTES + FRAME
     assert len(rows) == (10 if keyed else 5)  # with a key beside each body, two are too much for a chunk
@@ -90,7 +90,7 @@ def test_big_columns_are_cut_into_chunks_of_bounded_size(box: Outbox, keyed: boo
 
 def test_columns_of_many_small_records_fill_whole_chunks(box: Outbox) -> None:
     sent = [b"%d" % n for n in range(2 * MAX_RECORDS + 1)]
-    box.add_many("bulk", sent, ["one queue"] * len(sent), None)
+    box.add_many("bulk", sent, keys=["one queue"] * len(sent))
     rows = box.take()
     assert [row.count for row in rows] == [MAX_RECORDS, MAX_RECORDS, 1]
     assert bodies(rows) == sent
@@ -110,20 +110,20 @@ def test_headers_and_keys_count_like_bodies(box: Outbox) -> None:
 def test_what_is_stored_in_one_step_has_a_bound(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     assert outbox.MOST == 64 * 1024 * 1024
     monkeypatch.setattr(outbox, "MOST", 1000)
-    box.add_many("bulk", [b"x" * 300] * 3, None, None)
+    box.add_many("bulk", [b"x" * 300] * 3)
     told = "1,200 bytes would be stored in one step, at most 1,000 are; send fewer at a time"
     with pytest.raises(InvalidMessage, match=told):
-        box.add_many("bulk", [b"y" * 100] * 3, None, None)
+        box.add_many("bulk", [b"y" * 100] * 3)
     with pytest.raises(InvalidMessage, match="1,101 bytes would be stored"):
         box.add(Message("bulk", b"y" * 200, key="k"))
     assert (box.bytes, box.count) == (900, 3)
     assert bodies(box.take()) == [b"x" * 300] * 3
-    box.add_many("bulk", [b"z" * 1000], None, None)
+    box.add_many("bulk", [b"z" * 1000])
     assert bodies(box.take()) == [b"z" * 1000]
 
 
 def test_a_heavy_send_is_refused_whole(box: Outbox) -> None:
     one = bytes(MAX_BODY)
     with pytest.raises(InvalidMessage, match="272,629,760 bytes would be stored in one step"):
-        box.add_many("bulk", [one] * 65, None, None)
+        box.add_many("bulk", [one] * 65)
     assert box.take() == []

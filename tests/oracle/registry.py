@@ -12,7 +12,7 @@ from tests.oracle.rows import Kept
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import Group, RegisteredResource, TxView
+from txsaga.core.records import EVERY, Group, RegisteredResource, TxFilter, TxView
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError
 from txsaga.messages.registry_store import Registry
@@ -122,8 +122,9 @@ class MemoryRegistry(Registry):
         """Return a resource."""
         return self._names.resource_by_id(id)
 
-    def transactions(self, *, undecided: bool = False, limit: int) -> Sequence[TxView]:
+    def transactions(self, *, undecided: bool = False, limit: int, only: TxFilter = EVERY) -> Sequence[TxView]:
         """List transactions, newest first."""
+        assert only is EVERY
         with self._home.lock:
             kept = self._home.kept
             txids = sorted({*kept.halves, *kept.lives}, reverse=True)

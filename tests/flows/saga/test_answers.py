@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -53,7 +53,9 @@ def test_a_no_is_a_no_however_long_it_is(agency: Agency, heard: list[str]) -> No
 
 
 def test_a_service_that_is_being_restarted_is_found_by_a_retry(agency: Agency, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries = iter([ConnectionRefusedError("refused"), ConnectionRefusedError("refused"), HttpReply(200, b"{}", "")])
+    tries: Iterator[HttpReply | Exception] = iter(
+        [ConnectionRefusedError("refused"), ConnectionRefusedError("refused"), HttpReply(200, b"{}", "")]
+    )
 
     def answered(*_: object) -> HttpReply:
         reply = next(tries)
