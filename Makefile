@@ -18,7 +18,7 @@ sources := txsaga tests $(wildcard examples dags plugins spark_jobs)
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
-venv: $(stamp) ## build .venv with everything that the others need
+venv: $(stamp) ## create .venv with everything that the other commands need
 
 $(stamp): pyproject.toml .ci/constraints.txt .ci/venv
 	.ci/venv "$(EXTRAS)"
@@ -40,7 +40,7 @@ test: venv ## every test; installs the services that tests drive where it may
 test-fast: venv ## tests without long runs, of those that need a server the core, at most three minutes
 	$(py) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-demo: venv ## a bank transfer on the library, then as a DAG in an Airflow that stays up: good, failing, killed
+demo: venv ## a bank transfer on the library, then as a DAG in an Airflow that keeps running: good, failing, killed
 	$(py) examples/bank_transfer.py
 	$(py) examples/airflow_demo.py $(ARGS)
 
@@ -48,7 +48,7 @@ demo-stop: ## stop the Airflow and the database of the demo
 	-$(py) -m txsaga.cli airflow down
 	-$(py) -m txsaga.cli db stop
 
-bench: venv ## every workload beside its baselines; one of them: make bench ARGS=W1
+bench: venv ## every workload and its baselines; one of them: make bench ARGS=W1
 	$(py) -m tests.bench $(ARGS)
 
 jars: ## what Spark needs to open the catalog, into .jars (needs Maven); export TXSAGA_SPARK_JARS=$$PWD/.jars
@@ -69,7 +69,7 @@ mutants: venv ## a fault in the engine for each rule of the protocol, and the te
 transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)
 
-soak: venv ## two writers of the same tables for ten minutes while everybody is killed; TXSAGA_SOAK says for how many seconds
+soak: venv ## two writers of the same tables for ten minutes while every process is killed; TXSAGA_SOAK sets the seconds
 	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)
 
 pictures: venv ## pictures of Airflow's pages for docs/pictures (needs Chromium)

@@ -20,7 +20,7 @@ AUDIT = "CREATE TABLE IF NOT EXISTS audit (run text, what text)"
     schedule=None,
     catchup=False,
     tags=["txsaga", "example"],
-    doc_md="Makes the accounts of the bank. Each step is settled when it ends: run it as often as you like.",
+    doc_md="Creates the accounts of the bank. Each step commits when it ends; you can run it again.",
 )
 def bank_open() -> None:
     """Open a hundred accounts with 100.00 in each of two banks."""

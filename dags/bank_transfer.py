@@ -1,7 +1,7 @@
 """
-A transfer from a current account to a mortgage, each in a database of its own, with an audit that outlives a failure.
+A transfer from a current account to a mortgage, each in its own database, with an audit that is kept after a failure.
 
-It is an Airflow DAG file. Tables are made by the DAG `bank_open`; the topic is `transfers`.
+It is an Airflow DAG file. The DAG `bank_open` creates the tables; the topic is `transfers`.
 """
 
 from airflow.sdk import Param
@@ -11,10 +11,10 @@ from txsaga.provider import lane, message_flow, publish, step
 MOVE = "UPDATE account SET cents = cents + :cents WHERE id = :id"
 NOTE = "INSERT INTO audit (run, what) VALUES (:run, :what)"
 FAULTS = {
-    "none": "everything goes well: all of it is there",
-    "overdrawn": "the debit is refused by the current account",
-    "no mortgage": "the credit finds no row: found out when the flow ends",
-    "behind the audit": "a step fails behind the commit of the audit",
+    "none": "nothing: everything becomes visible",
+    "overdrawn": "the current account refuses the debit",
+    "no mortgage": "the credit finds no row; the flow notices it at its end",
+    "after the audit": "a step fails after the audit was committed",
 }
 
 ABOUT = """
@@ -31,7 +31,7 @@ ABOUT = """
 | 8 | `publish_transfers` | topic `transfers` | with the flow |
 | 9 | `end` | | decides |
 
-Trigger it with a *fault* and see what stays: the audit, and nothing else. `txsaga tx show` tells the timeline.
+Trigger it with a *fault*: only the audit stays. `txsaga tx show` shows every step in order.
 """
 
 
@@ -83,7 +83,7 @@ def bank_transfer() -> None:
         "check",
         "SELECT 1 / CAST(:divisor AS int) AS checked",
         on="current",
-        parameters={"divisor": "{{ 0 if params.fault == 'behind the audit' else 1 }}"},
+        parameters={"divisor": "{{ 0 if params.fault == 'after the audit' else 1 }}"},
     )
     tell = publish(
         "transfers",

@@ -1,5 +1,5 @@
 """
-Messages to three brokers as one: a policy chooses who gets them, and one decision makes them visible.
+Messages to three brokers in one transaction: a policy chooses the brokers, and one decision makes them visible.
 
 It is an Airflow DAG file. The brokers are the connections `broker_east`, `broker_west` and `broker_north`, each with a
 topic `orders`; the store of `txsaga_default` coordinates.
@@ -12,8 +12,9 @@ from txsaga.provider import ClusterPublish
 ABOUT = """
 ### One transaction over a cluster of brokers
 
-A branch with the same transaction id is opened on every broker that is there. Those that took messages vote; the others
-are rolled back. A broker that is away is passed over, unless it has taken messages: then everything is rolled back.
+A branch with the same transaction id is opened on every broker that is available. Brokers with messages vote; the
+others are rolled back. An unavailable broker is skipped, unless it already has messages: then everything is rolled
+back.
 """
 
 with DAG(

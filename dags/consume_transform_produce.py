@@ -1,5 +1,5 @@
 """
-Read from one topic, write to another: what was read is done exactly if what was made of it is visible.
+Read from one topic and write to another: the readings are acknowledged exactly if the alarms become visible.
 
 It is an Airflow DAG file. The topics are `readings` and `alarms`.
 """
@@ -9,13 +9,16 @@ from airflow.sdk import Param
 from txsaga import Ballot
 from txsaga.provider import ConsumeStep, Publish, message_flow, vote
 
-FAULTS = {"none": "everything is read and written once", "after": "a task fails behind the writing: all comes again"}
+FAULTS = {
+    "none": "nothing: everything is read and written once",
+    "after": "a task fails after the write; all readings are delivered again",
+}
 
 ABOUT = """
 ### Consume, transform, produce, exactly once
 
-`take` takes up to a hundred readings for this run. Each is published as an alarm. The decision of `end` does both: the
-readings are done, the alarms are visible. If anything fails the readings come again, to the next run, and are counted.
+`take` receives up to a hundred readings for this run. Each is published as an alarm. The decision of `end` acknowledges
+the readings and makes the alarms visible. If anything fails, the next run gets the readings again, as another attempt.
 """
 
 

@@ -18,7 +18,7 @@ SPOILT = {"id": 3, "from": "current", "to": None, "cents": 7}
     schedule=None,
     catchup=False,
     tags=["txsaga", "example", "spark"],
-    doc_md="Makes the table of reports, two good transfers, and one that a gate refuses.",
+    doc_md="Creates the table of reports, two good transfers, and one that the gate rejects.",
 )
 def lake_open() -> None:
     """Make what the books are kept from."""

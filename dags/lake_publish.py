@@ -1,7 +1,7 @@
 """
-The books of a bank, kept in tables by Spark: staged, looked at by a gate, and published with a message and a row.
+The books of a bank in Iceberg tables: Spark stages them, a gate checks them, and a message and a row go with them.
 
-It is an Airflow DAG file. The report and the transfers are made by the DAG `lake_open`, which names the topics, too.
+It is an Airflow DAG file. The DAG `lake_open` creates the topics, the transfers and the table of reports.
 """
 
 from airflow.sdk import Param
@@ -15,9 +15,9 @@ SOUND = [
     {"type": "expect_column_sum_to_be_between", "kwargs": {"column": "cents", "min_value": 0, "max_value": 0}},
 ]
 FAULTS = {
-    "none": "everything goes well: all of it is there",
-    "spoilt": "a transfer goes to nobody: the gate says no",
-    "behind the gate": "a step fails behind the yes of the gate",
+    "none": "nothing: everything becomes visible",
+    "spoilt": "a transfer has no recipient: the gate rejects it",
+    "after the gate": "a step fails after the gate has accepted the rows",
 }
 
 ABOUT = """
@@ -26,12 +26,12 @@ ABOUT = """
 | task | what | visible |
 |---|---|---|
 | `books` | Spark stages `bank.posting` and `bank.account` | with the flow |
-| `audit` | Great Expectations looks at the staged postings, and votes | |
+| `audit` | Great Expectations checks the staged postings and votes | |
 | `report` | a row in a database, held prepared | with the flow |
 | `publish_lake_books` | a message | with the flow |
 | `end` | | decides |
 
-Trigger it with a *fault*: nothing of it is there, and `txsaga tx ballots` tells what the gate found.
+Trigger it with a *fault*: nothing becomes visible, and `txsaga tx ballots` shows what the gate found.
 """
 
 
@@ -61,7 +61,7 @@ def lake_publish() -> None:
         parameters={
             "run": "{{ run_id }}",
             "postings": "{{ ti.xcom_pull(task_ids='books')['postings'] }}",
-            "divisor": "{{ 0 if params.fault == 'behind the gate' else 1 }}",
+            "divisor": "{{ 0 if params.fault == 'after the gate' else 1 }}",
         },
     )
     tell = publish(

@@ -1,7 +1,7 @@
 """
-An order and its message with one fate: the order is booked and the message is visible, or neither.
+An order and its message in one transaction: the order is booked and the message becomes visible, or neither.
 
-It is an Airflow DAG file. The shop's table is made by the first task; the topic is `orders`.
+It is an Airflow DAG file. The first task creates the shop's table; the topic is `orders`.
 """
 
 from airflow.sdk import DAG, Param
@@ -14,11 +14,11 @@ BOOK = "INSERT INTO orders (run, item, pieces) VALUES (:run, :item, :pieces)"
 ABOUT = """
 ### A half message, local work, a decision
 
-`order` stores a half message that nobody sees, books the order in the shop's database, and decides: three steps in one
-task. If the booking is refused, the message never existed. If the process dies between them, check-back asks the
-shop's database, where the booking has left evidence, and decides as it says.
+`order` stores a half message, which no consumer sees, books the order in the shop's database, and decides: three steps
+in one task. If the booking is refused, the message is dropped. If the process dies in between, check-back reads the
+evidence that the booking left in the shop's database, and decides accordingly.
 
-Trigger it with no pieces and see nothing come.
+Trigger it with 0 pieces: the order is refused, and no message arrives.
 """
 
 with DAG(

@@ -1,7 +1,7 @@
 """
-A trip: flight, hotel and car are booked in parallel, each in a database of its own, and undone if one of them fails.
+A trip: flight, hotel and car are booked in parallel, each in its own database, and cancelled if one booking fails.
 
-It is an Airflow DAG file. The tables are made by the booking tasks.
+It is an Airflow DAG file. The booking tasks create the tables.
 """
 
 from airflow.sdk import Param
@@ -12,14 +12,14 @@ TABLE = "CREATE TABLE IF NOT EXISTS booking (run text, what text, PRIMARY KEY (r
 BOOK = "INSERT INTO booking VALUES (:run, :what)"
 CANCEL = "DELETE FROM booking WHERE run = :run AND what = :what"
 PAY = "INSERT INTO booking SELECT :run, :what WHERE 1 / CAST(:divisor AS int) = 1"
-FAULTS = {"none": "everything is booked", "payment": "the payment fails, everything is cancelled"}
+FAULTS = {"none": "nothing: everything is booked", "payment": "the payment fails: everything is cancelled"}
 
 ABOUT = """
 ### A saga
 
-Each booking is committed at once, in a database that takes part in no transaction of others. What cancels it is
-stored before it runs. When something fails, ROLLBACK is decided first; then what was booked is cancelled in reverse
-order, each once, by the task `end`, or by the engine if that dies too.
+Each booking is committed at once, in its own database. Its compensation is stored before it runs. If a task fails,
+ROLLBACK is decided first. Then the task `end` cancels the bookings in reverse order, each once; if `end` dies too, the
+engine does it.
 """
 
 

@@ -13,6 +13,6 @@ with DAG(
     max_active_runs=1,
     is_paused_upon_creation=True,
     tags=["txsaga", "system"],
-    doc_md="Files of transactions that rolled back, and of attempts that lost. Nothing that is undecided is touched.",
+    doc_md="Deletes staged files of rolled-back transactions and superseded attempts. Undecided ones are not touched.",
 ):
     CollectStaged(task_id="collect", retries=2)

@@ -1,7 +1,7 @@
 """
-What check-back gave up, as required actions for people: an Airflow DAG.
+Parked transactions as required actions for people.
 
-It waits in the triggerer until something is parked, then asks about each.
+The sensor waits in the triggerer until a transaction is parked; then a person is asked about each.
 """
 
 from datetime import timedelta
@@ -19,11 +19,11 @@ with DAG(
     max_active_runs=1,
     is_paused_upon_creation=True,
     tags=["txsaga", "system"],
-    doc_md="Commit, roll back, ask again, or later: the answer is kept with who gave it and why.",
+    doc_md="Commit, roll back, check again, or later: the answer is recorded with its author and reason.",
 ):
-    parked = ParkedSensor(task_id="wait_for_trouble", timeout=timedelta(days=1), soft_fail=True)
-    trouble = ListParked(task_id="list_parked")
+    parked = ParkedSensor(task_id="wait_for_parked", timeout=timedelta(days=1), soft_fail=True)
+    found = ListParked(task_id="list_parked")
     settle = SettleParked.partial(
         task_id="settle", defaults="Later", response_timeout=timedelta(hours=8)
-    ).expand_kwargs(trouble.output)
-    parked >> trouble >> settle
+    ).expand_kwargs(found.output)
+    parked >> found >> settle

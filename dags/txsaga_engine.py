@@ -1,7 +1,7 @@
 """
-The engine of txsaga as an Airflow DAG, for where nobody runs `txsaga engine`: all roles, a minute at a time.
+The engine as an Airflow DAG, for places where no process runs `txsaga engine`: all roles, once a minute.
 
-Switch it on only then; beside an engine it does no harm and no good.
+Unpause it only there; where an engine runs, it changes nothing.
 """
 
 from datetime import timedelta
@@ -19,6 +19,6 @@ with DAG(
     max_active_runs=1,
     is_paused_upon_creation=True,
     tags=["txsaga", "system"],
-    doc_md="Delivers messages, asks back, recovers, keeps partitions: what `txsaga engine` does all the time.",
+    doc_md="Publishes messages, checks undecided transactions, recovers branches: the work of `txsaga engine`.",
 ):
     EngineRoles(task_id="roles", seconds=50, execution_timeout=timedelta(minutes=10))

@@ -116,8 +116,8 @@ def good(demo: Demo) -> None:
 
 
 def failing(demo: Demo) -> None:
-    """Show a transfer that fails behind the commit of its audit."""
-    run = demo.start("bank_transfer", cents=2500, fault="behind the audit")
+    """Show a transfer that fails after its audit was committed."""
+    run = demo.start("bank_transfer", cents=2500, fault="after the audit")
     show(run, "2. A step fails: the audit stays, nothing else", demo.end_of("bank_transfer", run))
 
 

@@ -55,7 +55,7 @@ def _banks(server: EmbeddedServer) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def rolled_back(host: HostedAirflow) -> str:
     """Give the address of a run whose flow was rolled back."""
-    run = host.trigger(FLOW, fault="behind the audit")
+    run = host.trigger(FLOW, fault="after the audit")
     assert host.end_of(FLOW, run) == "failed"
     return f"/dags/{FLOW}/runs/{quote(run, safe='')}"
 
@@ -66,7 +66,7 @@ def test_the_form_of_a_flow_asks_for_its_params_and_starts_it(host: HostedAirflo
     form = page.get_by_role("dialog")
     for title in ("Account", "Cents to move", "Seconds that the debit takes"):
         form.get_by_role("spinbutton", name=title).wait_for()
-    form.get_by_text("everything goes well: all of it is there").wait_for()
+    form.get_by_text("nothing: everything becomes visible").wait_for()
     keep(page, "trigger-form")
     form.get_by_role("spinbutton", name="Cents to move").fill("1200")
     with page.expect_response(lambda answer: answer.request.method == "POST" and "dagRuns" in answer.url) as answered:

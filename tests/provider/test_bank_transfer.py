@@ -41,7 +41,7 @@ def test_the_bank_moves_money_or_only_its_audit_stays(bank: House) -> None:
     for fault, failed, kept in (
         ("overdrawn", "debit", []),
         ("no mortgage", "end", [("booked",), ("begun",)]),
-        ("behind the audit", "check", [("booked",), ("begun",)]),
+        ("after the audit", "check", [("booked",), ("begun",)]),
     ):
         run = bank.run(transfer, {"fault": fault})
         assert run.state == "failed"

@@ -65,7 +65,7 @@ def test_tables_message_and_row_are_published_together_or_not_at_all(lake: House
 
     spoilt = lake.run(publish, {"fault": "spoilt"})
     assert (spoilt.state, spoilt.tasks["books"], spoilt.tasks["audit"]) == ("failed", "success", "failed")
-    behind = lake.run(publish, {"fault": "behind the gate"})
+    behind = lake.run(publish, {"fault": "after the gate"})
     assert (behind.state, behind.tasks["audit"], behind.tasks["report"]) == ("failed", "success", "failed")
     assert kept(lake, "bank.posting") is None and kept(lake, "bank.account") is None
     assert lake.rows("lake_reports", "SELECT * FROM report") == [] and lake.seen("lake_books") == []
