@@ -37,6 +37,12 @@ def test_a_namespace_on_the_line_is_the_one_that_is_used(bare: Cli) -> None:
     assert {"setting": "namespace", "value": "bank", "problem": ""} in said.documents
 
 
+def test_a_wrong_address_is_a_problem_and_no_failure(bare: Cli) -> None:
+    said = bare("config", "show", "--json", TXSAGA_URL="mysql://anna:secret@h/d")
+    assert (said.code, said.documents[0]["setting"], "secret" in said.out) == (0, "home database", False)
+    assert "the store is PostgreSQL" in said.documents[0]["problem"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_asks_for_completions(bare: Cli, shell: str) -> None:
     assert "_TXSAGA_COMPLETE" in bare("completion", shell).out
