@@ -53,6 +53,8 @@ PROPER = {
     "RocketMQ",
     "Temporal",
     "DBOS",
+    "PgBouncer",
+    "Kafka",
 }
 PROPER |= {
     "SQLAlchemy",
