@@ -659,7 +659,7 @@ class ServiceRefused(ServiceFailed):
 
 
 class ServiceUnreachable(ServiceFailed):
-    """There is no connection to a service: nothing was done, and a retry may find it."""
+    """A service refused the connection: nothing was done, and a retry may succeed."""
 
 
 class AnswerLost(ServiceFailed):

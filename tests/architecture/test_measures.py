@@ -10,7 +10,7 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 
 MARKS = {
     "files": 307,
-    "lines": 53_652,
+    "lines": 53_656,
     "import lines in percent": 8.3,
     "class names defined twice": 0,
     "modules in a circle": 0,

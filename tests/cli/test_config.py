@@ -21,26 +21,37 @@ def test_settings_are_listed_without_secrets_and_with_their_problems(bare: Cli) 
         TXSAGA_URL=AWAY,
         TXSAGA_RESOURCE_BANK="postgresql://bob:hidden@h/d",
         TXSAGA_AUTO_CREATE="maybe",
+        TXSAGA_SUITES="",
         TXSAGA_WAREHUOSE="/lake",
     )
     found = {each["setting"]: (each["value"], each["problem"]) for each in said.documents}
-    assert found["namespace"] == ("orders", "")
     assert found["TXSAGA_RESOURCE_BANK"] == ("postgresql://***@h/d", "")
-    assert found["TXSAGA_AUTO_CREATE"] == ("maybe", "TXSAGA_AUTO_CREATE is 'maybe'; write 1 or 0")
-    assert found["TXSAGA_WAREHUOSE"] == ("/lake", "no setting has this name")
-    assert found["home database"][0].startswith("postgresql://***@127.0.0.1:1/none")
+    assert found["TXSAGA_AUTO_CREATE"] == ("maybe", "")
+    assert found["TXSAGA_WAREHUOSE"] == ("***", "no setting has this name")
+    assert found["TXSAGA_SUITES"] == ("", "")
+    assert found["home database"] == ("not usable", "TXSAGA_AUTO_CREATE is 'maybe'; write 1 or 0")
     assert (said.code, "secret" in said.out, "hidden" in said.out) == (0, False, False)
 
 
-def test_a_namespace_on_the_line_is_the_one_that_is_used(bare: Cli) -> None:
-    said = bare("config", "show", "--namespace", "bank", "--json", TXSAGA_URL=AWAY)
-    assert {"setting": "namespace", "value": "bank", "problem": ""} in said.documents
+def test_the_home_database_is_the_one_that_is_used(bare: Cli) -> None:
+    home = bare("config", "show", "--json", TXSAGA_URL=AWAY).documents[0]
+    assert home == {"setting": "home database", "value": "postgresql://***@127.0.0.1:1/none?***", "problem": ""}
+    assert "embedded, namespace bank" in bare("config", "show", "--namespace", "bank").lines[1]
 
 
-def test_a_wrong_address_is_a_problem_and_no_failure(bare: Cli) -> None:
-    said = bare("config", "show", "--json", TXSAGA_URL="mysql://anna:secret@h/d")
-    assert (said.code, said.documents[0]["setting"], "secret" in said.out) == (0, "home database", False)
-    assert "the store is PostgreSQL" in said.documents[0]["problem"]
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"TXSAGA_URL": "mysql://anna:secret@h/d"}, "the store is PostgreSQL"),
+        ({"TXSAGA_RESOURCE_BANK": "secret"}, "is not a database URL"),
+        ({"TXSAGA_PARTICIPANT_X": "nomod:thing"}, "can't be loaded"),
+        ({"TXSAGA_AIRFLOW_URL": "admin:secret"}, "is not an address of Airflow"),
+    ],
+)
+def test_what_every_command_would_refuse_is_a_problem(bare: Cli, settings: dict[str, str], problem: str) -> None:
+    said = bare("config", "show", "--json", **settings)
+    assert (said.code, "secret" in said.out) == (0, False)
+    assert problem in said.documents[0]["problem"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -162,6 +162,7 @@ def test_one_transaction_is_settled_or_it_is_said_why_not(desk: Desk) -> None:
 def test_transactions_are_listed_by_state_group_key_topic_and_time(desk: Desk) -> None:
     bank = desk.broker.producer("bank")
     desk.broker.create_topic("bills", "transaction")
+    desk.broker.create_topic("late", "delay")
     parked, waiting = desk.doubts(b"a", b"b")
     park(desk.store, parked, "out of checks")
     with bank.transaction(key="k-1") as tx:
@@ -180,8 +181,16 @@ def test_transactions_are_listed_by_state_group_key_topic_and_time(desk: Desk) -
     assert found("--undecided") == [waiting, parked]
     assert found("--group", "bank") == found("--key", "k-1") == found("--topic", "bills") == [tx.txid]
     assert found("--key", "k-2") == found("--group", "bank", "--topic", "orders") == []
-    assert found("--since", "50s") == [other.txid, tx.txid]
-    assert found("--since", "2020-01-01T00:00:00Z", "--limit", "1") == [other.txid]
+    later = desk.shop.send("late", b"e", delay=timedelta(hours=1))
+    assert found("--state", "scheduled") == [later.txid]
+    assert found("--state", "scheduled", "--state", "committed", "--state", "parked", "--limit", "2") == [
+        later.txid,
+        tx.txid,
+    ]
+    assert found("--undecided", "--state", "committed") == []
+    assert "it is a delayed message" in desk("settle", str(later.txid)).out
+    assert found("--since", "50s") == [later.txid, other.txid, tx.txid]
+    assert found("--since", "2020-01-01T00:00:00Z", "--limit", "1") == [later.txid]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +203,8 @@ def test_transactions_are_listed_by_state_group_key_topic_and_time(desk: Desk) -
         (("list", "--group", "nobody"), 4, "producer group 'nobody' does not exist"),
         (("list", "--topic", "nothing"), 3, "nothing"),
         (("list", "--since", "yesterday"), 2, "write 15m, 12h, 30d"),
+        (("list", "--since", "2026"), 2, "write 15m, 12h, 30d"),
+        (("list", "--since", "2999-01-01T00:00:00Z"), 2, "in the past"),
         (("show", "9" * 5_000), 4, "9 is not in this store"),
         (("resume", "999", "--reason", "r"), 4, "999 is not in this store"),
         (("commit", "999", "--reason", "r"), 4, "999 is not in this store"),

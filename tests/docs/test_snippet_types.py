@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from tests.docs.snippets import blocks
@@ -25,6 +26,8 @@ def modules(page: Path) -> dict[str, str]:
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_python_of_the_pages_is_typed(tmp_path: Path) -> None:
     paths = []
     for page in PAGES:

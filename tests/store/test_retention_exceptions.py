@@ -61,7 +61,8 @@ def seen(scene: Scene, txid: int) -> list[object]:
     """Look at a transaction in every way that somebody may."""
     store, found = scene.store, scene.store.doubts.of(txid)
     doubt = found and found._replace(age=timedelta(0))
-    listed = [replace(view, age=timedelta(0)) for view in store.overview.doubts(limit=9, txid=txid)]
+    doubts = [view for view in store.overview.doubts(limit=9) if view.txid == txid]
+    listed = [replace(view, age=timedelta(0)) for view in doubts]
     counted = replace(store.overview.undecided(), oldest=None)
     lying = scene.stored.rows("SELECT * FROM half WHERE txid = :txid ORDER BY part, attempt, qid, chunk", txid=txid)
     shown = [store.halves.views(txid), store.halves.contents(txid), store.overview.trace(txid)]

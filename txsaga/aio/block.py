@@ -19,7 +19,7 @@ from txsaga.consume.delivery import Consumed, Consuming, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.layout import Batch
-from txsaga.core.message import Columns, Message, SendOptions
+from txsaga.core.message import Column, Message, SendOptions
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -151,9 +151,9 @@ class AsyncBlock(Generic[B]):
         """Add a message: only COMMIT publishes it."""
         await self._alone(partial(self._block.send, topic, body, **options))
 
-    async def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
+    async def send_many(self, topic: str, bodies: Sequence[bytes], *, keys: Column = None, tags: Column = None) -> None:
         """Add many messages of one topic as columns."""
-        await self._alone(partial(self._block.send_many, topic, bodies, **columns))
+        await self._alone(partial(self._block.send_many, topic, bodies, keys=keys, tags=tags))
 
     @overload
     async def consume(self, consumed: Delivery) -> None: ...

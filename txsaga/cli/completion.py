@@ -9,14 +9,13 @@ from typer import completion as typers  # a public module without a list of its 
 
 from txsaga.cli.printing import say
 
-VARIABLE = "_TXSAGA_COMPLETE"
-"""Set by the shell when it asks."""
+VARIABLE = "_TXSAGA_COMPLETE"  # set by the shell when it asks
 
 
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell that reads the script.")],
 ) -> None:
-    """Print a script that makes your shell complete commands: eval "$(txsaga completion bash)"."""
+    """Print a script for your shell's start-up file that completes commands."""
     say(typers.get_completion_script(prog_name="txsaga", complete_var=VARIABLE, shell=shell))  # type: ignore[attr-defined]
 
 

@@ -41,13 +41,13 @@ def reading(options: Options) -> Iterator[Store]:
     """Open only the store of these options: a command that reads needs no broker, and starts faster without."""
     from txsaga.store.store import Store
 
-    _check(Settings.from_env(os.environ))
+    check_settings(Settings.from_env(os.environ))
     url = given_url(options)
     with closing(_of_server(options) if url is None else Store.open(url)) as store:
         yield store
 
 
-def _check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """Refuse settings that name what can't be loaded, although reading needs none of it."""
     for place in settings.participants.values():
         load(place, "participant")

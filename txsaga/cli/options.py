@@ -101,9 +101,11 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 def past_of(text: str) -> datetime:
     """Read a moment in the past: a time with its zone, or a length of time before now."""
-    if SPAN.fullmatch(text):
-        return datetime.now(UTC) - span_of(text)
-    return _moment(text, f"{text!r} is not a time; write 15m, 12h, 30d, or a time like 2026-01-31T12:00:00Z")
+    wrong = f"{text!r} is not a time in the past; write 15m, 12h, 30d, or a time like 2026-01-31T12:00:00Z"
+    moment = datetime.now(UTC) - span_of(text) if text.endswith(("s", "m", "h", "d")) else _moment(text, wrong)
+    if moment > datetime.now(UTC):
+        raise typer.BadParameter(wrong)
+    return moment
 
 
 def moment_of(text: str) -> datetime:

@@ -136,19 +136,10 @@ def doubt_row(doubt: DoubtView) -> tuple[object, ...]:
 def doubt_document(doubt: DoubtView) -> dict[str, object]:
     """Write a doubt for programs."""
     checks = doubt.checks
-    return {
-        "txid": doubt.txid,
-        "id": doubt.id,
-        "state": doubt.progress,
-        "member": doubt.member,
-        "group": doubt.group,
-        "key": doubt.key,
-        "checks": checks.asked,
-        "next_check": checks.due if checks.parked is None else None,
-        "age_seconds": doubt.age,
-        "why_parked": checks.parked,
-        "remarks": [remark._asdict() for remark in checks.remarks],
-    }
+    named = {"txid": doubt.txid, "id": doubt.id, "state": doubt.progress, "member": doubt.member, "group": doubt.group}
+    due = checks.due if checks.parked is None else None
+    said = {"key": doubt.key, "checks": checks.asked, "next_check": due, "age_seconds": doubt.age}
+    return named | said | {"why_parked": checks.parked, "remarks": [remark._asdict() for remark in checks.remarks]}
 
 
 def require_group(store: Store, group: str | None) -> None:
@@ -167,12 +158,13 @@ def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
     """Resume what a group has parked; what is settled or resumed elsewhere in the meantime is skipped."""
     store = broker.kernel.store
     require_group(store, group)
-    resumed: list[int] = []
-    while doubts := store.overview.doubts(limit=MOST, parked=True, group=group):
-        for doubt in doubts:
+    seen, resumed = set[int](), list[int]()
+    while new := {each.txid for each in store.overview.doubts(limit=MOST, parked=True, group=group)} - seen:
+        seen |= new
+        for txid in sorted(new):
             with suppress(DecidedOtherwise, NotParked):
-                _resume(broker, doubt.txid, reason)
-                resumed.append(doubt.txid)
+                _resume(broker, txid, reason)
+                resumed.append(txid)
     return resumed
 
 
@@ -253,7 +245,9 @@ def settle(
         if id is None:
             _settle_all(options, broker, min_age)
         elif min_age is not None:
-            raise typer.BadParameter("it is for a round of check-back; leave out the ID", param_hint="--min-age")
+            raise typer.BadParameter(
+                "it is for rounds, not for one transaction; leave out the ID", param_hint="--min-age"
+            )
         else:
             _settle_one(options, broker, number_of(id, broker.identity))
 
@@ -344,19 +338,11 @@ def half_document(half: HalfView) -> dict[str, object]:
 def _step_document(step: Step) -> dict[str, object]:
     from txsaga.flows.step import read_application
 
-    return {
-        "step": step.name,
-        "attempt": step.attempt,
-        "state": step.state,
-        "resource": step.resource,
-        "unit": step.unit if step.lane else None,
-        "hold": step.hold,
-        "statements": step.statements or None,
-        "application": None if (application := read_application(step.mark)) is None else application.name,
-        "over_budget": step.late,
-        "since": step.at,
-        "why": step.error or None,
-    }
+    application = read_application(step.mark)
+    named = {"step": step.name, "attempt": step.attempt, "state": step.state, "resource": step.resource}
+    held = {"unit": step.unit if step.lane else None, "hold": step.hold, "statements": step.statements or None}
+    more = {"application": application and application.name, "over_budget": step.late}
+    return named | held | more | {"since": step.at, "why": step.error or None}
 
 
 def _branch_document(branch: Branch) -> dict[str, object]:

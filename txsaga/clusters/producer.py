@@ -35,7 +35,7 @@ from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
-from txsaga.core.message import Columns, Message, SendOptions, as_message
+from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import Group, Receipt
 from txsaga.core.validation import validate_key
 from txsaga.flows.batches import noted
@@ -131,9 +131,15 @@ class ClusterTransaction(Coordinated):
         self._set_aside(set(self._chosen) - set(took) - self._must)
         self._chosen = took
 
-    def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
         """Add many messages of one topic, one by one if copies are sent."""
-        keys, tags = columns.get("keys"), columns.get("tags")
         for at, body in enumerate(bodies):
             self.send(Message(topic, body, keys[at] if keys else None, tags[at] if tags else None))
 

@@ -20,8 +20,8 @@ class Decision(IntEnum):
         return self.name
 
     def __format__(self, spec: str) -> str:
-        """Print the name, or the number if asked for a number's format."""
-        return format(int(self), spec) if spec else self.name
+        """Print the name; its number with `:d`."""
+        return format(int(self), spec) if spec.endswith("d") else format(self.name, spec)
 
 
 class LocalState(StrEnum):

@@ -24,11 +24,7 @@ MAX_HEADERS = 32 * 1024
 MAX_DELAY = timedelta(days=40)
 
 
-class Columns(TypedDict, total=False):
-    """What else many messages of one topic have, one value for each."""
-
-    keys: Sequence[str] | None
-    tags: Sequence[str] | None
+Column = Sequence[str] | None  # a value for each of many messages
 
 
 class SlotOptions(TypedDict, total=False):

@@ -34,7 +34,7 @@ PAST: Mapping[str, str] = MappingProxyType(
 """The time so many seconds ago, by the database's clock."""
 
 FILES = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
-"""MySQL's tables name InnoDB: in an engine without transactions a row would outlive the work that it records."""
+"""The file with the tables of each dialect; those of MySQL name InnoDB, since other engines know no transactions."""
 
 
 @cache

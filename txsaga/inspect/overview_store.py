@@ -157,10 +157,8 @@ class Overview:
                     yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
                     break
 
-    def doubts(
-        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
-    ) -> Sequence[DoubtView]:
-        """Return undecided entries of the list of doubts, by number: parked ones only, of one group, or one."""
+    def doubts(self, *, limit: int, parked: bool = False, group: str | None = None) -> Sequence[DoubtView]:
+        """Return undecided entries of the list of doubts, by number: all, parked ones only, or those of one group."""
         return [
             DoubtView(
                 txid=number,
@@ -172,7 +170,7 @@ class Overview:
                 checks=_checks(*checks),
             )
             for number, name, key, age, member, *checks in self._rows(
-                SQL["doubts"], limit=limit, parked=parked, group=group, txid=txid
+                SQL["doubts"], limit=limit, parked=parked, group=group
             )
         ]
 

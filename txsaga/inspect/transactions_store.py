@@ -26,20 +26,22 @@ def transactions(
     only: TxFilter = EVERY,
 ) -> Sequence[TxView]:
     """List transactions, newest first."""
+    states = only.states or frozenset()
+    decided = states & DECIDED.keys()
+    if decided and decided != states:  # of the decided ones the newest are enough, the undecided ones are few
+        parts = [only._replace(states=part) for part in (decided, states - decided)]
+        found = [each for part in parts for each in transactions(connection, identity, limit=limit, only=part)]
+        return sorted(found, key=lambda each: -each.txid)[:limit]
     namespace = connection.get_execution_options()["schema_translate_map"][None]
-    decisions = [int(DECIDED[state]) for state in only.states or () if state in DECIDED]
-    values = only._asdict() | {"txid": txid, "limit": limit, "decisions": decisions}
-    conditions = [name for name in ("txid", "group", "key", "topic") if values[name] is not None]
-    if undecided or (only.states and not decisions):
-        conditions.append("undecided")
-    elif only.states and len(decisions) == len(only.states):
-        conditions.append("decided")
-    values["states"] = None if only.states is None else sorted(only.states)
-    # A state that is read from several tables is looked for among all that can have it.
-    values["first"] = limit if only.states is None or "decided" in conditions else None
+    values = only._asdict() | {"states": sorted(states) or None, "txid": txid, "limit": limit}
+    values |= {"decisions": [int(DECIDED[state]) for state in decided]}
+    values["first"] = None if states and not decided else limit  # such a state is read from several tables
+    wanted = ["decided"] * bool(decided) + ["undecided"] * (undecided or bool(states and not decided))
+    wanted += [name for name in ("txid", "group", "key") if values[name] is not None]
     sql = SQL["list"]
-    for place, table in (("{halves}", "half"), ("{lives}", "tx")):
-        sql = sql.replace(place, " AND ".join(["true", *(SQL[name].replace("{t}", table) for name in conditions)]))
+    for place, table, topic in (("{halves}", "half", "topic_of_half"), ("{lives}", "tx", "topic_of_tx")):
+        names = wanted if only.topic is None else [*wanted, topic]
+        sql = sql.replace(place, " AND ".join(["true", *(SQL[name].replace("{t}", table) for name in names)]))
     rows = connection.execute(text(sql.format(s=f'"{namespace}"')), values)
     return [_view(identity, row) for row in rows]
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.core.arguments import check_kind
 from txsaga.core.fibers import Loops, current_fiber
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Columns, Message, SendOptions, as_message
+from txsaga.core.message import Column, Message, SendOptions, as_message
 from txsaga.core.topic import SendKind
 from txsaga.errors import ConfigError
 from txsaga.evidence.sessions import PLAIN, refuse_autocommit
@@ -65,10 +65,10 @@ class JoinedSends:
             cursor = self._cursor()
             return self._store(qid, 1, stored) if cursor is None else self._store_one(cursor, qid, stored)
 
-    def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> list[int]:
+    def send_many(self, topic: str, bodies: Sequence[bytes], *, keys: Column = None, tags: Column = None) -> list[int]:
         """Add many messages of one topic as columns; return their transaction numbers, one per chunk."""
         outbox = Outbox(self._kernel.topics, SendKind.JOIN)
-        outbox.add_many(topic, bodies, **columns)
+        outbox.add_many(topic, bodies, keys=keys, tags=tags)
         with translating():
             return [self._store(row.qid, row.count, row.body) for row in outbox.take()]
 
@@ -139,9 +139,11 @@ class AsyncJoined:
         """Add a message; it becomes visible with the caller's commit."""
         return await self._in_loop(lambda: self._opened().send(topic, body, **options))
 
-    async def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> list[int]:
+    async def send_many(
+        self, topic: str, bodies: Sequence[bytes], *, keys: Column = None, tags: Column = None
+    ) -> list[int]:
         """Add many messages of one topic as columns."""
-        return await self._in_loop(lambda: self._opened().send_many(topic, bodies, **columns))
+        return await self._in_loop(lambda: self._opened().send_many(topic, bodies, keys=keys, tags=tags))
 
 
 def join(connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:

@@ -21,7 +21,7 @@ from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
-from txsaga.core.message import Columns, Message, SendOptions, as_message
+from txsaga.core.message import Column, Message, SendOptions, as_message
 from txsaga.core.records import Row
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
@@ -51,9 +51,15 @@ class Outbox:
         self._grow(weight(message), 1)
         self._loose.setdefault(qid, []).append(message)
 
-    def add_many(self, name: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
+    def add_many(
+        self,
+        name: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
         """Keep many messages of one topic as columns, without one object per message."""
-        keys, tags = columns.get("keys"), columns.get("tags")
         topic = self._topics.admit_many(name, self._way)
         held = validate_columns(bodies, keys, tags)
         self._grow(held, len(bodies))
@@ -149,10 +155,10 @@ class MessageBuffer(ABC):
         self._outbox.add(message)
         self._flush()
 
-    def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> None:
+    def send_many(self, topic: str, bodies: Sequence[bytes], *, keys: Column = None, tags: Column = None) -> None:
         """Add many messages of one topic as columns."""
         self._require_open("send")
-        self._outbox.add_many(topic, bodies, **columns)
+        self._outbox.add_many(topic, bodies, keys=keys, tags=tags)
         self._flush()
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:

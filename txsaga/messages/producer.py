@@ -20,7 +20,7 @@ from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
 from txsaga.core.layout import lay_out_one
-from txsaga.core.message import Columns, Message, SendOptions, as_message
+from txsaga.core.message import Column, Message, SendOptions, as_message
 from txsaga.core.records import DecisionOutcome, Due, End, Group, Half, Receipt, Row
 from txsaga.core.topic import SendKind, check_name
 from txsaga.core.validation import validate_key, validate_life, validate_receipt
@@ -96,10 +96,10 @@ class Producer(OfBroker):
         """Send a plain message; the future is done when it is durable."""
         return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
 
-    def send_many(self, topic: str, bodies: Sequence[bytes], **columns: Unpack[Columns]) -> Receipt:
+    def send_many(self, topic: str, bodies: Sequence[bytes], *, keys: Column = None, tags: Column = None) -> Receipt:
         """Send many plain messages of one topic in one commit."""
         outbox = Outbox(self._kernel.topics, SendKind.PLAIN)
-        outbox.add_many(topic, bodies, **columns)
+        outbox.add_many(topic, bodies, keys=keys, tags=tags)
         return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
 
     @overload

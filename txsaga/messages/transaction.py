@@ -23,7 +23,7 @@ nothing: the block is its parent's. If the process dies anywhere in between, che
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -136,10 +136,18 @@ class Transaction(DecidedBlock):
         finally:
             self._looped = None  # break the reference cycle with the block
 
-    def later(self, topic: str, **options: Unpack[SlotOptions]) -> Slot:
+    def later(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ordering_key: str | None = None,
+    ) -> Slot:
         """Reserve a slot for a message whose body is known only in `local`."""
         self._require_open("keep a slot")
-        shape, qid = self._kernel.topics.admit(Message(topic, b"", **options), SendKind.HALF)
+        shape, qid = self._kernel.topics.admit(Message(topic, b"", key, tag, headers, ordering_key), SendKind.HALF)
         validate_late(shape)
         life = self._contribution.opened()
         stored, slot = self._late.keep(life.txid, qid, shape)

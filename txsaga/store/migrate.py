@@ -88,10 +88,7 @@ def _known(connection: Connection, namespace: str) -> str | None:
     """Return the namespace's revision; raise if this program can't migrate it."""
     have = current(connection, namespace)
     if have is not None and have < revisions()[-1]:
-        raise SchemaMissing(
-            f"namespace {namespace!r} has schema {have}; this program migrates schemas from {revisions()[-1]} on: "
-            "migrate it with an earlier program first"
-        )
+        raise SchemaMissing(f"namespace {namespace!r} has schema {have}, of a version before 0.1.0: create a new store")
     if have is not None and have not in revisions():
         raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")
     return have

@@ -75,7 +75,7 @@ SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.
   LEFT JOIN txsaga.tx t USING (txid) LEFT JOIN txsaga.question q USING (txid)
   LEFT JOIN LATERAL (SELECT born FROM txsaga.half WHERE half.txid = d.txid LIMIT 1) h ON true
  WHERE NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = d.txid) AND (d.parked IS NOT NULL OR NOT :parked)
-   AND (cast(:group AS text) IS NULL OR g.name = :group) AND (cast(:txid AS int8) IS NULL OR d.txid = :txid)
+   AND (cast(:group AS text) IS NULL OR g.name = :group)
  ORDER BY d.txid LIMIT :limit;
 
 -- name: decisions

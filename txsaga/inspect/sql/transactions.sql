@@ -35,6 +35,9 @@ EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid AND op.decision = ANY (:d
 -- name: key
 {t}.txid IN (SELECT txid FROM txsaga.tx WHERE key = :key);
 
--- name: topic
-{t}.txid IN (SELECT txid FROM txsaga.half JOIN txsaga.queue USING (qid) JOIN txsaga.topic ON topic.id = queue.topic
-              WHERE topic.name = :topic);
+-- name: topic_of_half
+half.qid IN (SELECT qid FROM txsaga.queue JOIN txsaga.topic ON topic.id = queue.topic WHERE topic.name = :topic);
+
+-- name: topic_of_tx
+EXISTS (SELECT FROM txsaga.half h JOIN txsaga.queue USING (qid) JOIN txsaga.topic ON topic.id = queue.topic
+         WHERE h.txid = tx.txid AND topic.name = :topic);
