@@ -46,7 +46,7 @@ def test_every_fact_of_a_transfer_is_in_the_table_of_transfers(home_url: str, tm
     bank.dispose()
     page = PAGE.read_text("utf-8").partition("## Killed")[2]
     transfer, beside = (
-        page.partition("Further points")[0],
+        page.partition("### Other ways to send")[0],
         page.partition("alongside its work:")[2].partition("\n\nThe")[0],
     )
     assert set(seen) - killed(beside) == killed(transfer)
