@@ -52,7 +52,7 @@ class BacklogContract:
         assert found[2].checks.parked == "out of checks"
         store.leases.release(lead)
 
-    def test_parked_ones_one_group_one_transaction_or_the_first_are_listed_alone(self, store: Store) -> None:
+    def test_parked_ones_one_group_or_the_first_are_listed_alone(self, store: Store) -> None:
         (qid,), shop, bank = new_queues(store), new_group(store), new_group(store, "bank")
         one, two, other = (prepared(store, group, row(qid, "x")) for group in (shop, shop, bank))
         swept(store, shop)
@@ -67,7 +67,6 @@ class BacklogContract:
         assert listed(group="shop") == [one.txid, two.txid]
         assert listed(group="shop", parked=True) == [two.txid]
         assert listed(group="nobody") == []
-        assert listed(txid=other.txid) == [other.txid]
         assert listed(limit=2) == [one.txid, two.txid]
 
     def test_what_is_decided_is_no_doubt_and_a_keyed_one_has_its_key(self, store: Store) -> None:

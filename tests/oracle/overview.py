@@ -110,13 +110,11 @@ class MemoryOverview(Overview):
             found = [(group, self._backlog(group)) for group in self._names.groups()]
             return [backlog for group, backlog in found if group.transactional is not False or backlog.undecided]
 
-    def doubts(
-        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
-    ) -> Sequence[DoubtView]:
+    def doubts(self, *, limit: int, parked: bool = False, group: str | None = None) -> Sequence[DoubtView]:
         """Return what is on the list of doubts and undecided."""
         with self._home.lock:
             listed = sorted(self._home.kept.doubts.keys() - self._home.kept.ops.keys())
-            views = [self._doubt(each) for each in listed if txid in (None, each)]
+            views = [self._doubt(each) for each in listed]
             return [
                 view for view in views if group in (None, view.group) and (view.checks.parked is not None or not parked)
             ][:limit]
