@@ -6,38 +6,14 @@ What undoes a step stayed as its first attempt had written it if a later one did
 
 from __future__ import annotations
 
-from tests.scene.stored import Stored
+import re
 
-TABLES = """
-CREATE TABLE flow_step (
-    txid BIGINT NOT NULL,
-    number INTEGER NOT NULL,
-    name VARCHAR NOT NULL,
-    attempt INTEGER NOT NULL,
-    state VARCHAR NOT NULL CHECK (state IN ('started', 'done', 'failed')),
-    resource VARCHAR,
-    hold VARCHAR CHECK (hold IN ('prepared', 'journal')),
-    lane BOOLEAN NOT NULL,
-    unit INTEGER NOT NULL,
-    branch INTEGER,
-    started TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-    ended TIMESTAMP WITH TIME ZONE,
-    mark VARCHAR DEFAULT '' NOT NULL,
-    why VARCHAR DEFAULT '' NOT NULL,
-    late BOOLEAN DEFAULT false NOT NULL,
-    PRIMARY KEY (txid, number, attempt)
-);
-CREATE TABLE flow_statement (
-    txid BIGINT NOT NULL,
-    step INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    resource VARCHAR NOT NULL,
-    unit INTEGER NOT NULL,
-    text VARCHAR NOT NULL,
-    parameters JSONB NOT NULL,
-    rows INTEGER,
-    PRIMARY KEY (txid, step, seq)
-);
+from tests.scene.stored import Stored
+from txsaga.store import migrate
+
+BASE = next((migrate.MIGRATIONS / "versions").glob("0014_*.sql")).read_text("utf-8")
+TABLES = "".join(re.findall(r"^CREATE TABLE flow_(?:step|statement) .*?^\);\n", BASE, re.MULTILINE | re.DOTALL))
+TABLES += """
 INSERT INTO flow_step
 SELECT txid, number, name, attempt,
        CASE WHEN s.state IN ('started', 'done', 'failed') THEN s.state WHEN "left" = 'work' THEN 'done'

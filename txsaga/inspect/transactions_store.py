@@ -27,7 +27,7 @@ def transactions(
 ) -> Sequence[TxView]:
     """List transactions, newest first."""
     states = only.states or frozenset()
-    decided = states & DECIDED.keys()
+    decided = frozenset() if undecided else states & DECIDED.keys()
     if decided and decided != states:  # of the decided ones the newest are enough, the undecided ones are few
         parts = [only._replace(states=part) for part in (decided, states - decided)]
         found = [each for part in parts for each in transactions(connection, identity, limit=limit, only=part)]
