@@ -82,7 +82,7 @@ class SlowRole:
 @pytest.mark.req("RMQ-30")
 def test_a_stop_lets_every_round_come_to_its_end() -> None:
     role, stop = SlowRole(), threading.Event()
-    engine = start(lambda: run([role], "store", stop))
+    engine = start(lambda: run([role], "store", stop.wait))
     assert role.began.wait(TIMEOUT)
     stop.set()
     assert not engine.done()
@@ -94,10 +94,10 @@ def test_a_stop_lets_every_round_come_to_its_end() -> None:
 
 def test_the_first_signal_asks_and_the_next_one_works_as_usual() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with stopping() as stop:
+    with stopping() as stopped:
         assert signal.getsignal(signal.SIGTERM) is not before
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wait(TIMEOUT)
+        assert stopped(TIMEOUT)
         assert signal.getsignal(signal.SIGTERM) is before
     assert signal.getsignal(signal.SIGTERM) is before
 

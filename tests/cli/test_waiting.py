@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +17,27 @@ from txsaga.cli import home
 from txsaga.errors import RightsMissing, StoreUnavailable
 
 pytestmark = pytest.mark.postgres
+INTERRUPTED = """
+import signal, sys
+from txsaga.cli.engine import stopping
+
+def interrupt(frame, event, argument):
+    global left
+    left -= 1
+    if left == 0:
+        signal.raise_signal(signal.SIGTERM)
+    return interrupt
+
+left = step = 0
+while left <= 0:
+    left = step = step + 1
+    with stopping() as stopped:
+        sys.settrace(interrupt)
+        ended = stopped(0.01)
+        sys.settrace(None)
+    print(ended)
+"""
+"""A wait that gets a signal at its first step, another one at its second, and so on."""
 
 
 @pytest.mark.req("IBM-63")
@@ -51,6 +74,13 @@ def test_an_engine_that_waits_stops_when_it_is_told_to(shared_url: str) -> None:
             engine.send_signal(signal.SIGTERM)
             _, err = engine.communicate(timeout=TIMEOUT)
             assert (engine.returncode, "engine stopped while it was waiting" in err) == (0, True)
+
+
+def test_a_stop_ends_a_wait_that_it_interrupts_at_any_step() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rest = answers = done.stdout.split()
+    assert (first, rest[-1], answers) == ("True", "False", sorted(answers, reverse=True))
 
 
 @pytest.mark.parametrize("words", [["engine", "--once"], ["tail", "news"], ["consume", "billing", "news"]])

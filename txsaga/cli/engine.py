@@ -9,10 +9,10 @@ again, goes on where it was.
 from __future__ import annotations
 
 import logging
+import queue
 import signal
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `txsaga db grant engine --to` its role"
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+Stopped = Callable[[float | None], bool]
+"""Waits some seconds, or for ever; true once a stop is requested."""
 
 
 @takes(CHECKS)
@@ -73,8 +75,8 @@ def engine(
     to_stderr(debug=options.debug, level=logging.INFO, as_json=log_format == "json")
     watch = None if metrics is None or once else watching()
     with (
-        stopping() as stop,
-        opened(options, observers=[] if watch is None else [watch], rest=None if once else until(stop)) as broker,
+        stopping() as stopped,
+        opened(options, observers=[] if watch is None else [watch], rest=None if once else until(stopped)) as broker,
         nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
         if not may_dispatch(broker):
@@ -89,14 +91,14 @@ def engine(
             run_once(roles, options)
         else:
             told = f"store {broker.identity}, profile {profile}: {described(asked)}"
-            run(roles if watch is None else watch.watch(roles), told, stop)
+            run(roles if watch is None else watch.watch(roles), told, stopped)
 
 
-def until(stop: threading.Event) -> Rest:
+def until(stopped: Stopped) -> Rest:
     """Return a wait that ends the command when a stop is requested."""
 
     def rest(seconds: float) -> None:
-        if stop.wait(seconds):
+        if stopped(seconds):
             logger.info("engine stopped while it was waiting for its home database")
             raise typer.Exit
 
@@ -167,7 +169,7 @@ def run_once(roles: list[Role], options: Options) -> None:
         table(("role", "done"), done.items())
 
 
-def run(roles: list[Role], told: str, stop: threading.Event) -> None:
+def run(roles: list[Role], told: str, stopped: Stopped) -> None:
     """Run the roles until a stop is requested, then let each finish its round; log start and end."""
     from txsaga.core.role_loop import Loop
 
@@ -175,16 +177,16 @@ def run(roles: list[Role], told: str, stop: threading.Event) -> None:
     loop.start()
     logger.info("engine started: %s", told)
     try:
-        stop.wait()
+        stopped(None)
     finally:
         loop.stop()
     logger.info("engine stopped: %s", told)
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Turn the first SIGTERM or SIGINT into an event; the next one works as usual."""
-    stop = threading.Event()
+def stopping() -> Iterator[Stopped]:
+    """Let the first SIGTERM or SIGINT end a wait; the next one works as usual."""
+    requests: queue.SimpleQueue[int] = queue.SimpleQueue()  # an Event hangs if its `set` interrupts its own `wait`
     before = {number: signal.getsignal(number) for number in STOPPING}
 
     def restore() -> None:
@@ -193,11 +195,17 @@ def stopping() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         restore()
-        stop.set()
+        requests.put(number)
+
+    def stopped(seconds: float | None) -> bool:
+        try:
+            return requests.get(timeout=seconds) in STOPPING
+        except queue.Empty:
+            return False
 
     for number in STOPPING:
         signal.signal(number, ask)
     try:
-        yield stop
+        yield stopped
     finally:
         restore()

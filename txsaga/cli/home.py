@@ -27,11 +27,8 @@ logger = logging.getLogger("txsaga")
 
 ROUNDS = 1_000
 """After so many of a role dispatching stops, even if others go on deciding."""
-
-
 FIRST_REST, LONGEST_REST = 1.0, 30.0
 """Seconds between two attempts to reach a home database that is down."""
-
 Rest = Callable[[float], object]
 """Waits so many seconds, or raises when waiting is to end."""
 
@@ -73,12 +70,7 @@ def _of_server(options: Options) -> Store:
 
 
 @contextmanager
-def opened(
-    options: Options,
-    observers: Iterable[Observer] = (),
-    *,
-    rest: Rest | None = None,
-) -> Iterator[Broker]:
+def opened(options: Options, observers: Iterable[Observer] = (), *, rest: Rest | None = None) -> Iterator[Broker]:
     """Open the broker of these options; no role runs in it. With a `rest` it waits for a database that is down."""
     from txsaga.wiring.connecting import connect
 
