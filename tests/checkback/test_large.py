@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import NullPool, create_engine, event
 
 from tests.scene.members import Member, age, remarks
 from tests.scene.shop import Shop, order
@@ -102,3 +102,21 @@ def test_what_was_too_much_is_not_asked_again_at_once(
     assert {moody_shop.state(txid) for txid in left} == {"committed"}
     assert tills.refused[:3] == [100, 50, 25]
     assert len(tills.refused) <= 4
+
+
+def test_a_round_asks_the_store_as_often_about_many_as_about_few(shop: Shop, tmp_path: Path) -> None:
+    member, asked = Member(shop, till=create_engine(f"sqlite:///{tmp_path}/till.db")), list[str]()
+    event.listen(shop.store.engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))
+    counted = list[int]()
+    for number in (1, 3, 12):
+        for n in range(number):
+            tx = member.producer().transaction().__enter__()
+            tx.send(order(f"{number}-{n}"))
+            with tx.local("till"):
+                pass
+        age(shop)
+        asked.clear()
+        member.lead()
+        counted.append(len(asked))
+    _, few, many = counted  # the first one reads once what never changes
+    assert few == many

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -81,7 +81,7 @@ class EvidenceBatch:
     def __init__(self, store: Store, judge: Judge) -> None:
         self._store, self._judge = store, judge
         self._opened = ExitStack()
-        self._threads: dict[int, ThreadPoolExecutor] = {}
+        self._threads: dict[int, ThreadPoolExecutor | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -101,12 +101,12 @@ class EvidenceBatch:
         seen, know = case.seen, partial(self._judge.know, case)
         if case.doubt.keyed or seen is None or seen.outcome is not None or seen.unread is not None:
             return know
-        at_once = self._judge.fences_at_once(seen.resource)
-        if at_once == 1:
-            return know
         if seen.resource not in self._threads:
-            self._threads[seen.resource] = self._opened.enter_context(ThreadPoolExecutor(at_once, "txsaga-fence"))
-        return self._threads[seen.resource].submit(know).result
+            at_once = self._judge.fences_at_once(seen.resource)
+            pool = ThreadPoolExecutor(at_once, "txsaga-fence") if at_once > 1 else None
+            self._threads[seen.resource] = pool and self._opened.enter_context(pool)
+        threads = self._threads[seen.resource]
+        return threads.submit(know).result if threads else know
 
     def _show(self, cases: Sequence[DoubtContext]) -> None:
         """Read the half messages of cases that will be reported, together."""
@@ -123,6 +123,7 @@ class Round:
     def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Turns) -> None:
         self._kernel, self._store, self._profile = kernel, kernel.store, profile
         self._lease, self._lead, self._turns = lease, lease.lead, turns
+        self._group = cache(self._store.registry.group_by_id)
         self._policies: dict[int, CheckProfile] = {}
         self._exhaustion = Exhaustion(kernel)
         self._settled: list[Settled] = []
@@ -137,7 +138,8 @@ class Round:
             self._store.questions.collect()
         with announce.around(facts.Sweeping):
             self._store.doubts.sweep(self._profile.min_age)
-        cases = [DoubtContext(self._store, doubt) for doubt in self._store.doubts.due(limit)]
+        due = self._store.doubts.due(limit)
+        cases = [DoubtContext(self._store, doubt, self._group(doubt.group).name) for doubt in due]
         with EvidenceBatch(self._store, self._kernel.settler.judge) as batch:
             end = None
             for case, verdict in batch.verdicts(cases):
@@ -318,7 +320,7 @@ class Round:
 
     def _policy(self, doubt: Doubt) -> CheckProfile:
         if doubt.group not in self._policies:
-            said = self._store.registry.group_by_id(doubt.group).checks
+            said = self._group(doubt.group).checks
             try:
                 self._policies[doubt.group] = self._profile.of_group(said)
             except (TxSagaError, TypeError, ValueError, AttributeError):
