@@ -22,7 +22,7 @@ from txsaga.consume.dispatcher import Dispatcher, PartitionRole
 from txsaga.consume.queue_reader import Start
 from txsaga.consume.stream import Stream
 from txsaga.core import facts
-from txsaga.core.arguments import check_function, check_kind, check_text, list_of
+from txsaga.core.arguments import check_function, check_kind, check_text
 from txsaga.core.forking import at_fork
 from txsaga.core.identity import StoreId, check_txid
 from txsaga.core.kernel import Handler, Kernel
@@ -41,9 +41,7 @@ from txsaga.flows.saga_driver import SagaRecovery
 from txsaga.lake.cut import Cut, chosen, names_of
 from txsaga.lake.table import TableName
 from txsaga.messages.administration import Administration
-from txsaga.messages.end_request import EndHook
-from txsaga.messages.listener import END_TIMEOUT, TransactionListener
-from txsaga.messages.producer import Producer, ProducerSettings
+from txsaga.messages.producer import Producer
 from txsaga.messages.scheduler import Scheduler
 from txsaga.resources.participant import Enlistable, Participant
 from txsaga.store.right import Right
@@ -150,24 +148,13 @@ class Broker(Administration):
         self._home.enlist(name, participant)
         kernel.leave_out(name)
 
-    def producer(
-        self,
-        group: str,
-        *,
-        checker: Checker | None = None,
-        listener: TransactionListener | None = None,
-        end_hooks: Iterable[EndHook] = (),
-        end_timeout: float = END_TIMEOUT,
-    ) -> Producer:
+    def producer(self, group: str, *, checker: Checker | None = None) -> Producer:
         """Return the producer of a group.
 
-        A checker answers for work that leaves no evidence, such as a call of a service after `tx.prepare()`. A listener
-        is RocketMQ's form of it: a group with listeners takes no plain producers.
+        A checker answers for work that leaves no evidence, such as a call of a service after `tx.prepare()`.
         """
-        hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
-        settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
-        producer = Producer(self._kernel, group, settings)
+        producer = Producer(self._kernel, group, checker)
         self._answer()
         return producer
 

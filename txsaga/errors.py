@@ -34,9 +34,9 @@ class ConfigError(TxSagaError):
 class CheckerMissing(ConfigError):
     """Work that leaves no evidence needs a checker that can say later what became of it."""
 
-    def __init__(self, group: str, prefix: str = "") -> None:
+    def __init__(self, group: str) -> None:
         super().__init__(
-            f"{prefix}producer group {group!r} has no checker; pass checker=… to broker.producer({group!r}, …): if "
+            f"producer group {group!r} has no checker; pass checker=… to broker.producer({group!r}, …): if "
             "this process crashes, txsaga asks the checker whether the work was done"
         )
         self.group = group
@@ -47,8 +47,8 @@ class ExecutorMissing(ConfigError):
 
     def __init__(self, group: str) -> None:
         super().__init__(
-            f"tranExecutor is null: producer group {group!r} has no local work to run; "
-            "pass local=… to send_in_transaction, or give the producer a listener"
+            f"tranExecutor is null: producer group {group!r} needs local work and its check; "
+            "give TransactionMQProducer a listener, or give it checker=… and each call executor=…"
         )
         self.group = group
 

@@ -19,6 +19,7 @@ from txsaga.airflow_host.followers import TOPIC
 from txsaga.airflow_host.processes import AirflowPart, PartRecord
 from txsaga.core.decision import LocalState
 from txsaga.embedded.server import EmbeddedServer
+from txsaga.rocketmq import TransactionMQProducer
 
 WAITING = 20
 
@@ -49,9 +50,9 @@ def half(host: HostedAirflow) -> int:
     """Leave a half message in doubt, whose producer is gone."""
     with host.broker() as broker:
         broker.create_topic("halves", "transaction", queues=1)
-        producer = broker.producer("gone", checker=lambda question: LocalState.UNKNOWN)
+        producer = TransactionMQProducer(broker, "gone", checker=lambda question: LocalState.UNKNOWN)
         message = txsaga.Message(topic="halves", body=b"x")
-        sent = producer.send_in_transaction(message, local=lambda *given: LocalState.UNKNOWN)
+        sent = producer.send_message_in_transaction(message, executor=lambda *given: LocalState.UNKNOWN)
         return broker.identity.own(sent.transaction_id)
 
 

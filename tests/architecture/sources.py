@@ -15,7 +15,10 @@ GENERATED = {
     ".ruff_cache",
     ".import_linter_cache",
 }
-SERVICES = ("errors", "config", "broker", "core", "messages", "consume", "checkback", "flows", "clusters", "inspect")
+SERVICES = (
+    *("errors", "config", "broker", "rocketmq", "core", "messages", "consume", "checkback", "flows", "clusters"),
+    "inspect",
+)
 SPEAKS_SQL = ("_store", "_statements", "_tables")
 WITH_DRIVERS = {"messages/halves_store.py", "messages/joined_sends.py"}
 """Modules that a name does not give away: they speak to PostgreSQL as well."""

@@ -238,7 +238,7 @@ CONSUME_BY_KEY = Scenario(
 )
 HALF = Scenario(
     name="send in transaction",
-    run=scenarios.send_in_transaction,
+    run=scenarios.send_message_in_transaction,
     after=(scenarios.check_back,),
     check=debits_are_credits,
     end=nothing_more,
@@ -271,7 +271,7 @@ CHECK_BACK = Scenario(
         (scenarios.transfer, "Prepared:1"),
         (scenarios.keyed_transfer, "Worked:1"),
         (scenarios.pass_on, "Worked:1"),
-        (scenarios.send_in_transaction, "Deciding:1"),
+        (scenarios.send_message_in_transaction, "Deciding:1"),
         (scenarios.leave_in_doubt, None),
         (scenarios.check_back, "Heard:1"),
     ),

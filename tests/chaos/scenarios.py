@@ -20,6 +20,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.layout import Batch
 from txsaga.core.message import TRANSACTION_ID, Message
 from txsaga.errors import AlreadyCommitted, ConfigError
+from txsaga.rocketmq import TransactionMQProducer
 
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3, reply_timeout=timedelta(seconds=30))
 CREDITS = "credits"
@@ -151,12 +152,12 @@ def book(message: Message, world: object) -> LocalState:
     return LocalState.UNKNOWN if message.key == "2" else LocalState.COMMIT
 
 
-def send_in_transaction(broker: Broker, world: World) -> None:
+def send_message_in_transaction(broker: Broker, world: World) -> None:
     """Send halves the RocketMQ way: one commits, one is left to the checker, one fails."""
     broker.create_topic(CREDITS, "transaction", queues=2)
-    producer = broker.producer("bank", checker=booked(world), end_timeout=30)
+    producer = TransactionMQProducer(broker, "bank", checker=booked(world), end_timeout=30)
     for id in ("1", "2", "3"):
-        result = producer.send_in_transaction(Message(CREDITS, id.encode(), key=id), book, world)
+        result = producer.send_message_in_transaction(Message(CREDITS, id.encode(), key=id), world, executor=book)
         if result.local_state is LocalState.COMMIT:
             world.note("acknowledged", id)
     settle(broker, world)

@@ -228,7 +228,7 @@ def test_every_method_of_a_store_is_known_to_write_or_to_read(store: type) -> No
 
 @pytest.mark.postgres
 def test_producers_announce_every_durable_step(watch: Watch, world: World) -> None:
-    play(watch, world, scenarios.transfer, scenarios.keyed_transfer, scenarios.send_in_transaction)
+    play(watch, world, scenarios.transfer, scenarios.keyed_transfer, scenarios.send_message_in_transaction)
     assert {"Reserved", "Worked", "Registered", "Prepared", "Decided", "Ended"} <= set(watch.seen)
 
 

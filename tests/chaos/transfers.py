@@ -31,6 +31,7 @@ from txsaga.core.message import TRANSACTION_ID
 from txsaga.core.role_loop import Loop
 from txsaga.errors import TxSagaError
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import TransactionMQProducer
 
 CREDIT = "CREATE TABLE credit (id text NOT NULL)"
 SOON = timedelta(seconds=0.3)
@@ -50,7 +51,7 @@ def produce(world: World, seed: int) -> None:
     """Transfer whatever nobody has tried yet, in a way that the seed draws for each."""
     with opened(world) as broker:
         known = broker.producer("bank", checker=nobody_knows)
-        asked = broker.producer("teller", checker=booked(world), end_timeout=5)
+        asked = TransactionMQProducer(broker, "teller", checker=booked(world), end_timeout=5)
         for id in world.notes("wanted")[len(world.notes("tried")) :]:
             world.note("tried", id)
             way = random.Random(f"{seed} {id}").choice((in_a_block, in_a_keyed_block, by_request))
@@ -84,7 +85,7 @@ def by_request(producer: Producer, world: World, id: str) -> None:
             debit(connection, id, message.headers[TRANSACTION_ID])
         return COMMIT
 
-    producer.send_in_transaction(Message(CREDITS, id.encode(), key=id), work)
+    producer.send_message_in_transaction(Message(CREDITS, id.encode(), key=id), executor=work)
 
 
 def check(world: World, seed: int) -> None:

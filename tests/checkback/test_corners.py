@@ -25,7 +25,6 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Doubt
 from txsaga.errors import InDoubt, StoreBusy
-from txsaga.messages.end_request import EndRequest
 
 pytestmark = pytest.mark.core
 
@@ -110,20 +109,6 @@ def test_a_group_whose_settings_can_not_be_read_is_asked_as_the_engine_says(
     member.lead()
     assert counted(moody_shop, txid) == 1
     assert "the check settings of producer group 1 can't be read" in caplog.text
-
-
-@pytest.mark.req("RMQ-78")
-def test_an_end_hook_hears_that_the_evidence_said_nothing(moody_shop: Shop) -> None:
-    ends: list[EndRequest] = []
-    owner, engine = Member(moody_shop), Member(moody_shop)
-    resource = moody_shop.store.registry.resource("till", moody_shop.store.registry.identity.uuid).id
-    tx = owner.producer().transaction().__enter__()
-    tx.send(order())
-    tx._close(resource)
-    engine.producer(end_hooks=[ends.append])
-    age(moody_shop)
-    engine.lead()
-    assert [(end.state, end.from_check) for end in ends] == [(UNKNOWN, True)]
 
 
 @pytest.mark.rule("R2")

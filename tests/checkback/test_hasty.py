@@ -14,6 +14,7 @@ from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.work_in_progress import SOONEST, TYPICAL
 from txsaga.core.decision import LocalState
 from txsaga.core.role_loop import Pace
+from txsaga.rocketmq import TransactionMQProducer
 
 pytestmark = [pytest.mark.req("RMQ-29"), pytest.mark.core]
 
@@ -71,7 +72,9 @@ def test_local_work_of_a_hasty_group_is_held_and_not_asked_about(any_shop: Shop)
         owner.answer()
         return COMMIT
 
-    owner.producer("hasty", checker=heard.append).send_in_transaction(order(), local=local)
+    TransactionMQProducer(owner.broker, "hasty", checker=heard.append).send_message_in_transaction(
+        order(), executor=local
+    )
     assert heard == []
     assert any_shop.bodies() == ["a chair"]
 
@@ -89,5 +92,7 @@ def test_a_hasty_group_has_nobody_elses_work_held_sooner(any_shop: Shop) -> None
         assert any_shop.store.overview.checks(txid) is None
         return COMMIT
 
-    owner.producer("patient", checker=says(COMMIT)).send_in_transaction(order(), local=local)
+    TransactionMQProducer(owner.broker, "patient", checker=says(COMMIT)).send_message_in_transaction(
+        order(), executor=local
+    )
     assert any_shop.bodies() == ["a chair"]

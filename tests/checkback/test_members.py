@@ -14,7 +14,7 @@ from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision, LocalState, Message
 from txsaga.checkback.checkers import Question
 from txsaga.core.message import TRANSACTION_ID
 from txsaga.core.records import Content
-from txsaga.messages.end_request import EndRequest
+from txsaga.rocketmq import EndRequest, TransactionMQProducer
 
 Seen = list[Question]
 
@@ -140,14 +140,14 @@ def test_a_member_without_a_checker_is_asked_in_vain_and_that_counts(
 @pytest.mark.conf("BRK-63")
 def test_the_checker_is_asked_before_the_listener(any_shop: Shop) -> None:
     class Listener:
-        def execute(self, message: Message, arg: object) -> LocalState:
+        def execute_local_transaction(self, message: Message, arg: object) -> LocalState:
             return UNKNOWN
 
-        def check(self, question: Question) -> LocalState:
+        def check_local_transaction(self, question: Question) -> LocalState:
             return ROLLBACK
 
-    producer = any_shop.broker.producer("shop", checker=says(COMMIT), listener=Listener())
-    alone = any_shop.broker.producer("bank", listener=Listener())
+    producer = TransactionMQProducer(any_shop.broker, "shop", Listener(), checker=says(COMMIT))
+    alone = TransactionMQProducer(any_shop.broker, "bank", Listener())
     both, one = producer.prepare_now(ORDERS, b"both"), alone.prepare_now(ORDERS, b"one")
     any_shop.check()
     assert (any_shop.state(both.txid), any_shop.state(one.txid)) == ("committed", "rolled_back")
@@ -182,10 +182,10 @@ def test_what_is_no_answer_is_unknown_with_a_remark(any_shop: Shop, checker: obj
 @pytest.mark.req("RMQ-11")
 @pytest.mark.parametrize("decision", Decision)
 def test_a_decision_is_taken_for_the_answer(any_shop: Shop, decision: Decision) -> None:
-    producer = any_shop.producer(checker=lambda _: decision)
+    producer = any_shop.mq_producer(checker=lambda _: decision)
     receipt = producer.prepare_now(ORDERS, b"a chair")
     any_shop.check()
-    sent = producer.send_in_transaction(order(), lambda *_: decision)
+    sent = producer.send_message_in_transaction(order(), executor=lambda *_: decision)
     assert (any_shop.transaction(receipt.txid).decision, sent.local_state) == (decision, LocalState[decision.name])
 
 
@@ -210,8 +210,8 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
         seen.append(question)
         return COMMIT
 
-    producer = any_shop.producer(checker=checker, end_hooks=[ends.append])
-    sent = producer.send_in_transaction(order(key="42"), says(UNKNOWN))
+    producer = any_shop.mq_producer(checker=checker, end_hooks=[ends.append])
+    sent = producer.send_message_in_transaction(order(key="42"), executor=says(UNKNOWN))
     any_shop.check()
     direct, reply = ends
     (question,) = seen

@@ -9,6 +9,7 @@ from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.core.message import MAX_BODY, MAX_KEY
+from txsaga.rocketmq import TransactionMQProducer
 
 pytestmark = pytest.mark.core
 
@@ -72,10 +73,10 @@ def test_a_body_that_is_too_big_is_refused(cli: Cli, topic: str, stored: Stored)
 class Listener:
     """RocketMQ's shape: its group takes no plain producers."""
 
-    def execute(self, message: object, arg: object) -> None:
+    def execute_local_transaction(self, message: object, arg: object) -> None:
         """Not called here."""
 
-    def check(self, question: object) -> None:
+    def check_local_transaction(self, question: object) -> None:
         """Not called here."""
 
 
@@ -86,7 +87,7 @@ def test_topics_and_groups_for_transactions_are_not_for_plain_messages(
     wrong_topic = cli("send", flow, "x")
     assert wrong_topic.code == 3
     assert "of type transaction" in wrong_topic.complaint
-    broker.producer(f"shop-{flow}", listener=Listener())
+    TransactionMQProducer(broker, f"shop-{flow}", Listener())
     wrong_group = cli("send", topic, "x", "--group", f"shop-{flow}")
     assert wrong_group.code == 3
     assert "transactional in this store" in wrong_group.complaint

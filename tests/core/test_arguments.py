@@ -14,8 +14,8 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.oracle import MemoryStore
 from tests.scene.fake_store import FakeStore, broker_on
-from tests.scene.shop import NEWS, ORDERS, Shop
-from txsaga import Message
+from tests.scene.shop import NEWS, ORDERS, Shop, says
+from txsaga import COMMIT, Message
 from txsaga.checkback.profile import CheckProfile
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
@@ -56,7 +56,7 @@ def scene_of(shop: Shop) -> Scene:
     shop.deliver()
     stream: Stream = shop.broker.stream("readers", [NEWS], member="anna")
     batch: Batch | None = stream.poll()
-    return Scene(shop, shop.broker, plain, shop.producer(), stream, batch)
+    return Scene(shop, shop.broker, plain, shop.mq_producer(), stream, batch)
 
 
 async def later(*_: object) -> None:
@@ -93,7 +93,10 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "submit no body": (lambda s: s.plain.submit(NEWS), NO_BODY),
     "prepare no body": (lambda s: s.producer.prepare(ORDERS), NO_BODY),
     "no body in a block": (in_block(lambda tx, _: tx.send(ORDERS)), NO_BODY),
-    "no body in a transaction": (lambda s: s.producer.send_in_transaction(ORDERS, lambda *_: None), NO_BODY),
+    "no body in a transaction": (
+        lambda s: s.producer.send_message_in_transaction(ORDERS, executor=lambda *_: None),
+        NO_BODY,
+    ),
     "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message holds everything"),
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
     "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is None; give a timedelta"),
@@ -140,8 +143,11 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a listener of 5": (in_block(lambda tx, _: tx.when_decided(5)), "listener is int; give a function"),
     "an async listener": (in_block(lambda tx, _: tx.when_decided(later)), f"listener is {ASYNC}"),
     "an async handler": (lambda s: s.broker.when_exhausted("shop", later), f"handler is {ASYNC}"),
-    "async local work": (lambda s: s.producer.send_in_transaction(Message(ORDERS, b"x"), later), f"local is {ASYNC}"),
-    "an async hook": (lambda s: s.broker.producer("g", end_hooks=[later]), f"an end hook is {ASYNC}"),
+    "async local work": (
+        lambda s: s.producer.send_message_in_transaction(Message(ORDERS, b"x"), executor=later),
+        f"executor is {ASYNC}",
+    ),
+    "an async hook": (lambda s: s.shop.mq_producer("g", end_hooks=[later]), f"an end hook is {ASYNC}"),
     "an option of foo": (
         lambda s: s.plain.send(NEWS, b"x", foo=1),
         "a message has no 'foo'; it takes text, json, key, tag",
@@ -152,11 +158,11 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "an option of a text": (lambda s: Message.text(NEWS, "x", foo=1), "a message has no 'foo'"),  # type: ignore[call-arg]
     "an option of a value": (lambda s: Message.json(NEWS, 1, body=b"x"), "a message has no 'body'"),  # type: ignore[call-arg]
     "immunity where there is none": (lambda s: s.producer.send(NEWS, b"x", immunity=9), "no 'immunity'"),
-    "hooks that are 5": (lambda s: s.broker.producer("g", end_hooks=5), "end_hooks is int; give a list of functions"),
-    "no hooks at all": (lambda s: s.broker.producer("g", end_hooks=None), "end_hooks is None; give a list"),
-    "hooks of text": (lambda s: s.broker.producer("g", end_hooks="x"), "end_hooks is str; give a list"),
-    "a hook of 5": (lambda s: s.broker.producer("g", end_hooks=[5]), "an end hook is int; give a"),
-    "an end that is long": (lambda s: s.broker.producer("g", end_timeout="x"), f"end_timeout is 'x'; {SECONDS}"),
+    "hooks that are 5": (lambda s: s.shop.mq_producer("g", end_hooks=5), "end_hooks is int; give a list of functions"),
+    "no hooks at all": (lambda s: s.shop.mq_producer("g", end_hooks=None), "end_hooks is None; give a list"),
+    "hooks of text": (lambda s: s.shop.mq_producer("g", end_hooks="x"), "end_hooks is str; give a list"),
+    "a hook of 5": (lambda s: s.shop.mq_producer("g", end_hooks=[5]), "an end hook is int; give a"),
+    "an end that is long": (lambda s: s.shop.mq_producer("g", end_timeout="x"), f"end_timeout is 'x'; {SECONDS}"),
     "a profile of 5": (lambda s: s.broker.roles(5), "profile is int; give a CheckProfile"),
     "a profile's pause": (lambda s: CheckProfile(interval=60), "interval is int; give a timedelta"),  # type: ignore[arg-type]
     "a profile's age": (lambda s: CheckProfile(min_age=timedelta(-1)), "min_age is .*; it must be between 0 and"),
@@ -218,9 +224,9 @@ def test_a_broker_is_not_opened_by_mistake(home_url: str, wrong: dict[str, Any],
 def test_what_comes_one_by_one_may_be_a_list(moody_shop: Shop) -> None:
     heard: list[object] = []
     stream = moody_shop.broker.stream("readers", (name for name in [NEWS]))
-    producer = moody_shop.producer(end_hooks=(hook for hook in [heard.append]))
+    producer = moody_shop.mq_producer(end_hooks=(hook for hook in [heard.append]))
     moody_shop.broker.producer("press").send(NEWS, b"x")
-    producer.commit(producer.prepare_now(ORDERS, b"a chair"))
+    producer.send_message_in_transaction(Message(ORDERS, b"a chair"), executor=says(COMMIT))
     moody_shop.deliver()
     assert stream.poll() is not None
     assert len(heard) == 1

@@ -77,7 +77,7 @@ def test_columns_at_the_limits_are_taken(shop: Shop) -> None:
 @pytest.mark.req("RMQ-63")
 def test_an_ordered_topic_wants_an_ordering_key_whatever_the_way(shop: Shop) -> None:
     shop.broker.create_topic("ordered", "fifo")
-    producer = shop.producer()
+    producer = shop.mq_producer()
 
     def in_a_block(**options: Unpack[MessageOptions]) -> None:
         with producer.transaction() as tx:
@@ -93,7 +93,9 @@ def test_an_ordered_topic_wants_an_ordering_key_whatever_the_way(shop: Shop) -> 
         lambda **options: producer.submit("ordered", b"1", **options).result(10),
         lambda **options: producer.prepare("ordered", b"1", **options).result(10),
         lambda **options: producer.prepare_now("ordered", b"1", **options),
-        lambda **options: producer.send_in_transaction(Message("ordered", b"1", **options), says(COMMIT)),
+        lambda **options: producer.send_message_in_transaction(
+            Message("ordered", b"1", **options), executor=says(COMMIT)
+        ),
         in_a_block,
     ]
     for way in ways:
@@ -167,11 +169,11 @@ BAD_MESSAGES: dict[str, tuple[dict[str, object], str]] = {
 def test_an_option_of_the_wrong_kind_is_told_in_our_words(
     moody_shop: Shop, options: dict[str, Any], says_why: str
 ) -> None:
-    producer = moody_shop.producer()
+    producer = moody_shop.mq_producer()
     ways: list[Callable[[], object]] = [
         lambda: producer.send(NEWS, b"x", **options),
         lambda: producer.prepare(ORDERS, b"x", **options),
-        lambda: producer.send_in_transaction(order(**options), says(COMMIT)),
+        lambda: producer.send_message_in_transaction(order(**options), executor=says(COMMIT)),
     ]
     for way in ways:
         with pytest.raises(InvalidMessage, match=says_why):
@@ -218,7 +220,7 @@ async def later(*_: object) -> txsaga.Decision:
 class Later:
     """A listener whose check is async."""
 
-    execute, check = staticmethod(print), staticmethod(later)
+    execute_local_transaction, check_local_transaction = staticmethod(print), staticmethod(later)
 
 
 TOPICS: dict[str, tuple[dict[str, object], str]] = {
@@ -236,9 +238,12 @@ TOPICS: dict[str, tuple[dict[str, object], str]] = {
 }
 PRODUCERS: dict[str, tuple[dict[str, object], str]] = {
     "a checker that is text": ({"checker": "x"}, "checker is str; give a function"),
-    "a listener that is a function": ({"listener": says(COMMIT)}, "listener is function; give an object with execute"),
+    "a listener that is a function": (
+        {"listener": says(COMMIT)},
+        "listener.execute_local_transaction is None; give a TransactionListener",
+    ),
     "a checker that is async": ({"checker": later}, "checker is an async function, it would never run"),
-    "a listener that is async": ({"listener": Later()}, "check of the listener is an async function"),
+    "a listener that is async": ({"listener": Later()}, "listener.check_local_transaction is an async function"),
     "a hook that is text": ({"end_hooks": ["x"]}, "an end hook is str"),
     "a time-out as text": ({"end_timeout": "3"}, "end_timeout is '3'"),
     "a time-out without end": ({"end_timeout": float("inf")}, "end_timeout is inf"),
@@ -260,13 +265,13 @@ def test_a_group_is_not_registered_with_settings_of_the_wrong_kind(
     moody_shop: Shop, options: dict[str, object], says_why: str
 ) -> None:
     with pytest.raises(ConfigError, match=says_why):
-        moody_shop.broker.producer("new", **options)  # type: ignore[arg-type]  # wrong on purpose
+        (moody_shop.broker.producer if "checker" in options else moody_shop.mq_producer)("new", **options)
     assert moody_shop.store.registry.find_group("new") is None
 
 
 def test_local_work_is_a_function_and_a_switch_is_true_or_false(moody_shop: Shop) -> None:
-    with pytest.raises(ConfigError, match="local is str; give a function"):
-        moody_shop.producer().send_in_transaction(order(), "x")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(ConfigError, match="executor is str; give a function"):
+        moody_shop.mq_producer().send_message_in_transaction(order(), executor="x")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ConfigError, match="give True or False"):
         moody_shop.broker.reject_transactions("off")  # type: ignore[arg-type]  # wrong on purpose
     assert list(moody_shop.listed()) == []

@@ -31,7 +31,7 @@ POLICIES: Mapping[PolicyName, tuple[str, str]] = {
 """What each policy sends to, and which brokers must accept."""
 CALLS: Mapping[SendKind, str] = {
     SendKind.PLAIN: "`send`, `submit`, `send_many`",
-    SendKind.HALF: "`prepare`, `transaction`, `send_in_transaction`",
+    SendKind.HALF: "`prepare`, `transaction`",
     SendKind.JOIN: "`join`",
 }
 

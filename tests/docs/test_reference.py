@@ -9,7 +9,7 @@ import pytest
 
 import txsaga
 from tests.architecture.sources import PACKAGE
-from txsaga import errors
+from txsaga import errors, rocketmq
 from txsaga.broker import Broker
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
@@ -31,11 +31,11 @@ from txsaga.flows.lane import BlockLane, FlowLane
 from txsaga.flows.saga import Saga
 from txsaga.lake.cut import Cut
 from txsaga.lake.table_writes import HomeTable, Table
-from txsaga.messages.end_request import EndRequest, SendResult
 from txsaga.messages.joined_sends import JoinedSends
 from txsaga.messages.producer import Producer
 from txsaga.messages.replay import ReplayResult
 from txsaga.messages.transaction import Transaction
+from txsaga.rocketmq import EndRequest, SendResult, TransactionListener, TransactionMQProducer
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PUBLIC: Mapping[str, type] = {
@@ -67,12 +67,17 @@ PUBLIC: Mapping[str, type] = {
     "Cut": Cut,
     "Question": Question,
     "HalfView": HalfView,
-    "SendResult": SendResult,
-    "EndRequest": EndRequest,
     "Receipt": Receipt,
     "Standing": DecisionOutcome,
     "CheckProfile": CheckProfile,
 }
+ROCKETMQ: Mapping[str, type] = {
+    "TransactionMQProducer": TransactionMQProducer,
+    "TransactionListener": TransactionListener,
+    "SendResult": SendResult,
+    "EndRequest": EndRequest,
+}
+PAGES = {"api.md": PUBLIC, "rocketmq.md": ROCKETMQ}
 # Attributes that a constructor sets; the others are found on the class.
 SET_WHEN_MADE: Mapping[type, set[str]] = {
     Producer: {"checker", "group"},
@@ -92,11 +97,11 @@ ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"TXSAGA_[A-Z]+(?:_[A-Z]+)*")
 
 
-def section(name: str) -> str:
-    """Return one chapter of the page of public names."""
-    text = (REFERENCE / "api.md").read_text("utf-8")
+def section(name: str, page: str = "api.md") -> str:
+    """Return one chapter of a page of public names."""
+    text = (REFERENCE / page).read_text("utf-8")
     found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"api.md has no chapter {name}"
+    assert found, f"{page} has no chapter {name}"
     return found[1]
 
 
@@ -106,18 +111,19 @@ def named(text: str) -> list[str]:
 
 
 def public(cls: type) -> Iterator[str]:
-    """Yield the public attributes of a class of ours."""
-    ours = [base for base in cls.__mro__ if base.__module__.startswith("txsaga.")]
+    """Yield the public attributes of a class of ours; RocketMQ's producer has those of `Producer` as well."""
+    others = Producer.__mro__ if cls is TransactionMQProducer else ()
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("txsaga.") and base not in others]
     for base in ours:
         yield from vars(base)
         yield from inspect.get_annotations(base)
         yield from SET_WHEN_MADE.get(base, ())
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_the_page_of_public_names_has_every_attribute(name: str) -> None:
-    expected = {attribute for attribute in public(PUBLIC[name]) if not attribute.startswith("_")}
-    listed = named(section(name))
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page, classes in PAGES.items() for name in classes])
+def test_a_page_of_public_names_has_every_attribute(page: str, name: str) -> None:
+    expected = {attribute for attribute in public(PAGES[page][name]) if not attribute.startswith("_")}
+    listed = named(section(name, page))
     assert set(listed) == expected
     assert len(listed) == len(set(listed))
 
@@ -126,10 +132,15 @@ def test_the_page_of_public_names_has_every_name_of_the_package() -> None:
     assert set(named(section("txsaga"))) == set(txsaga.__all__)
 
 
-def test_the_page_of_public_names_shows_the_parameters_of_each_method() -> None:
+def test_the_page_of_rocketmq_has_every_name_of_its_module() -> None:
+    assert set(ROCKETMQ) == set(rocketmq.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_public_names_shows_the_parameters_of_each_method(page: str) -> None:
     wrong = []
-    for name, cls in PUBLIC.items():
-        for row in ROW.finditer(section(name)):
+    for name, cls in PAGES[page].items():
+        for row in ROW.finditer(section(name, page)):
             method, bracket, shown = row[1].partition("(")
             if bracket:
                 parameters = [p for p in inspect.signature(getattr(cls, method)).parameters if p != "self"]

@@ -86,10 +86,10 @@ def test_there_is_no_end_before_a_send(shop: Shop, decision: Decision) -> None:
 
 @pytest.mark.conf("RC-P1", "RC-R4")
 def test_begin_send_commit_is_one_end(moody_shop: Shop, halves: FakeHalves) -> None:
-    producer = moody_shop.producer()
+    producer = moody_shop.mq_producer()
     with producer.transaction() as tx:
         tx.send(order())
-    producer.send_in_transaction(order(), says(COMMIT))
+    producer.send_message_in_transaction(order(), executor=says(COMMIT))
     assert tx.decision is Decision.COMMIT
     assert [end.decision for end in halves.ends] == [Decision.COMMIT, Decision.COMMIT]
     with pytest.raises(TransactionClosed):

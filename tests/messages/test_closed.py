@@ -96,7 +96,9 @@ OF_A_PRODUCER: Calls = {
     "flow": lambda s: s.producer.flow("f"),
     "saga": lambda s: s.producer.saga().__enter__(),
     "recover": lambda s: s.producer.recover(),
-    "send_in_transaction": lambda s: s.producer.send_in_transaction(Message(ORDERS, b"x"), says(COMMIT)),
+    "send_in_transaction": lambda s: s.producer.send_message_in_transaction(
+        Message(ORDERS, b"x"), executor=says(COMMIT)
+    ),
     "join": lambda s: s.producer.join(create_engine("sqlite://").connect()),
 }
 

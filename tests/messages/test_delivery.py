@@ -45,7 +45,7 @@ def test_nobody_ever_gets_a_rolled_back_message(shop: Shop) -> None:
 
 @pytest.mark.req("RMQ-23", "RMQ-55")
 def test_a_committed_message_is_the_one_that_was_sent(shop: Shop) -> None:
-    producer = shop.producer()
+    producer = shop.mq_producer()
     sent = order(
         "ein Stuhl für 10 €",
         key="42",
@@ -54,7 +54,7 @@ def test_a_committed_message_is_the_one_that_was_sent(shop: Shop) -> None:
         ordering_key="k",
         persistent=False,
     )
-    result = producer.send_in_transaction(sent, says(COMMIT))
+    result = producer.send_message_in_transaction(sent, executor=says(COMMIT))
     (got,) = shop.read()
     for name in ("topic", "body", "key", "tag", "headers", "ordering_key", "persistent", "unique_key"):
         assert getattr(got, name) == getattr(sent, name), name
@@ -113,17 +113,17 @@ def test_that_read_goes_through_the_index_and_never_over_the_halves(shop: Shop, 
 
 @pytest.mark.conf("INT-02")
 def test_all_sixteen_committed_messages_arrive(shop: Shop) -> None:
-    producer = shop.producer()
+    producer = shop.mq_producer()
     for n in range(16):
-        producer.send_in_transaction(order(str(n)), says(COMMIT))
+        producer.send_message_in_transaction(order(str(n)), executor=says(COMMIT))
     assert sorted(shop.bodies(), key=int) == [str(n) for n in range(16)]
 
 
 @pytest.mark.req("RMQ-15", "RMQ-06")
 def test_of_many_messages_the_committed_ones_arrive_and_no_other(shop: Shop) -> None:
-    producer = shop.producer(checker=says(UNKNOWN))
+    producer = shop.mq_producer(checker=says(UNKNOWN))
     for n in range(30):
-        producer.send_in_transaction(order(str(n)), says((COMMIT, ROLLBACK, UNKNOWN)[n % 3]))
+        producer.send_message_in_transaction(order(str(n)), executor=says((COMMIT, ROLLBACK, UNKNOWN)[n % 3]))
     assert sorted(shop.bodies(), key=int) == [str(n) for n in range(0, 30, 3)]
     assert len(shop.pending()) == 10
 
@@ -131,7 +131,7 @@ def test_of_many_messages_the_committed_ones_arrive_and_no_other(shop: Shop) -> 
 @pytest.mark.conf("RC-N1")
 @pytest.mark.req("RMQ-37")
 def test_the_consumer_sees_the_transaction_id_of_the_receipt(shop: Shop) -> None:
-    result = shop.producer().send_in_transaction(order(headers={"a": "b"}), says(COMMIT))
+    result = shop.mq_producer().send_message_in_transaction(order(headers={"a": "b"}), executor=says(COMMIT))
     (message,) = shop.read()
     assert message.properties == {"a": "b", TRANSACTION_ID: result.transaction_id}
     assert HalfId.decode(message.id).transaction == result.transaction_id

@@ -16,15 +16,16 @@ from txsaga.core.decision import ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.records import DecisionOutcome
 from txsaga.errors import EndRefused, UnknownTransaction
-from txsaga.messages.end_request import EndRequest
-from txsaga.messages.listener import EndRequestHandler
+from txsaga.rocketmq import EndRequest, EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 
 def captured(shop: Shop, group: str = "shop") -> EndRequest:
     """Send a half that stays pending, and return its end request as it went out."""
     ends: list[EndRequest] = []
-    shop.producer(group, end_hooks=[ends.append]).send_in_transaction(order(key="42"), says(UNKNOWN))
+    shop.mq_producer(group, end_hooks=[ends.append]).send_message_in_transaction(
+        order(key="42"), executor=says(UNKNOWN)
+    )
     return ends[-1]
 
 
@@ -173,7 +174,7 @@ def test_the_first_decision_stands_whoever_comes_later(shop: Shop, first: LocalS
 @pytest.mark.parametrize("answer", [True, False, "commit"])
 def test_local_work_that_returns_no_answer_is_unknown_and_says_so(shop: Shop, answer: object) -> None:
     ends: list[EndRequest] = []
-    sent = shop.producer(end_hooks=[ends.append]).send_in_transaction(order(), lambda *_: answer)  # type: ignore[arg-type]
+    sent = shop.mq_producer(end_hooks=[ends.append]).send_message_in_transaction(order(), executor=lambda *_: answer)  # type: ignore[arg-type]
     (request,) = ends
     assert (sent.local_state, request.state) == (UNKNOWN, UNKNOWN)
     told = f"the local work returned {answer!r}, not an answer; return COMMIT, ROLLBACK or UNKNOWN"

@@ -14,12 +14,12 @@ from txsaga.errors import InvalidMessage, NotPrimary, StoreError, StoreUnavailab
 @pytest.mark.req("RMQ-89")
 @pytest.mark.parametrize("code", sorted(NOT_SAFE))
 def test_a_doubt_about_the_final_write_is_success(moody_shop: Shop, halves: FakeHalves, code: ReplyCode) -> None:
-    producer = moody_shop.producer(checker=says(COMMIT))
+    producer = moody_shop.mq_producer(checker=says(COMMIT))
     halves.end_code = code
     receipt = producer.prepare_now(ORDERS, b"a chair")
     assert producer.commit(receipt).code is ReplyCode.SUCCESS
-    result = producer.send_in_transaction(order("a table"), says(COMMIT))
-    checked = producer.send_in_transaction(order("a lamp"), says(UNKNOWN))
+    result = producer.send_message_in_transaction(order("a table"), executor=says(COMMIT))
+    checked = producer.send_message_in_transaction(order("a lamp"), executor=says(UNKNOWN))
     assert moody_shop.check() == 1
     for txid in (receipt.txid, result.queue_offset, checked.queue_offset):
         assert moody_shop.state(txid) == "committed"

@@ -123,7 +123,7 @@ def test_the_delay_of_a_half_is_dropped_with_a_warning(
         seen.append(message)
         return COMMIT
 
-    shop.producer().send_in_transaction(message, local)
+    shop.mq_producer().send_message_in_transaction(message, executor=local)
     assert [each.scheduled for each in seen] == [False]
     with shop.producer().transaction() as tx:
         tx.send(message)

@@ -48,10 +48,10 @@ def test_of_all_ways_to_end_consumers_see_what_was_committed_and_nobody_is_asked
         asked[f"{way} {question.txid}"] += 1
         return WAYS[way][1]
 
-    producer = any_shop.producer(checker=checker)
+    producer = any_shop.mq_producer(checker=checker)
     ways = list(islice(cycle(WAYS), 120))
     for n, way in enumerate(ways):
-        producer.send_in_transaction(order(str(n), key=way), says(WAYS[way][0]))
+        producer.send_message_in_transaction(order(str(n), key=way), executor=says(WAYS[way][0]))
     for _ in range(3):
         any_shop.check(most=2)
     committed = [str(n) for n, way in enumerate(ways) if way.startswith("commit")]

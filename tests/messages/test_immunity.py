@@ -13,8 +13,7 @@ from txsaga import COMMIT, ROLLBACK, LocalState, Message
 from txsaga.checkback.profile import HEADER, CheckProfile, effective, read_immunity
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.errors import EndRefused, InvalidMessage
-from txsaga.messages.end_request import EndRequest
-from txsaga.messages.listener import EndRequestHandler
+from txsaga.rocketmq import EndRequest, EndRequestHandler
 from txsaga.testing.checking import check_once
 
 CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}
@@ -39,8 +38,8 @@ def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
     shop: Shop, stored: Stored, decision: Decision, immunity: int, age: int
 ) -> None:
     ends: list[EndRequest] = []
-    producer = shop.producer(end_hooks=[ends.append])
-    producer.send_in_transaction(order(), says(None), immunity=immunity)
+    producer = shop.mq_producer(end_hooks=[ends.append])
+    producer.send_message_in_transaction(order(), executor=says(None), immunity=immunity)
     stored.let_pass(age)
     request = replace(ends[0], state=LocalState[decision.name])
     late = EndRequestHandler(shop.broker.kernel).submit(request)
@@ -62,9 +61,9 @@ def test_an_immunity_below_the_least_age_of_its_group_is_raised_to_it_for_the_en
     shop.producer()
     shop.broker.set_checks("shop", min_age=timedelta(seconds=30))
     ends: list[EndRequest] = []
-    producer = shop.producer(end_hooks=[ends.append])
+    producer = shop.mq_producer(end_hooks=[ends.append])
     for _ in range(2):
-        producer.send_in_transaction(order(), says(None), immunity=10)
+        producer.send_message_in_transaction(order(), executor=says(None), immunity=10)
     stored.let_pass(12)
     in_time, late = (EndRequestHandler(shop.broker.kernel), EndRequestHandler(shop.broker.kernel))
     first = in_time.submit(replace(ends[0], state=COMMIT))
@@ -181,7 +180,7 @@ def test_local_work_that_outlasts_the_immunity_is_settled_by_the_check(
         stored.let_pass(12)
         return COMMIT
 
-    result = shop.producer(checker=says(answer)).send_in_transaction(order(), slow, immunity=10)
+    result = shop.mq_producer(checker=says(answer)).send_message_in_transaction(order(), executor=slow, immunity=10)
     assert (result.local_state, shop.state(result.queue_offset)) == (COMMIT, "prepared")
     assert any("ILLEGAL_OPERATION" in r.message and result.message_id in r.message for r in caplog.records)
     assert shop.check() == 1

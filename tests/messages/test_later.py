@@ -145,8 +145,8 @@ def test_only_a_plain_send_to_a_topic_for_later_takes_a_delay(later_shop: Shop) 
 
 
 def test_a_half_still_loses_its_delay(later_shop: Shop) -> None:
-    producer = later_shop.producer()
-    producer.send_in_transaction(Message(ORDERS, b"1", delay=SOON), says(COMMIT))
+    producer = later_shop.mq_producer()
+    producer.send_message_in_transaction(Message(ORDERS, b"1", delay=SOON), executor=says(COMMIT))
     assert later_shop.bodies() == ["1"]
 
 

@@ -14,6 +14,7 @@ from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
 from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
 from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import TransactionMQProducer
 
 pytestmark = pytest.mark.core
 
@@ -26,11 +27,11 @@ class Till:
     checked: LocalState | None = COMMIT
     heard: list[str] = field(default_factory=list)
 
-    def execute(self, message: Message, arg: object) -> LocalState | None:
+    def execute_local_transaction(self, message: Message, arg: object) -> LocalState | None:
         self.heard.append(f"execute {message.body.decode()}")
         return self.executed
 
-    def check(self, question: object) -> LocalState | None:
+    def check_local_transaction(self, question: object) -> LocalState | None:
         self.heard.append("check")
         return self.checked
 
@@ -38,8 +39,8 @@ class Till:
 @pytest.mark.req("RMQ-14")
 def test_executor_and_checker_can_be_one_listener(shop: Shop) -> None:
     till = Till(executed=UNKNOWN, checked=COMMIT)
-    producer = shop.broker.producer("shop", listener=till)
-    producer.send_in_transaction(order("a table"))
+    producer = TransactionMQProducer(shop.broker, "shop", till)
+    producer.send_message_in_transaction(order("a table"))
     assert till.heard == ["execute a table"]
     shop.check()
     assert till.heard == ["execute a table", "check"]
@@ -59,7 +60,7 @@ def test_executor_and_checker_can_be_two(shop: Shop) -> None:
         heard.append("check")
         return ROLLBACK
 
-    shop.producer(checker=checker).send_in_transaction(order(), local, 42)
+    shop.mq_producer(checker=checker).send_message_in_transaction(order(), 42, executor=local)
     shop.check()
     assert heard == ["local 42", "check"]
     assert shop.bodies() == []
@@ -68,7 +69,7 @@ def test_executor_and_checker_can_be_two(shop: Shop) -> None:
 @pytest.mark.req("RMQ-14")
 def test_a_transactional_producer_sends_plain_messages_too(shop: Shop) -> None:
     till = Till()
-    producer = shop.broker.producer("shop", listener=till)
+    producer = TransactionMQProducer(shop.broker, "shop", till)
     receipt = producer.send(NEWS, b"fresh chairs")
     assert (till.heard, shop.state(receipt.txid)) == ([], "committed")
     assert shop.bodies(NEWS) == ["fresh chairs"]
@@ -77,8 +78,8 @@ def test_a_transactional_producer_sends_plain_messages_too(shop: Shop) -> None:
 @pytest.mark.req("RMQ-38")
 def test_an_executor_wins_over_the_listener(shop: Shop) -> None:
     till = Till(executed=ROLLBACK)
-    producer = shop.broker.producer("shop", listener=till)
-    result = producer.send_in_transaction(order(), says(COMMIT))
+    producer = TransactionMQProducer(shop.broker, "shop", till)
+    result = producer.send_message_in_transaction(order(), executor=says(COMMIT))
     assert (result.local_state, till.heard) == (COMMIT, [])
     assert shop.bodies() == ["a chair"]
 
@@ -86,8 +87,8 @@ def test_an_executor_wins_over_the_listener(shop: Shop) -> None:
 @pytest.mark.req("RMQ-38")
 def test_a_checker_wins_over_the_listener(shop: Shop) -> None:
     till = Till(executed=UNKNOWN, checked=ROLLBACK)
-    producer = shop.broker.producer("shop", checker=says(COMMIT), listener=till)
-    producer.send_in_transaction(order("a table"))
+    producer = TransactionMQProducer(shop.broker, "shop", till, checker=says(COMMIT))
+    producer.send_message_in_transaction(order("a table"))
     shop.check()
     assert till.heard == ["execute a table"]
     assert shop.bodies() == ["a table"]
@@ -95,9 +96,9 @@ def test_a_checker_wins_over_the_listener(shop: Shop) -> None:
 
 @pytest.mark.req("RMQ-76")
 @pytest.mark.parametrize("first", ["transactional", "plain"])
-def test_a_group_of_listeners_takes_no_plain_producer(shop: Shop, first: str) -> None:
+def test_a_group_of_rocketmqs_producers_takes_no_plain_producer(shop: Shop, first: str) -> None:
     kinds: dict[str, Callable[[], Producer]] = {
-        "transactional": lambda: shop.broker.producer("app", listener=Till()),
+        "transactional": lambda: TransactionMQProducer(shop.broker, "app", Till()),
         "plain": lambda: shop.broker.producer("app"),
     }
     other = "plain" if first == "transactional" else "transactional"
@@ -109,14 +110,14 @@ def test_a_group_of_listeners_takes_no_plain_producer(shop: Shop, first: str) ->
 
 @pytest.mark.req("RMQ-76")
 def test_the_kind_of_a_group_is_known_to_every_process(shop: Shop, home_url: str) -> None:
-    shop.broker.producer("app", listener=Till())
+    TransactionMQProducer(shop.broker, "app", Till())
     with txsaga.connect(home_url, roles=False, answering=False, env={}) as other, pytest.raises(GroupKindMismatch):
         other.producer("app")
 
 
-@pytest.mark.parametrize("listener", [Till(), None])
-def test_a_producer_with_a_checker_joins_any_group(shop: Shop, listener: Till | None) -> None:
-    shop.broker.producer("app", listener=listener)
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_producer_with_a_checker_joins_any_group(shop: Shop, transactional: bool) -> None:
+    shop.mq_producer("app") if transactional else shop.broker.producer("app")
     with shop.producer("app").transaction() as tx:
         tx.send(order())
     assert shop.bodies() == ["a chair"]
@@ -140,7 +141,7 @@ BAD: dict[str, tuple[Message, str]] = {
 @pytest.mark.req("RMQ-33")
 @pytest.mark.parametrize(("message", "says_why"), BAD.values(), ids=BAD)
 def test_a_bad_message_is_refused_before_anything_is_stored(moody_shop: Shop, message: Message, says_why: str) -> None:
-    producer = moody_shop.producer()
+    producer = moody_shop.mq_producer()
     ran: list[object] = []
 
     def in_a_block() -> None:
@@ -149,7 +150,7 @@ def test_a_bad_message_is_refused_before_anything_is_stored(moody_shop: Shop, me
             tx.send(message)
 
     attempts: list[Callable[[], object]] = [
-        lambda: producer.send_in_transaction(message, ran.append),  # type: ignore[arg-type]
+        lambda: producer.send_message_in_transaction(message, executor=ran.append),  # type: ignore[arg-type]
         lambda: producer.prepare(message),
         lambda: producer.send(message),
         in_a_block,
@@ -174,9 +175,9 @@ IMMUNITIES: dict[str, object] = {
 @pytest.mark.req("RMQ-33")
 @pytest.mark.parametrize("immunity", IMMUNITIES.values(), ids=IMMUNITIES)
 def test_an_immunity_is_whole_seconds(moody_shop: Shop, immunity: int) -> None:
-    producer = moody_shop.producer()
+    producer = moody_shop.mq_producer()
     attempts: list[Callable[[], object]] = [
-        lambda: producer.send_in_transaction(order(), says(COMMIT), immunity=immunity),
+        lambda: producer.send_message_in_transaction(order(), executor=says(COMMIT), immunity=immunity),
         lambda: producer.prepare(order(), immunity=immunity),
         lambda: producer.transaction(immunity=immunity),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from txsaga.core.decision import LocalState
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Receipt, TxRecord
-from txsaga.messages.end_request import EndRequest
+from txsaga.rocketmq import EndRequest
 
 TOKEN = b"a token"
 

@@ -13,19 +13,18 @@ from tests.scene.shop import ORDERS, Shop, closing, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
 from txsaga.errors import NotPrimary, SendFailed, TxSagaError
-from txsaga.messages.end_request import EndRequest
-from txsaga.messages.listener import EndRequestHandler
+from txsaga.rocketmq import EndRequest, EndRequestHandler
 from txsaga.wiring.connecting import open_store
 
 
 @pytest.mark.req("RMQ-52")
 def test_a_store_that_rejects_halves_names_itself(shop: Shop) -> None:
-    producer = shop.producer()
+    producer = shop.mq_producer()
     waiting = producer.prepare_now(ORDERS, b"before")
     shop.store.registry.reject_transactions(True)
     reason = f"NO_PERMISSION: store {shop.broker.identity} rejects"
     attempts: list[Callable[[], object]] = [
-        lambda: producer.send_in_transaction(order(), says(COMMIT)),
+        lambda: producer.send_message_in_transaction(order(), executor=says(COMMIT)),
         lambda: producer.prepare(ORDERS, b"").result(10),
     ]
     for attempt in attempts:
@@ -41,7 +40,7 @@ def test_a_store_that_rejects_halves_names_itself(shop: Shop) -> None:
     assert [view.txid for view in shop.listed()] == [waiting.txid]
     assert producer.commit(waiting).won
     shop.store.registry.reject_transactions(False)
-    producer.send_in_transaction(order("after"), says(COMMIT))
+    producer.send_message_in_transaction(order("after"), executor=says(COMMIT))
     assert sorted(shop.bodies()) == ["after", "before"]
 
 
@@ -77,8 +76,8 @@ def standby_shop(home: str) -> Iterator[Shop]:
 @pytest.mark.req("RMQ-87")
 def test_a_standby_refuses_ends_and_halves(standby_shop: Shop, home: str) -> None:
     shop, ends = standby_shop, list[EndRequest]()
-    producer = shop.producer(end_hooks=[ends.append])
-    producer.send_in_transaction(order(), says(UNKNOWN))
+    producer = shop.mq_producer(end_hooks=[ends.append])
+    producer.send_message_in_transaction(order(), executor=says(UNKNOWN))
     (request,) = ends
     before = Stored(home).half(request.commit_log_offset)
     Demoted(home).demote()
@@ -91,7 +90,7 @@ def test_a_standby_refuses_ends_and_halves(standby_shop: Shop, home: str) -> Non
                 pending.result(30)
             assert refused.value.code == "SLAVE_NOT_AVAILABLE"
     with pytest.raises(SendFailed) as failed:
-        producer.send_in_transaction(order(), says(COMMIT))
+        producer.send_message_in_transaction(order(), executor=says(COMMIT))
     assert failed.value.code == "SLAVE_NOT_AVAILABLE"
     assert shop.state(request.commit_log_offset) == "prepared"
     assert Stored(home).half(request.commit_log_offset) == before

@@ -19,7 +19,7 @@ from txsaga.errors import (
     StoreUnavailable,
     TransactionsRejected,
 )
-from txsaga.messages.end_request import EndRequest
+from txsaga.rocketmq import EndRequest
 
 OTHERS = sorted(set(ReplyCode) - NOT_SAFE - {ReplyCode.SEND_OK})
 
@@ -32,7 +32,7 @@ def test_a_half_in_doubt_is_rolled_back_and_no_local_work_runs(
     assert {"FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"} == NOT_SAFE
     ran: list[object] = []
     halves.status = status
-    result = moody_shop.producer().send_in_transaction(order(), lambda *_: ran.append(1))
+    result = moody_shop.mq_producer().send_message_in_transaction(order(), executor=lambda *_: ran.append(1))
     assert (result.status, result.local_state, ran) == (status, ROLLBACK, [])
     assert [end.decision for end in halves.ends] == [Decision.ROLLBACK]
     assert moody_shop.state(result.queue_offset) == "rolled_back"
@@ -47,8 +47,8 @@ def test_any_other_status_leaves_the_half_to_the_check(moody_shop: Shop, halves:
     ran: list[object] = []
     ends: list[EndRequest] = []
     halves.status = status
-    producer = moody_shop.producer(end_hooks=[ends.append])
-    result = producer.send_in_transaction(order(), lambda *_: ran.append(1))
+    producer = moody_shop.mq_producer(end_hooks=[ends.append])
+    result = producer.send_message_in_transaction(order(), executor=lambda *_: ran.append(1))
     assert (result.status, result.local_state, ran) == (status, UNKNOWN, [])
     assert ([end.state for end in ends], halves.ends) == ([UNKNOWN], [])
     assert moody_shop.state(result.queue_offset) == "prepared"
@@ -85,10 +85,10 @@ def test_a_failing_prepare_is_wrapped_and_nothing_follows(
     moody_shop: Shop, halves: FakeHalves, failure: Exception, code: str, retryable: bool
 ) -> None:
     ran: list[object] = []
-    producer = moody_shop.producer(end_hooks=[ran.append])
+    producer = moody_shop.mq_producer(end_hooks=[ran.append])
     halves.refused.append(failure)
     with pytest.raises(SendFailed, match="send message Exception: ") as raised:
-        producer.send_in_transaction(order(), lambda *_: ran.append(1))
+        producer.send_message_in_transaction(order(), executor=lambda *_: ran.append(1))
     assert raised.value.__cause__ is failure
     assert (raised.value.code, raised.value.retryable) == (code, retryable)
     assert (ran, halves.ends, list(moody_shop.listed())) == ([], [], [])
@@ -124,8 +124,8 @@ def test_a_failing_end_is_a_warning_and_the_check_settles_it(
     state: LocalState,
 ) -> None:
     halves.broken.append(failure)
-    producer = moody_shop.producer(checker=says(state))
-    result = producer.send_in_transaction(order(), says(state))
+    producer = moody_shop.mq_producer(checker=says(state))
+    result = producer.send_message_in_transaction(order(), executor=says(state))
     assert (result.status, result.local_state) == (ReplyCode.SEND_OK, state)
     warnings = [r for r in caplog.records if r.levelname == "WARNING" and str(failure) in r.message]
     assert [result.message_id in r.message for r in warnings] == [True]
@@ -139,10 +139,10 @@ def test_a_failing_end_is_a_warning_and_the_check_settles_it(
 def test_an_end_that_is_late_counts_as_sent(
     moody_shop: Shop, halves: FakeHalves, caplog: pytest.LogCaptureFixture
 ) -> None:
-    producer = moody_shop.producer(end_timeout=0.2)
+    producer = moody_shop.mq_producer(end_timeout=0.2)
     halves.open.clear()
     start = time.monotonic()
-    result = producer.send_in_transaction(order(), says(COMMIT))
+    result = producer.send_message_in_transaction(order(), executor=says(COMMIT))
     assert 0.2 <= time.monotonic() - start < 2
     assert (result.status, result.local_state) == (ReplyCode.SEND_OK, COMMIT)
     assert moody_shop.state(result.queue_offset) == "prepared"
@@ -156,12 +156,12 @@ def test_an_end_that_is_late_counts_as_sent(
 def test_a_caller_learns_from_the_log_that_another_decision_stands(
     moody_shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    producer = moody_shop.producer(checker=says(ROLLBACK))
+    producer = moody_shop.mq_producer(checker=says(ROLLBACK))
 
     def slow(message: Message, arg: object) -> LocalState:
         moody_shop.check()
         return COMMIT
 
-    result = producer.send_in_transaction(order(), slow)
+    result = producer.send_message_in_transaction(order(), executor=slow)
     assert moody_shop.state(result.queue_offset) == "rolled_back"
     assert any("COMMIT was requested, but the decision is ROLLBACK" in r.message for r in caplog.records)

@@ -1,4 +1,4 @@
-"""`send_in_transaction`: the half first, then local work, then the end; what local work says is what counts."""
+"""`send_message_in_transaction`: the half first, then local work, then the end; what local work says is what counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txsaga.core.decision import ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.message import TRANSACTION_ID
 from txsaga.errors import CheckerMissing, ConfigError, ExecutorMissing, InvalidMessage
-from txsaga.messages.end_request import EndRequest, SendResult
+from txsaga.rocketmq import EndRequest, SendResult, TransactionMQProducer
 
 
 def breaks(*_: object) -> LocalState:
@@ -30,8 +30,8 @@ def test_the_order_is_prepare_then_local_work_then_end(shop: Shop) -> None:
         steps.append(f"local work sees {view.state}, {shop.view(view.txid).flag}")
         return COMMIT
 
-    producer = shop.producer(end_hooks=[lambda end: steps.append(f"end {end.state}")])
-    result = producer.send_in_transaction(order(), local)
+    producer = shop.mq_producer(end_hooks=[lambda end: steps.append(f"end {end.state}")])
+    result = producer.send_message_in_transaction(order(), executor=local)
     steps.append(shop.state(result.queue_offset))
     assert steps == ["local work sees prepared, NOT", "end COMMIT", "committed"]
 
@@ -45,7 +45,7 @@ def test_local_work_is_called_once_with_the_message_and_the_users_argument(shop:
         calls.append((message.body.decode(), arg))
         return COMMIT
 
-    result = shop.producer().send_in_transaction(order("a table"), local, argument)
+    result = shop.mq_producer().send_message_in_transaction(order("a table"), argument, executor=local)
     assert calls == [("a table", argument)]
     assert (result.status, result.local_state) == (ReplyCode.SEND_OK, COMMIT)
 
@@ -70,8 +70,8 @@ def test_what_local_work_says_decides(shop: Shop, local: Answer, said: LocalStat
         asked.append(question)
         return COMMIT
 
-    producer = shop.producer(checker=checker, end_hooks=[ends.append])
-    result = producer.send_in_transaction(order("a table"), local)
+    producer = shop.mq_producer(checker=checker, end_hooks=[ends.append])
+    result = producer.send_message_in_transaction(order("a table"), executor=local)
     assert result.local_state is said
     assert [end.state for end in ends] == [said]
     assert shop.state(result.queue_offset) == stands
@@ -83,7 +83,7 @@ def test_what_local_work_says_decides(shop: Shop, local: Answer, said: LocalStat
 @pytest.mark.req("RMQ-40")
 def test_the_text_of_an_exception_is_kept_for_the_end(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     ends: list[EndRequest] = []
-    result = shop.producer(end_hooks=[ends.append]).send_in_transaction(order(), breaks)
+    result = shop.mq_producer(end_hooks=[ends.append]).send_message_in_transaction(order(), executor=breaks)
     assert result.remark == "OSError: the till is jammed"
     assert [(end.state, end.remark) for end in ends] == [(UNKNOWN, result.remark)]
     (record,) = [r for r in caplog.records if r.exc_info]
@@ -94,7 +94,7 @@ def test_the_text_of_an_exception_is_kept_for_the_end(shop: Shop, caplog: pytest
 @pytest.mark.conf("SCH-01")
 @pytest.mark.parametrize("local", [says(COMMIT), says(ROLLBACK), breaks])
 def test_a_result_tells_all_six(shop: Shop, local: Answer) -> None:
-    result = shop.producer().send_in_transaction(order(key="42"), local)
+    result = shop.mq_producer().send_message_in_transaction(order(key="42"), executor=local)
     half = HalfId.decode(result.message_id)
     view = shop.view(half.txid)
     assert (result.status, result.queue) == (ReplyCode.SEND_OK, view.real_queue)
@@ -111,7 +111,7 @@ def test_an_answer_of_local_work_that_is_no_commit_is_logged(
     shop: Shop, caplog: pytest.LogCaptureFixture, state: LocalState, level: str | None
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="txsaga"):
-        result = shop.producer().send_in_transaction(order(), says(state))
+        result = shop.mq_producer().send_message_in_transaction(order(), executor=says(state))
     lines = [(r.levelname, str(state) in r.message) for r in caplog.records if result.message_id in r.message]
     assert lines == ([(level, True)] if level else [])
 
@@ -121,7 +121,7 @@ def test_an_answer_of_local_work_that_is_no_commit_is_logged(
 def test_an_answer_of_a_check_that_is_no_commit_is_a_warning(
     shop: Shop, caplog: pytest.LogCaptureFixture, state: LocalState
 ) -> None:
-    result = shop.producer(checker=says(state)).send_in_transaction(order(), says(UNKNOWN))
+    result = shop.mq_producer(checker=says(state)).send_message_in_transaction(order(), executor=says(UNKNOWN))
     caplog.clear()
     shop.check()
     lines = [(r.levelname, str(state) in r.message) for r in caplog.records if result.message_id in r.message]
@@ -132,8 +132,10 @@ def test_an_answer_of_a_check_that_is_no_commit_is_a_warning(
 @pytest.mark.parametrize("unique_key", [None, "", "order-42"])
 def test_the_transaction_id_is_the_unique_key_else_the_stores(shop: Shop, unique_key: str | None) -> None:
     seen: list[Message] = []
-    producer = shop.producer(checker=says(COMMIT))
-    result = producer.send_in_transaction(order(unique_key=unique_key), lambda message, _: seen.append(message))
+    producer = shop.mq_producer(checker=says(COMMIT))
+    result = producer.send_message_in_transaction(
+        order(unique_key=unique_key), executor=lambda message, _: seen.append(message)
+    )
     store_id = HalfId.decode(result.message_id).transaction
     assert [message.tx_id for message in seen] == [unique_key or store_id]
     assert [(message.headers or {})[TRANSACTION_ID] for message in seen] == [store_id]
@@ -153,15 +155,22 @@ def test_a_store_without_an_id_leaves_the_property_out(unique_key: str | None) -
 
 @pytest.mark.req("RMQ-31")
 def test_without_local_work_nothing_is_sent(shop: Shop) -> None:
-    with pytest.raises(ExecutorMissing, match=r"tranExecutor is null.*pass local=") as raised:
-        shop.producer().send_in_transaction(order())
+    with pytest.raises(ExecutorMissing, match=r"tranExecutor is null.*executor=") as raised:
+        shop.mq_producer().send_message_in_transaction(order())
     assert isinstance(raised.value, ConfigError)
     assert list(shop.listed()) == []
 
 
-@pytest.mark.req("RMQ-31")
+@pytest.mark.req("RMQ-31", "RMQ-68")
 @pytest.mark.conf("CLI-01", "RC-J9", "RC-C9")
-@pytest.mark.parametrize("way", ["send_in_transaction", "prepare", "prepare_now", "tx.prepare"])
+def test_without_listener_and_checker_there_is_no_producer(shop: Shop) -> None:
+    with pytest.raises(ExecutorMissing, match=r"tranExecutor is null: .*'silent' .* a listener"):
+        TransactionMQProducer(shop.broker, "silent")
+    assert shop.store.registry.find_group("silent") is None
+
+
+@pytest.mark.req("RMQ-31")
+@pytest.mark.parametrize("way", ["prepare", "prepare_now", "tx.prepare"])
 def test_without_a_checker_no_half_is_stored_that_only_a_checker_could_settle(shop: Shop, way: str) -> None:
     producer = shop.broker.producer("silent")
 
@@ -171,23 +180,21 @@ def test_without_a_checker_no_half_is_stored_that_only_a_checker_could_settle(sh
             tx.prepare()
 
     calls: dict[str, Callable[[], object]] = {
-        "send_in_transaction": lambda: producer.send_in_transaction(order(), says(COMMIT)),
         "prepare": lambda: producer.prepare(ORDERS, b""),
         "prepare_now": lambda: producer.prepare_now(ORDERS, b""),
         "tx.prepare": block,
     }
-    with pytest.raises(CheckerMissing, match="'silent' has no checker; pass checker=") as raised:
+    with pytest.raises(CheckerMissing, match="'silent' has no checker; pass checker="):
         calls[way]()
-    assert ("tranExecutor is null" in str(raised.value)) is (way == "send_in_transaction")  # as RocketMQ says it
     assert list(shop.listed()) == []
 
 
 @pytest.mark.req("RMQ-72")
 def test_several_messages_are_no_half(shop: Shop) -> None:
-    producer = shop.producer()
+    producer = shop.mq_producer()
     batch = [order("1"), order("2")]
     attempts: list[Callable[[], object]] = [
-        lambda: producer.send_in_transaction(batch, says(COMMIT)),  # type: ignore[arg-type]
+        lambda: producer.send_message_in_transaction(batch, executor=says(COMMIT)),  # type: ignore[arg-type]
         lambda: producer.prepare(batch),  # type: ignore[arg-type]
         lambda: producer.transaction().send(batch),  # type: ignore[arg-type]
     ]

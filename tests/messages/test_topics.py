@@ -34,7 +34,7 @@ def as_a_half(shop: Shop, producer: Producer, topic: str) -> object:
 
 
 def with_local_work(shop: Shop, producer: Producer, topic: str) -> object:
-    return producer.send_in_transaction(Message(topic, b"a chair", ordering_key="42"), says(COMMIT))
+    return producer.send_message_in_transaction(Message(topic, b"a chair", ordering_key="42"), executor=says(COMMIT))
 
 
 def in_a_block(shop: Shop, producer: Producer, topic: str) -> object:
@@ -90,14 +90,14 @@ def test_a_half_stays_a_half_whatever_else_it_carries(shop: Shop) -> None:
     The C++ client refuses a half with a message group; here order within a key is kept (RMQ-63), and what
     is refused is a topic of another type.
     """
-    producer = shop.producer()
+    producer = shop.mq_producer()
     message = order(ordering_key="42", delay=timedelta(seconds=10))
-    result = producer.send_in_transaction(message, says(COMMIT))
+    result = producer.send_message_in_transaction(message, executor=says(COMMIT))
     assert shop.transaction(result.queue_offset).state == "committed"
     (delivered,) = shop.read()
     assert delivered.ordering_key == "42"
     with pytest.raises(TopicTypeMismatch, match="a transactional send needs"):
-        producer.send_in_transaction(Message("news", b"", ordering_key="42"), says(COMMIT))
+        producer.send_message_in_transaction(Message("news", b"", ordering_key="42"), executor=says(COMMIT))
 
 
 @pytest.mark.conf("COM-03")
@@ -112,11 +112,11 @@ def test_there_are_four_types_of_topics(shop: Shop) -> None:
 @pytest.mark.req("RMQ-97")
 @pytest.mark.parametrize("name", [*sorted(SYSTEM_TOPICS), "rmq_sys_mine", "RMQ_SYS_", HALF_TOPIC.lower()])
 def test_a_system_name_is_never_the_users(shop: Shop, name: str) -> None:
-    producer, plain = shop.producer(), shop.broker.producer("plain")
+    producer, plain = shop.mq_producer(), shop.broker.producer("plain")
     attempts: list[Callable[[], object]] = [
         lambda: shop.broker.create_topic(name, "transaction"),
         lambda: producer.prepare_now(name, b""),
-        lambda: producer.send_in_transaction(Message(name, b""), says(COMMIT)),
+        lambda: producer.send_message_in_transaction(Message(name, b""), executor=says(COMMIT)),
         lambda: plain.send(name, b""),
         lambda: plain.send_many(name, [b""]),
         lambda: joined(shop, plain, name),
@@ -167,7 +167,7 @@ def test_the_half_topic_has_one_queue(shop: Shop) -> None:
 
 def test_a_topic_that_does_not_exist_is_named(shop: Shop) -> None:
     with pytest.raises(UnknownTopic, match="'chairs' does not exist; create it") as raised:
-        shop.producer().send_in_transaction(Message("chairs", b""), says(COMMIT))
+        shop.mq_producer().send_message_in_transaction(Message("chairs", b""), executor=says(COMMIT))
     assert isinstance(raised.value, TxSagaError)
 
 

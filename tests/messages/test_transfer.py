@@ -65,7 +65,7 @@ def with_local_work(producer: Producer, bank: Bank, fails: bool) -> None:
             return ROLLBACK
         return COMMIT
 
-    producer.send_in_transaction(CREDIT, local)
+    producer.send_message_in_transaction(CREDIT, executor=local)
 
 
 def by_hand(producer: Producer, bank: Bank, fails: bool) -> None:

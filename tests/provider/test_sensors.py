@@ -20,6 +20,7 @@ from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.provider.waits import StorePoll, Wait, WaitAnswer, WaitKind, each_answered, wait_of
+from txsaga.rocketmq import TransactionMQProducer
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -35,8 +36,10 @@ def broker(home_url: str) -> Iterator[Broker]:
 def half(broker: Broker, topic: str | None = None) -> int:
     """Leave a half message in doubt."""
     name = topic or broker.create_topic(fresh_name("half"), "transaction", queues=1).name
-    producer = broker.producer("sensed", checker=lambda question: LocalState.UNKNOWN)
-    sent = producer.send_in_transaction(txsaga.Message(topic=name, body=b"x"), local=lambda *given: LocalState.UNKNOWN)
+    producer = TransactionMQProducer(broker, "sensed", checker=lambda question: LocalState.UNKNOWN)
+    sent = producer.send_message_in_transaction(
+        txsaga.Message(topic=name, body=b"x"), executor=lambda *given: LocalState.UNKNOWN
+    )
     store = broker.kernel.store
     assert isinstance(store, Store)
     with store.engine.begin() as connection:  # so that it may be asked about

@@ -19,6 +19,7 @@ from txsaga.airflow_host.instance import run_name
 from txsaga.checkback.runs import RunState
 from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import StoreUnavailable
+from txsaga.rocketmq import TransactionMQProducer
 from txsaga.wiring.connecting import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -109,9 +110,9 @@ def test_a_task_asks_its_own_airflow_about_runs() -> None:
 def parked(store: str, topic: str) -> int:
     """Leave a transaction that nobody can decide."""
     with txsaga.connect(store, roles=False, answering=False, env={}) as broker:
-        producer = broker.producer("lost", checker=lambda question: LocalState.UNKNOWN)
-        sent = producer.send_in_transaction(
-            txsaga.Message(topic=topic, body=b"x"), local=lambda *given: LocalState.UNKNOWN
+        producer = TransactionMQProducer(broker, "lost", checker=lambda question: LocalState.UNKNOWN)
+        sent = producer.send_message_in_transaction(
+            txsaga.Message(topic=topic, body=b"x"), executor=lambda *given: LocalState.UNKNOWN
         )
         txid = broker.identity.own(sent.transaction_id)
         with broker.kernel.store.ledgers.open() as ledger:

@@ -27,9 +27,8 @@ from txsaga.broker import Broker
 from txsaga.core.decision import LocalState
 from txsaga.core.identity import StoreId
 from txsaga.errors import DecidedOtherwise, EndRefused, IdentityChanged, OutcomeUnknown, UnknownTransaction
-from txsaga.messages.end_request import EndRequest
-from txsaga.messages.listener import EndRequestHandler
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import EndRequest, EndRequestHandler
 from txsaga.store import founding
 from txsaga.store.connection import make_engine, parse_url, transaction
 from txsaga.wiring.connecting import open_store

@@ -33,9 +33,9 @@ class Member:
         self.name = self.kernel.member
         self._answering = AnswerRole(self.kernel, threads)
 
-    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> Producer:
-        """Open a transactional producer."""
-        return self.broker.producer(group, checker=checker or says(COMMIT), **options)  # type: ignore[arg-type]
+    def producer(self, group: str = "shop", checker: Answer | None = None) -> Producer:
+        """Open a producer of half messages."""
+        return self.broker.producer(group, checker=checker or says(COMMIT))
 
     def beat(self) -> None:
         """Show that it is alive."""

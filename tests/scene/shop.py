@@ -17,6 +17,7 @@ from txsaga.core.decision import Decision, LocalState
 from txsaga.core.message import MessageOptions
 from txsaga.core.records import HalfView, TxView
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import TransactionMQProducer
 from txsaga.store.store import Store
 from txsaga.testing.checking import check_once
 
@@ -50,10 +51,16 @@ class Shop:
         """The store below."""
         return self.broker.kernel.store
 
-    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> Producer:
-        """Open a transactional producer; its checker says COMMIT unless there is another."""
+    def producer(self, group: str = "shop", checker: Answer | None = None) -> Producer:
+        """Open a producer of half messages; its checker says COMMIT unless there is another."""
+        return self.broker.producer(group, checker=checker or says(COMMIT))
+
+    def mq_producer(
+        self, group: str = "shop", checker: Answer | None = None, **options: object
+    ) -> TransactionMQProducer:
+        """Open a producer as RocketMQ has it; its checker says COMMIT unless there is another."""
         answers = checker or says(COMMIT)
-        return self.broker.producer(group, checker=answers, **options)  # type: ignore[arg-type]
+        return TransactionMQProducer(self.broker, group, checker=answers, **options)  # type: ignore[arg-type]
 
     def deliver(self) -> None:
         """Let the dispatcher give offsets to everything that is decided."""

@@ -11,6 +11,7 @@ from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.core import facts
 from txsaga.core.role_loop import Pace
+from txsaga.rocketmq import TransactionMQProducer
 from txsaga.wiring import connecting
 from txsaga.wiring.connecting import open_store
 
@@ -87,7 +88,9 @@ def test_what_a_hasty_group_works_on_is_held_before_anybody_asks(
             return txsaga.COMMIT
 
         chair = txsaga.Message.text("orders", "a chair")
-        broker.producer("hasty", checker=lambda _: None).send_in_transaction(chair, local=local)
+        TransactionMQProducer(broker, "hasty", checker=lambda _: None).send_message_in_transaction(
+            chair, executor=local
+        )
         assert held.is_set()
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from txsaga.core.decision import LocalState
 from txsaga.core.layout import unpack
 from txsaga.core.message import Message
 from txsaga.core.records import Doubt, EvidenceOutcome, HalfView
 from txsaga.errors import ChunkDamaged
-from txsaga.messages.end_request import EndRequest
 
 if TYPE_CHECKING:
     from txsaga.store.store import Store
@@ -85,19 +83,3 @@ class DoubtContext:
     def message_id(self) -> str:
         """The id of its first message; of the transaction when it has none."""
         return self.halves[0].id if self.halves else self.id
-
-    def request(self, state: LocalState, remark: str, *, from_check: bool = False) -> EndRequest:
-        """Return the end request of a transaction ended by its number; its first half message represents it."""
-        return EndRequest(
-            message_id=self.message_id,
-            transaction_id=self.id,
-            broker=str(self._store.registry.identity),
-            group=self.group,
-            state=state,
-            token=self.doubt.token,
-            state_table_offset=self.doubt.txid,
-            commit_log_offset=self.doubt.txid,
-            from_check=from_check,
-            remark=remark,
-            topic=self.halves[0].real_topic if self.halves else "",
-        )

@@ -46,7 +46,6 @@ from txsaga.core.records import (
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.evidence.ports import Evidence
 from txsaga.messages.decide import DecidedBy, Decider
-from txsaga.messages.end_request import EndHooks
 from txsaga.messages.halves_writer import HalvesWriter
 
 if TYPE_CHECKING:
@@ -285,8 +284,8 @@ class Settler:
     is never turned into its opposite.
     """
 
-    def __init__(self, store: Store, judge: Judge, decider: Decider, writing: HalvesWriter, hooks: EndHooks) -> None:
-        self._store, self.judge, self._decider, self._writing, self._hooks = store, judge, decider, writing, hooks
+    def __init__(self, store: Store, judge: Judge, decider: Decider, writing: HalvesWriter) -> None:
+        self._store, self.judge, self._decider, self._writing = store, judge, decider, writing
 
     def check(self, doubt: Doubt) -> CheckResult:
         """Decide a transaction as far as it can be known, and return why it stays undecided."""
@@ -324,7 +323,7 @@ class Settler:
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
     def report(self, case: DoubtContext, state: LocalState, why: str) -> None:
-        """Log every answer but COMMIT, and notify the group's end hooks: a check's answer is an end."""
+        """Log every answer but COMMIT."""
         doubt = case.doubt
         if state is not LocalState.COMMIT:
             logger.warning(
@@ -335,5 +334,3 @@ class Settler:
                 why,
                 extra={"txid": doubt.txid, "message_id": case.message_id},
             )
-        if self._hooks.hear(case.group):
-            self._hooks.tell(case.request(state, why, from_check=True))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txsaga.checkback.checkers import Checkers, Question
-from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.judge import Judge, Settler
 from txsaga.checkback.runs import Runs
 from txsaga.checkback.work_in_progress import WorkInProgress
@@ -19,9 +18,9 @@ from txsaga.consume.claim import Claim
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.batcher import Batcher
-from txsaga.core.decision import Decision, LocalState
+from txsaga.core.decision import Decision
 from txsaga.core.fibers import Loops, run_blocking
-from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt, RegisteredResource, TxRecord
+from txsaga.core.records import DecisionOutcome, End, Half, Receipt, RegisteredResource
 from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.evidence.ports import Evidence
@@ -29,7 +28,6 @@ from txsaga.flows.batches import AnnouncedBatches, OutcomeWriter
 from txsaga.flows.requests import Answer, Request
 from txsaga.messages.decide import Decider
 from txsaga.messages.effects import HomeEffect
-from txsaga.messages.end_request import EndHooks
 from txsaga.messages.halves_writer import HalvesWriter, Write
 from txsaga.messages.topics import Topics
 from txsaga.resources.participant import Participant
@@ -80,11 +78,10 @@ class Kernel:
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
         self.beside = TimeboxedCalls()
-        self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects, wake=self.tell_decided)
         self._writing = HalvesWriter(store.halves, announce, self.tell_decided)
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
-        self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
+        self.settler = Settler(store, judge, self.decider, self._writing)
         # Calls of every kind share their batches: one commit carries them all.
         self._writes: Batcher[Any, Any] = Batcher("store", self._writing, weigh=_weight)
         self.stores: Batcher[Half, Receipt] = self._writes
@@ -129,12 +126,6 @@ class Kernel:
     def leave_out(self, name: str) -> None:
         """Forget a resource that takes part; the next caller opens and probes it again."""
         self._enlisted.pop(name, None)
-
-    def tell_hooks(self, group: Group, stored: TxRecord | Receipt, decision: Decision, remark: str = "") -> None:
-        """Notify a group's end hooks of a decision without an end request."""
-        if self.hooks.hear(group.name):
-            case = DoubtContext(self.store, Doubt.of(stored), group.name)
-            run_blocking(lambda: self.hooks.tell(case.request(LocalState[decision.name], remark)))
 
     @property
     def store(self) -> Store:

@@ -135,7 +135,7 @@ class Group:
 
     id: int
     name: str
-    transactional: bool | None  # whether its producers have listeners, as in RocketMQ; None: of any kind
+    transactional: bool | None  # whether its producers are RocketMQ's; None: of any kind
     checks: Mapping[str, object] = field(default_factory=dict)  # its settings that override the engine's
 
 

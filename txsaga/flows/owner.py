@@ -102,7 +102,6 @@ class Owner:
         marks: Marks = (),
     ) -> Decision:
         """Write the decision with all that belongs to it; return the final decision."""
-        self._kernel.tell_hooks(self._group, self.life, decision, why)
         name = f"owner {self.life.owner}"
         request = Decide(self.life, decision, name, why, rows, votes, None, driver, steps, marks)
         return decided(self._kernel, request, self.recorded, at_once=not self.with_effects)

@@ -1,21 +1,20 @@
 """
 The producer of one group: plain sends, half messages and transaction blocks, also with futures.
 
-Only half messages that the caller decides (`prepare`, `send_in_transaction`, `tx.prepare`) need a checker: the work
-that they wait for leaves no evidence. A group whose producers have listeners, as in RocketMQ, takes no plain producers.
+Only half messages that the caller decides (`prepare`, `tx.prepare`) need a checker: the work that they wait for leaves
+no evidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack, overload
 
 from txsaga.checkback.checkers import Checker
 from txsaga.checkback.profile import LONGEST, checked
 from txsaga.core import facts
-from txsaga.core.arguments import check_count, check_duration, check_function, check_seconds, check_text, kind_of
+from txsaga.core.arguments import check_count, check_duration, check_function, check_seconds, check_text
 from txsaga.core.batch_future import BatchFuture
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel, OfBroker
@@ -31,8 +30,6 @@ from txsaga.flows.flow_begin import FlowOpening, FlowStart
 from txsaga.flows.saga import Saga
 from txsaga.flows.search import PAGE, Recovered, Scope, Search
 from txsaga.flows.step import BUDGET, LEASE
-from txsaga.messages.end_request import EndHook, SendResult
-from txsaga.messages.listener import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.messages.message_buffer import Outbox
 from txsaga.messages.topics import admit_immunity
 from txsaga.messages.transaction import Transaction
@@ -43,48 +40,26 @@ if TYPE_CHECKING:
 
     from txsaga.messages.joined_sends import AsyncJoined, JoinedSends
 
-LISTENER = ("execute", "check")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """The options of a producer."""
-
-    checker: Checker | None = None
-    listener: TransactionListener | None = None
-    end_hooks: Sequence[EndHook] = ()
-    end_timeout: float = END_TIMEOUT
-
-    def __post_init__(self) -> None:
-        """Refuse options that would otherwise fail only after a half is stored."""
-        if self.checker is not None:
-            check_function(self.checker, "checker", "give a function that answers for a transaction")
-        if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
-            raise ConfigError(f"listener is {kind_of(self.listener)}; give an object with {' and '.join(LISTENER)}")
-        for name in LISTENER if self.listener is not None else ():
-            check_function(getattr(self.listener, name), f"{name} of the listener", "give a function")
-        for hook in self.end_hooks:
-            check_function(hook, "an end hook", "give a function of one argument")
-        check_seconds(self.end_timeout, "end_timeout")
-
 
 class Producer(OfBroker):
     """Sends messages for one producer group."""
 
-    def __init__(self, kernel: Kernel, name: str, settings: ProducerSettings) -> None:
+    def __init__(
+        self, kernel: Kernel, name: str, checker: Checker | None = None, *, transactional: bool = False
+    ) -> None:
+        """Register the group as one of RocketMQ's or a plain one; a plain producer with a checker joins both."""
         registry = kernel.store.registry
         check_name(name, what="producer group", known=lambda: registry.find_group(name) is not None)
+        if checker is not None:
+            check_function(checker, "checker", "give a function that answers for a transaction")
         super().__init__(kernel)
-        listener = settings.listener
-        self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
+        self.checker = checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
-            self.group: Group = registry.group(name, transactional=_kind(settings))
+            kind = transactional or (False if checker is None else None)
+            self.group: Group = registry.group(name, transactional=kind)
         kernel.running.expect(self.group)
-        if self.checker is not None:
-            kernel.checkers.register(self.group, self.checker)
-        kernel.hooks.register(name, settings.end_hooks)
-        executor = None if listener is None else listener.execute
-        self._sending = Sending(kernel, self.group, executor, settings.end_timeout)
+        if checker is not None:
+            kernel.checkers.register(self.group, checker)
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> Receipt:
         """Send a plain message; when this returns, it is durable and will be delivered."""
@@ -229,18 +204,6 @@ class Producer(OfBroker):
             raise ConfigError(f"unknown scope {scope!r}; use {' or '.join(map(repr, map(str, Scope)))}")
         return Search(self._kernel, self.group if scope == Scope.RESTRICTED else None).pages(page)
 
-    def send_in_transaction(
-        self,
-        message: Message,
-        local: Executor | None = None,
-        arg: object = None,
-        *,
-        immunity: int | None = None,
-    ) -> SendResult:
-        """Send a half message, run local work, send the end, as RocketMQ does."""
-        self._require_checker("tranExecutor is null: ")
-        return self._sending.send(message, local, arg, immunity)
-
     def _decided(self, receipt: Receipt, decision: Decision) -> DecisionOutcome:
         return self._won(self._kernel.decides.call(self._end(receipt, decision)), decision)
 
@@ -254,7 +217,6 @@ class Producer(OfBroker):
         validate_receipt(receipt)
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is not a decision; give Decision.COMMIT or Decision.ROLLBACK")
-        self._kernel.tell_hooks(self.group, receipt, decision)
         return End(receipt.txid, self.group.id, receipt.token, decision)
 
     def _plain(self, message: Message) -> Half:
@@ -265,16 +227,6 @@ class Producer(OfBroker):
         return Half(self.group.id, rows, plain=True)
 
     def _half(self, message: Message, immunity: int | None) -> Half:
-        self._require_checker()
-        return self._kernel.topics.half(self.group, message, immunity)[1]
-
-    def _require_checker(self, prefix: str = "") -> None:
         if self.checker is None:
-            raise CheckerMissing(self.group.name, prefix)
-
-
-def _kind(settings: ProducerSettings) -> bool | None:
-    """Return the kind of group that a producer needs; one with a checker of its own joins any."""
-    if settings.listener is not None:
-        return True
-    return None if settings.checker is not None else False
+            raise CheckerMissing(self.group.name)
+        return self._kernel.topics.half(self.group, message, immunity)[1]

@@ -111,7 +111,6 @@ class StoredBlock:
     def decide(self, decision: Decision, why: str) -> DecisionOutcome:
         """Decide as the owner; return the final decision."""
         stored = self._stored
-        self._kernel.tell_hooks(self._group, stored, decision, why)
         if isinstance(stored, Receipt):
             return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
         by = DecidedBy(who=f"owner {stored.owner}", why=why, owner=stored.owner)

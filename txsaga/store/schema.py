@@ -123,7 +123,7 @@ producer_group = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
-    Column("transactional", Boolean),  # whether its producers have listeners; NULL: of any kind
+    Column("transactional", Boolean),  # whether its producers are RocketMQ's; NULL: of any kind
     Column(  # overrides of the engine's settings; every sweep reads min_age, so that must be readable
         "checks", JSONB, CheckConstraint(readable("checks", "min_age")), nullable=False, server_default=EMPTY
     ),
