@@ -12,7 +12,15 @@ from tests.docs.snippets import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PUBLIC = {"txsaga", "txsaga.errors", "txsaga.provider", "txsaga.gate", "txsaga.testing", "txsaga.testing.checking"}
+PUBLIC = {
+    "txsaga",
+    "txsaga.errors",
+    "txsaga.provider",
+    "txsaga.gate",
+    "txsaga.rocketmq",
+    "txsaga.testing",
+    "txsaga.testing.checking",
+}
 SHOWS_THE_CORE = {"docs/reference/chunk-layout.md"}
 """The page about bytes that other programs read shows the module that lays them out."""
 
