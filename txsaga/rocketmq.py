@@ -5,7 +5,8 @@ RocketMQ's transactional producer: a half message, local work and its end, then 
 
 Any exception of the first step is raised wrapped, and nothing runs. Any exception of local work is UNKNOWN
 with its text as remark: the half stays pending and is checked later. The answer to the end is awaited for
-`end_timeout` seconds; a failed or late end is a warning, and the check settles the message.
+`end_timeout` seconds; a failed or late end is a warning, and the check settles the message. End hooks see each end, and
+each answer of a check, before it is written.
 """
 
 from __future__ import annotations
