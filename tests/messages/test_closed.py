@@ -21,6 +21,7 @@ from txsaga.core.retry import patiently
 from txsaga.errors import BrokerClosed, LeaseLost, OutcomeUnknown
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
+from txsaga.rocketmq import TransactionMQProducer
 
 OUTCOME = r"closed while transaction \d+ was in progress, so its outcome is not known here; check `txsaga tx show \d+`"
 KEYS = pytest.mark.parametrize("key", [None, "order-1"])
@@ -32,7 +33,7 @@ class Scene:
 
     def __init__(self, shop: Shop, engine: Engine) -> None:
         self.shop, self.broker = shop, shop.broker
-        self.producer, self.plain = shop.producer(), shop.broker.producer("press")
+        self.producer, self.plain = shop.mq_producer(), shop.broker.producer("press")
         self.broker.register("bank", engine)
         self.half = self.producer.prepare_now(ORDERS, b"a chair")
         self.plain.send(NEWS, b"x")
@@ -96,7 +97,7 @@ OF_A_PRODUCER: Calls = {
     "flow": lambda s: s.producer.flow("f"),
     "saga": lambda s: s.producer.saga().__enter__(),
     "recover": lambda s: s.producer.recover(),
-    "send_in_transaction": lambda s: s.producer.send_message_in_transaction(
+    "send_message_in_transaction": lambda s: s.producer.send_message_in_transaction(
         Message(ORDERS, b"x"), executor=says(COMMIT)
     ),
     "join": lambda s: s.producer.join(create_engine("sqlite://").connect()),
@@ -131,7 +132,7 @@ OPEN = {"kernel", "close", "claims", "messages", "batches", "read"}
 
 @pytest.mark.parametrize(
     ("kind", "calls"),
-    [(Broker, OF_A_BROKER), (Producer, OF_A_PRODUCER), (Stream, OF_A_STREAM), (Consumer, OF_A_CONSUMER)],
+    [(Broker, OF_A_BROKER), (TransactionMQProducer, OF_A_PRODUCER), (Stream, OF_A_STREAM), (Consumer, OF_A_CONSUMER)],
 )
 def test_every_public_name_is_tried(kind: type, calls: Calls) -> None:
     public = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}

@@ -21,8 +21,9 @@ from txsaga.errors import (
     UnknownTopic,
 )
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import TransactionMQProducer
 
-Way = Callable[[Shop, Producer, str], object]
+Way = Callable[[Shop, TransactionMQProducer, str], object]
 
 
 def plainly(shop: Shop, producer: Producer, topic: str) -> object:
@@ -33,7 +34,7 @@ def as_a_half(shop: Shop, producer: Producer, topic: str) -> object:
     return producer.prepare_now(topic, b"a chair", ordering_key="42")
 
 
-def with_local_work(shop: Shop, producer: Producer, topic: str) -> object:
+def with_local_work(shop: Shop, producer: TransactionMQProducer, topic: str) -> object:
     return producer.send_message_in_transaction(Message(topic, b"a chair", ordering_key="42"), executor=says(COMMIT))
 
 
@@ -70,7 +71,7 @@ TAKES: dict[TopicType, set[Way]] = {
 def test_a_topic_takes_only_what_its_type_allows(shop: Shop, type: TopicType) -> None:
     """The message type of the cases is the way of sending here: a half is of type TRANSACTION."""
     shop.broker.create_topic("typed", type)
-    producer = shop.producer()
+    producer = shop.mq_producer()
     for way in WAYS:
         if way in TAKES[type]:
             way(shop, producer, "typed")

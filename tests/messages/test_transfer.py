@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from tests.scene.shop import ORDERS, Shop
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
 from txsaga.messages.producer import Producer
+from txsaga.rocketmq import TransactionMQProducer
 
 pytestmark = pytest.mark.core
 
@@ -42,7 +43,7 @@ class Bank:
             return int(connection.execute(text("SELECT balance FROM account")).scalar_one())
 
 
-Transfer = Callable[[Producer, Bank, bool], None]
+Transfer = Callable[[TransactionMQProducer, Bank, bool], None]
 
 
 def in_a_block(producer: Producer, bank: Bank, fails: bool, key: str | None = None) -> None:
@@ -56,7 +57,7 @@ def in_a_keyed_block(producer: Producer, bank: Bank, fails: bool) -> None:
     in_a_block(producer, bank, fails, key="transfer-1")
 
 
-def with_local_work(producer: Producer, bank: Bank, fails: bool) -> None:
+def with_local_work(producer: TransactionMQProducer, bank: Bank, fails: bool) -> None:
     def local(message: Message, arg: object) -> LocalState:
         try:
             with bank.engine.begin() as connection:
@@ -99,7 +100,7 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
 def test_the_debit_and_the_message_share_one_fate(shop: Shop, bank: Bank, transfer: Transfer, fails: bool) -> None:
     shop.broker.register("bank", bank.engine)
     try:
-        transfer(shop.producer(), bank, fails)
+        transfer(shop.mq_producer(), bank, fails)
     except Overdrawn:
         assert fails
     assert bank.balance() == (START if fails else START - AMOUNT)
@@ -111,7 +112,7 @@ def test_the_debit_and_the_message_share_one_fate(shop: Shop, bank: Bank, transf
 def test_two_outcomes_exist_and_both_are_recorded(shop: Shop, tmp_path: Path) -> None:
     bank = Bank(f"sqlite:///{tmp_path / 'bank.db'}")
     shop.broker.register("bank", bank.engine)
-    producer = shop.producer()
+    producer = shop.mq_producer()
     in_a_keyed_block(producer, bank, False)
     with pytest.raises(Overdrawn):
         in_a_block(producer, bank, True, key="transfer-2")
