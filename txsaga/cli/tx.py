@@ -352,8 +352,7 @@ def _branch_document(branch: Branch) -> dict[str, object]:
 
 @app.command()
 def reject(
-    context: typer.Context,
-    switch: Annotated[Literal["on", "off"], typer.Argument(help="on: refuse new transactions.")],
+    context: typer.Context, switch: Annotated[Literal["on", "off"], typer.Argument(help="on: refuse new transactions.")]
 ) -> None:
     """Refuse new half messages and keyed transactions in this store, or accept them again."""
     options = options_of(context)

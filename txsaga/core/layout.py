@@ -148,15 +148,7 @@ class Batch:
     __slots__ = ("_heads", "_skip", "_stop", "chunk", "entry", "qid", "queue", "store", "topic")
 
     def __init__(
-        self,
-        entry: LogEntry,
-        *,
-        topic: str,
-        queue: int,
-        qid: int,
-        store: StoreId,
-        start: int,
-        end: int | None = None,
+        self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int, end: int | None = None
     ) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
         self.store = store

@@ -5,19 +5,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Insert,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    insert,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import ColumnElement, Connection, Insert, Select, Table, and_, bindparam, insert, or_, select, text
 
 from txsaga.core.decision import Decision
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table

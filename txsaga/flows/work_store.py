@@ -138,12 +138,7 @@ class WorkStore:
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def branches_in(
-        self,
-        states: Collection[BranchState],
-        *,
-        resource: str | None = None,
-        after: Place = NONE,
-        limit: int = 1_000,
+        self, states: Collection[BranchState], *, resource: str | None = None, after: Place = NONE, limit: int = 1_000
     ) -> Sequence[Branch]:
         """Return, in order, the branches in one of these states, of one resource or of all."""
         named = [state.value for state in states]

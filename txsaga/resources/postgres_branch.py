@@ -95,11 +95,7 @@ class PostgresBranch:
     """The work of one branch."""
 
     def __init__(
-        self,
-        session: PostgresSession,
-        branch: BranchId,
-        texts: BranchTexts,
-        elsewhere: Callable[[Decision], Finish],
+        self, session: PostgresSession, branch: BranchId, texts: BranchTexts, elsewhere: Callable[[Decision], Finish]
     ) -> None:
         self._session = session
         self._branch = branch

@@ -152,11 +152,7 @@ TYPES: dict[type[iceberg.IcebergType], spark.DataType] = {
     iceberg.TimestampType: spark.TimestampNTZType(),
     iceberg.TimestamptzType: spark.TimestampType(),
 }
-WIDER = {
-    "int": {"tinyint", "smallint"},
-    "bigint": {"tinyint", "smallint", "int"},
-    "double": {"float"},
-}
+WIDER = {"int": {"tinyint", "smallint"}, "bigint": {"tinyint", "smallint", "int"}, "double": {"float"}}
 AS_ICEBERG_READS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which no other engine reads right
     "spark.sql.parquet.fieldId.write.enabled": "true",

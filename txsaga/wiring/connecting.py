@@ -194,11 +194,7 @@ def _others(settings: Settings, given: Mapping[str, Enlistable], found: Resource
 
 
 def _checked(
-    observers: Iterable[Observer],
-    resources: object,
-    participants: object,
-    env: object,
-    **switches: object,
+    observers: Iterable[Observer], resources: object, participants: object, env: object, **switches: object
 ) -> list[Observer]:
     """Refuse arguments of the wrong type before anything is opened; return the observers as a list."""
     listening = list_of(observers, "observers", "give a list of functions")
