@@ -225,11 +225,7 @@ class Batch:
 
 
 def _texts(values: Texts) -> Column:
-    return None if values is None else [_encoded(value) for value in values]
-
-
-def _encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    return None if values is None else [None if value is None else value.encode() for value in values]
 
 
 def _text(value: bytes | None) -> str | None:

@@ -112,13 +112,10 @@ class Transaction(DecidedBlock):
         self._require_new()
         if self._key is not None:
             key, self._stage = self._key, BlockStage.ENTERING
-            with on_failure(self._allow_entry):
+            with on_failure(setattr, self, "_stage", BlockStage.NEW):
                 run_blocking(lambda: self._contribution.enter(key))
         self._stage = BlockStage.OPEN
         return self
-
-    def _allow_entry(self) -> None:
-        self._stage = BlockStage.NEW
 
     async def __aenter__(self) -> AsyncTransaction:
         self._require_new()

@@ -239,11 +239,8 @@ class BrokerWork(MessageBuffer):
     def _flush(self) -> None:
         self._used = True
         if self._outbox.bytes > FLUSH:
-            with on_failure(self._break):  # the messages that were not stored would be missing
+            with on_failure(setattr, self, "_broken", True):  # the messages that were not stored would be missing
                 self._lives.add(self._life, self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._broken = True
 
     def require_whole(self) -> None:
         """Refuse to continue without messages that could not be stored."""

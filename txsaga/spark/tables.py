@@ -195,7 +195,8 @@ def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
         cast = column if simple == found else column.cast(wanted)
         columns.append(cast.alias(field.name, metadata={"parquet.field.id": field.field_id}))
     chosen = frame.select(*columns)
-    return chosen.to(with_ids(name, schema)) if _has_structs(schema) else chosen
+    nested = any(isinstance(field.field_type, iceberg.StructType) for field in schema.fields)
+    return chosen.to(with_ids(name, schema)) if nested else chosen
 
 
 def _widens(given: spark.DataType, wanted: spark.DataType) -> bool:
@@ -219,10 +220,6 @@ def _type(name: TableName, column: str, kind: iceberg.IcebergType) -> spark.Data
             "write it from Arrow, or by Spark on a branch"
         )
     return TYPES[type(kind)]
-
-
-def _has_structs(schema: Schema) -> bool:
-    return any(isinstance(field.field_type, iceberg.StructType) for field in schema.fields)
 
 
 def with_ids(name: TableName, schema: Schema | iceberg.StructType) -> spark.StructType:
