@@ -32,9 +32,8 @@ from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import BranchOutcome, BranchVote
 from txsaga.flows.saga import enter_key
 from txsaga.flows.self_deadlock import held_by
-from txsaga.flows.sessions_in_loop import looped
 from txsaga.flows.step import Step
-from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
+from txsaga.flows.work import BranchPart, PhaseTwoResult, Work, looped
 from txsaga.messages.message_buffer import DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 from txsaga.resources.participant import Participant
