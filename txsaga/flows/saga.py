@@ -34,13 +34,11 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from txsaga.consume.dead_letter import short_cause
-from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
-from txsaga.core.layout import Batch
 from txsaga.core.records import Group, Row, TxRecord
 from txsaga.errors import (
     ConfigError,
@@ -340,11 +338,6 @@ class Saga(DecidedBlock):
         """Run every step from here on only after COMMIT, and retry it until it is done."""
         self._require_open("pass the point of no return")
         self._past_return = True
-
-    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let COMMIT ack a message for its group, or move a stream's cursor past a chunk."""
-        self._require_open("consume")
-        consume(self, consumed, batch)
 
     def join_life(self) -> TxRecord:
         """Return the transaction record, for binding effects to it."""
