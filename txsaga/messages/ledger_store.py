@@ -146,7 +146,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
     def add(self, life: TxRecord, part: int, rows: Sequence[Row]) -> None:
         """Add halves under (part, the record's owner)."""
         self._require_undecided(life.txid)
-        common = {"txid": life.txid, "group": life.group, "part": part, "attempt": life.owner}
+        common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner}
         values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
         self._connection.execute(text(SQL["add"].format(s=self._schema)), values)
 

@@ -47,7 +47,7 @@ UPDATE txsaga.tx SET state = :state, touched = clock_timestamp(), evidence = coa
 
 -- name: add
 INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
-VALUES (:txid, :group, :qid, :part, :attempt, :chunk, :n, true, :body);
+VALUES (:txid, :pgroup, :qid, :part, :attempt, :chunk, :n, true, :body);
 
 -- name: win
 INSERT INTO txsaga.part (txid, part, attempt) VALUES (:txid, :part, :attempt)
