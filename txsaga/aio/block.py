@@ -130,7 +130,7 @@ class AsyncBlock(Generic[B]):
 
     async def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Let this transaction's decision remove a message from its group, or move a stream's cursor past a chunk."""
-        taken: Callable[[], None] = partial(self._block.consume, consumed, batch)  # type: ignore[call-overload]  # one of both
+        taken: Callable[[], None] = partial(self._block.consume, consumed, batch)
         await self._alone(lambda: run_blocking(taken))
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:

@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
-from typing import Unpack, overload
+from typing import Self, Unpack, overload
 
 from txsaga import errors
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -218,6 +218,10 @@ class DecidedBlock(MessageBuffer):
     def id(self) -> str | None:
         """The id that names store and transaction, once there is one."""
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Open it."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Decide; an exception of the block always propagates."""

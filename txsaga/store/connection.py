@@ -300,5 +300,5 @@ class HomeTransaction:
     def __init__(self, connection: Connection, schema: str) -> None:
         self._connection, self._schema = connection, schema
 
-    def _run(self, sql: str, **values: object) -> CursorResult[Any]:
+    def _run(self, sql: str, **values: object) -> CursorResult[*tuple[Any, ...]]:
         return self._connection.execute(text(sql.format(s=self._schema)), values)
