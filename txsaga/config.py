@@ -141,8 +141,7 @@ SPARK_MASTER = Variable(
 SPARK_JARS = Variable("TXSAGA_SPARK_JARS", _text)
 AIRFLOW_URL = Variable("TXSAGA_AIRFLOW_URL", _airflow)
 AIRFLOW_NAME = Variable(
-    "TXSAGA_AIRFLOW_NAME",
-    _matching(r"[A-Za-z0-9._-]{1,64}", "up to 64 letters, digits, dots, hyphens and underscores"),
+    "TXSAGA_AIRFLOW_NAME", _matching(r"[A-Za-z0-9._-]{1,64}", "up to 64 letters, digits, dots, hyphens and underscores")
 )
 AIRFLOW_HOME = Variable("TXSAGA_AIRFLOW_HOME", _folder)
 PG_HOME = Variable("TXSAGA_PG_HOME", _folder)

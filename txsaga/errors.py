@@ -18,6 +18,15 @@ class TxSagaError(Exception):
     retryable: bool = False
     code: str = "SYSTEM_ERROR"
 
+    def __init_subclass__(
+        cls, *, retryable: bool | None = None, code: str | None = None, number: int | None = None
+    ) -> None:
+        """Take what a class gives in its header; what it does not give is that of its base."""
+        super().__init_subclass__()
+        for name, given in {"retryable": retryable, "code": code, "number": number}.items():
+            if given is not None:
+                setattr(cls, name, given)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Be made of text and fields, not of what the text was made of."""
         return _again, (type(self), *self.args), self.__dict__
@@ -57,10 +66,8 @@ class FlowRefused(ConfigError):
     """A flow asks for what can't be kept."""
 
 
-class InvalidMessage(TxSagaError):
+class InvalidMessage(TxSagaError, code="MESSAGE_ILLEGAL"):
     """The message can't be stored as it is."""
-
-    code = "MESSAGE_ILLEGAL"
 
 
 class UnknownTopic(TxSagaError):
@@ -157,10 +164,8 @@ class Superseded(TransactionError):
         self.txid = txid
 
 
-class TransactionsRejected(TransactionError):
+class TransactionsRejected(TransactionError, code="NO_PERMISSION"):
     """This store takes no transactional messages now."""
-
-    code = "NO_PERMISSION"
 
     def __init__(self, store: str) -> None:
         super().__init__(
@@ -169,10 +174,8 @@ class TransactionsRejected(TransactionError):
         self.store = store
 
 
-class InDoubt(TransactionError):
+class InDoubt(TransactionError, retryable=True):
     """Its fate can't be known yet; try again later."""
-
-    retryable = True
 
 
 class EndRefused(TransactionError):
@@ -211,10 +214,8 @@ class TableMoved(EffectConflict):
     """The table was changed since an overwrite saw it or its branch began, dropped, or is another one of that name."""
 
 
-class PointerMoved(EffectConflict):
+class PointerMoved(EffectConflict, retryable=True):
     """A table's pointer leads elsewhere than it did a moment ago; the same may be tried again."""
-
-    retryable = True
 
 
 class SendFailed(TxSagaError):
@@ -291,27 +292,20 @@ class StoreError(TxSagaError):
     """The home database said no."""
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, code="SERVICE_NOT_AVAILABLE", retryable=True):
     """The home database can't be reached or did not answer in time; safe to retry."""
-
-    retryable = True
-    code = "SERVICE_NOT_AVAILABLE"
 
 
 class OutcomeUnknown(StoreError):
     """The connection broke, or the broker was closed, while a commit was under way; read back before anything else."""
 
 
-class StoreBusy(StoreError):
+class StoreBusy(StoreError, retryable=True):
     """Too many calls wait already."""
 
-    retryable = True
 
-
-class NotPrimary(StoreError):
+class NotPrimary(StoreError, code="SLAVE_NOT_AVAILABLE"):
     """A standby was asked to write."""
-
-    code = "SLAVE_NOT_AVAILABLE"
 
 
 class ChunkDamaged(StoreError):
@@ -390,11 +384,8 @@ class ClusterError(TxSagaError):
     """A cluster did not take what was sent to it; its transaction rolls back."""
 
 
-class TooFewBrokers(ClusterError):
+class TooFewBrokers(ClusterError, code="SERVICE_NOT_AVAILABLE", retryable=True):
     """Fewer brokers are there, or accepted, than the policy needs."""
-
-    retryable = True
-    code = "SERVICE_NOT_AVAILABLE"
 
 
 class BadDestination(ClusterError):
@@ -416,10 +407,8 @@ class UnknownSuite(TxSagaError):
         self.suite = suite
 
 
-class HostFailed(TxSagaError):
+class HostFailed(TxSagaError, retryable=True):
     """Airflow can't be started, stopped or asked."""
-
-    retryable = True
 
 
 class XaError(TransactionError):
@@ -428,157 +417,104 @@ class XaError(TransactionError):
     number: ClassVar[int]
 
 
-class VotedNo(XaError):
+class VotedNo(XaError, number=100):
     """The branch is rolled back, or can only be; so is its transaction."""
 
-    number = 100
 
-
-class RolledBack(VotedNo):
+class RolledBack(VotedNo, number=100):
     """Rolled back for a reason of the resource's own (XA_RBROLLBACK)."""
 
-    number = 100
 
-
-class CommunicationFailed(VotedNo):
+class CommunicationFailed(VotedNo, number=101):
     """A connection inside the resource was lost (XA_RBCOMMFAIL)."""
 
-    number = 101
 
-
-class Deadlocked(VotedNo):
+class Deadlocked(VotedNo, number=102):
     """A deadlock was found (XA_RBDEADLOCK)."""
 
-    number = 102
 
-
-class IntegrityViolated(VotedNo):
+class IntegrityViolated(VotedNo, number=103):
     """A constraint that is checked at the end does not hold (XA_RBINTEGRITY)."""
 
-    number = 103
 
-
-class OtherReason(VotedNo):
+class OtherReason(VotedNo, number=104):
     """A reason that has no code of its own (XA_RBOTHER)."""
 
-    number = 104
 
-
-class ProtocolBroken(VotedNo):
+class ProtocolBroken(VotedNo, number=105):
     """The resource found calls out of order (XA_RBPROTO)."""
 
-    number = 105
 
-
-class TimedOut(VotedNo):
+class TimedOut(VotedNo, number=106):
     """The branch took too long (XA_RBTIMEOUT)."""
 
-    number = 106
 
-
-class TransientFailure(VotedNo):
+class TransientFailure(VotedNo, number=107, retryable=True):
     """The branch may be tried again from its beginning (XA_RBTRANSIENT)."""
 
-    number = 107
-    retryable = True
 
-
-class Heuristic(XaError):
+class Heuristic(XaError, number=8):
     """A branch was decided outside txsaga."""
 
-    number = 8
 
-
-class HeuristicMixed(Heuristic):
+class HeuristicMixed(Heuristic, number=5):
     """Part of the branch is committed, part rolled back (XA_HEURMIX)."""
 
-    number = 5
 
-
-class HeuristicRollback(Heuristic):
+class HeuristicRollback(Heuristic, number=6):
     """The branch was rolled back although its transaction commits (XA_HEURRB)."""
 
-    number = 6
 
-
-class HeuristicCommit(Heuristic):
+class HeuristicCommit(Heuristic, number=7):
     """The branch was committed although its transaction rolls back (XA_HEURCOM)."""
 
-    number = 7
 
-
-class HeuristicHazard(Heuristic):
+class HeuristicHazard(Heuristic, number=8):
     """What became of the branch can't be known (XA_HEURHAZ)."""
 
-    number = 8
 
-
-class ReadOnly(XaError):
+class ReadOnly(XaError, number=3):
     """The branch changed nothing: it is done, without a second phase (XA_RDONLY)."""
 
-    number = 3
 
-
-class RetryLater(XaError):
+class RetryLater(XaError, number=4, retryable=True):
     """The resource can't do it now and holds the branch (XA_RETRY)."""
 
-    number = 4
-    retryable = True
 
-
-class NoMigration(XaError):
+class NoMigration(XaError, number=9):
     """The branch must be finished where it was begun (XA_NOMIGRATE)."""
 
-    number = 9
 
-
-class AsyncPending(XaError):
+class AsyncPending(XaError, number=-2):
     """An asynchronous call is under way (XAER_ASYNC)."""
 
-    number = -2
 
-
-class ResourceManagerError(XaError):
+class ResourceManagerError(XaError, number=-3):
     """The resource failed and the branch with it (XAER_RMERR)."""
 
-    number = -3
 
-
-class UnknownBranch(XaError):
+class UnknownBranch(XaError, number=-4):
     """The resource knows no such branch (XAER_NOTA)."""
 
-    number = -4
 
-
-class InvalidArguments(XaError):
+class InvalidArguments(XaError, number=-5):
     """The call can't be read (XAER_INVAL)."""
 
-    number = -5
 
-
-class ProtocolError(XaError):
+class ProtocolError(XaError, number=-6):
     """The call is out of order (XAER_PROTO)."""
 
-    number = -6
 
-
-class ResourceManagerFailed(XaError):
+class ResourceManagerFailed(XaError, number=-7, retryable=True):
     """The resource can't be reached; what it holds stays as it is (XAER_RMFAIL)."""
 
-    number = -7
-    retryable = True
 
-
-class DuplicateBranch(XaError):
+class DuplicateBranch(XaError, number=-8):
     """The branch exists already (XAER_DUPID)."""
 
-    number = -8
 
-
-class OutsideTransaction(XaError):
+class OutsideTransaction(XaError, number=-9):
     """The resource is in a transaction of somebody else (XAER_OUTSIDE)."""
-
-    number = -9
 
 
 class FlowUnknown(TransactionError):
@@ -692,20 +628,16 @@ class UnknownStep(SagaError):
         super().__init__(f"transaction {txid} has no step {step}; `txsaga saga show {txid}` lists them")
 
 
-class NotCompensated(SagaError):
+class NotCompensated(SagaError, retryable=True):
     """Something of a saga is still to be undone."""
-
-    retryable = True
 
     def __init__(self, txid: int, why: str) -> None:
         super().__init__(f"saga {txid} is rolled back but not completely undone: {why}")
         self.txid = txid
 
 
-class CompensationFailed(NotCompensated):
+class CompensationFailed(NotCompensated, retryable=False):
     """A compensation is out of retries; a person resumes or skips it."""
-
-    retryable = False
 
 
 class TableError(TxSagaError):
@@ -752,10 +684,8 @@ class BranchMissed(TableError):
     """A session wrote to a table itself, past the branch that it was to write to."""
 
 
-class TableTaken(TableError):
+class TableTaken(TableError, retryable=True):
     """Another undecided transaction overwrites the same part of a table."""
-
-    retryable = True
 
 
 class LakeMissing(TableError):
@@ -764,7 +694,5 @@ class LakeMissing(TableError):
     INSTALL = "pip install 'txsaga[lake]'"
 
 
-class WarehouseAway(InDoubt):
+class WarehouseAway(InDoubt, retryable=True):
     """The files of a table can't be reached now."""
-
-    retryable = True

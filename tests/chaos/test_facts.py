@@ -26,8 +26,9 @@ from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore, Queues
 from txsaga.consume.log_store import Log
 from txsaga.core.facts import ALL, Fact
 from txsaga.evidence.database import SqlEvidence, SqlSteps
+from txsaga.flows.ballots_store import BallotLedger
 from txsaga.flows.flows_store import FlowLedger, Flows
-from txsaga.flows.work_store import WorkStore
+from txsaga.flows.work_store import BranchLedger, WorkStore
 from txsaga.lake.effects_store import TableLedger
 from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.ledger_store import Ledger
@@ -40,11 +41,11 @@ from txsaga.resources.reservations_store import Reservations
 WRITES: dict[type, set[str]] = {
     HalfStore: {"write"},
     Ledger: {
-        *{"call", "cast"},
-        *{"move_step"},
-        *{"name", "record_votes", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
+        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
+        *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume"},
     },
+    BallotLedger: {"call", "cast"},
+    BranchLedger: {"name", "record_votes", "forget", "move_step"},
     TableLedger: {"keep", "swap", "reserve_table"},
     WorkStore: {"write", "claim", "hold"},
     SqlSteps: {"run", "fence"},

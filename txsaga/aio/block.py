@@ -13,13 +13,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
-from txsaga.consume.delivery import Consumed, Consuming, Delivery
+from txsaga.consume.delivery import Consumed, Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import Loops, run_blocking
 from txsaga.core.layout import Batch
 from txsaga.core.message import Column, Message, SendOptions
+from txsaga.messages.message_buffer import DecidedBlock
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -69,41 +70,7 @@ class ShieldedContext(AsyncContext[T]):
     unbroken = True
 
 
-class Block(Consuming, Protocol):
-    """A block of threads that collects messages."""
-
-    decision: Decision | None
-
-    @property
-    def txid(self) -> int | None:
-        """The number of the transaction, once it has one."""
-
-    @property
-    def id(self) -> str | None:
-        """The id that names store and transaction, once there is one."""
-
-    def __enter__(self) -> Any:  # itself
-        """Open it."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Decide."""
-
-    @property
-    def send(self) -> Callable[..., None]:
-        """Add a message."""
-
-    @property
-    def send_many(self) -> Callable[..., None]:
-        """Add many messages of one topic as columns."""
-
-    @property
-    def consume(self) -> Callable[..., None]:
-        """Bind received messages to the decision."""
-
-
-B = TypeVar("B", bound=Block)
+B = TypeVar("B", bound=DecidedBlock)
 
 
 class AsyncBlock(Generic[B]):

@@ -97,12 +97,7 @@ class Judge:
     """Finds out what became of transactions."""
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        evidence: Callable[[str], Evidence],
-        checkers: Checkers,
-        announce: Announcer,
+        self, store: Store, *, evidence: Callable[[str], Evidence], checkers: Checkers, announce: Announcer
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
         self._calls = TimeboxedCalls()

@@ -148,7 +148,7 @@ def forget(
 def branch_document(store: StoreId, branch: Branch) -> dict[str, object]:
     """Write a branch for programs."""
     return {
-        "branch": _name(branch),
+        "branch": f"{branch.txid}.{branch.number}.{branch.attempt}",
         "txid": branch.txid,
         "number": branch.number,
         "attempt": branch.attempt,
@@ -194,10 +194,6 @@ def _show_held(options: Options, broker: Broker, group: str | None, resource: st
 def _forgotten(broker: Broker, done: Forgotten) -> dict[str, object]:
     was = branch_document(broker.identity, done.branch)
     return {name: was[name] for name in ("branch", "resource", "state")} | {"left": done.left or None}
-
-
-def _name(branch: Branch) -> str:
-    return f"{branch.txid}.{branch.number}.{branch.attempt}"
 
 
 def _place(text: str, hint: str) -> tuple[int, int, int]:

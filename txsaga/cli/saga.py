@@ -73,12 +73,7 @@ def resume(context: typer.Context, id: Id, reason: Reason, step: Annotated[int |
 
 
 @app.command()
-def skip(
-    context: typer.Context,
-    id: Id,
-    reason: Reason,
-    step: Annotated[int, STEP],
-) -> None:
+def skip(context: typer.Context, id: Id, reason: Reason, step: Annotated[int, STEP]) -> None:
     """Skip a step that you have handled by hand. Its saga continues."""
     from txsaga.flows.by_hand import SagasByHand
 

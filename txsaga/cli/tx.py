@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from txsaga import errors
 from txsaga.cli import exits
 from txsaga.cli.home import dispatch, opened, reading
 from txsaga.cli.options import (
@@ -30,14 +31,6 @@ from txsaga.cli.options import (
 from txsaga.cli.printing import document, fields, listing, result, say, say_timeline, table, tables
 from txsaga.core.decision import Decision
 from txsaga.core.records import LISTED, TxFilter
-from txsaga.errors import (
-    ConfigError,
-    DecidedOtherwise,
-    NotParked,
-    TransactionError,
-    UnknownProducerGroup,
-    UnknownTransaction,
-)
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -145,7 +138,7 @@ def doubt_document(doubt: DoubtView) -> dict[str, object]:
 def require_group(store: Store, group: str | None) -> None:
     """Refuse the name of a producer group that does not exist."""
     if group is not None and store.registry.find_group(group) is None:
-        raise UnknownProducerGroup(group)
+        raise errors.UnknownProducerGroup(group)
 
 
 def _resume(broker: Broker, txid: int, reason: str) -> None:
@@ -162,7 +155,7 @@ def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
     while new := {each.txid for each in store.overview.doubts(limit=MOST, parked=True, group=group)} - seen:
         seen |= new
         for txid in sorted(new):
-            with suppress(DecidedOtherwise, NotParked):
+            with suppress(errors.DecidedOtherwise, errors.NotParked):
                 _resume(broker, txid, reason)
                 resumed.append(txid)
     return resumed
@@ -288,7 +281,7 @@ def view_document(view: TxView) -> dict[str, object]:
 def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
     view, trace = store.registry.transaction(txid), store.overview.trace(txid)
     if view is None or trace is None:
-        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` lists transactions")
+        raise errors.UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` lists transactions")
     return view, trace
 
 
@@ -352,8 +345,7 @@ def _branch_document(branch: Branch) -> dict[str, object]:
 
 @app.command()
 def reject(
-    context: typer.Context,
-    switch: Annotated[Literal["on", "off"], typer.Argument(help="on: refuse new transactions.")],
+    context: typer.Context, switch: Annotated[Literal["on", "off"], typer.Argument(help="on: refuse new transactions.")]
 ) -> None:
     """Refuse new half messages and keyed transactions in this store, or accept them again."""
     options = options_of(context)
@@ -412,7 +404,7 @@ def vote(
 ) -> None:
     """Cast a vote on an open transaction. The first vote of a voter is final."""
     if not reason.strip():
-        raise ConfigError("--reason is empty; give a reason, which is recorded with the vote")
+        raise errors.ConfigError("--reason is empty; give a reason, which is recorded with the vote")
     options = options_of(context)
     with opened(options) as broker:
         txid, who = number_of(id, broker.identity), voter or os_user().rpartition("@")[0]
@@ -422,7 +414,7 @@ def vote(
     (poll,) = [each for each in polls if each.ballot.name == ballot]
     (cast,) = [each.yes for each in poll.casts if each.voter == who]
     if cast is not (word == "yes"):
-        raise TransactionError(
+        raise errors.TransactionError(
             f"{who!r} has voted the other way in ballot {ballot!r} of transaction {txid}; the first vote is final"
         )
     said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
@@ -440,7 +432,7 @@ def ballots(
     """List the ballots of open transactions, or of one transaction, and the voters that have not voted."""
     options = options_of(context)
     if html is not None and id is None:
-        raise ConfigError("--html writes a report about one transaction; give its id")
+        raise errors.ConfigError("--html writes a report about one transaction; give its id")
     with opened(options) as broker:
         if id is None:
             polls = list(broker.kernel.store.overview.polls(limit))

@@ -33,12 +33,7 @@ class BrokerCluster:
     """Several brokers and a policy."""
 
     def __init__(
-        self,
-        definition: ClusterConfig,
-        members: Members,
-        coordinator: Broker | None,
-        *,
-        generator: Random,
+        self, definition: ClusterConfig, members: Members, coordinator: Broker | None, *, generator: Random
     ) -> None:
         self.definition, self._all, self._coordinator = definition, members, coordinator
         self._chooser = Chooser(definition, generator)

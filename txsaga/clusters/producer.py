@@ -155,7 +155,7 @@ class ClusterTransaction(Coordinated):
                 f"the consumed messages are in {name or 'no broker of this cluster'}, which has no branch in this "
                 "transaction; open another transaction for them"
             )
-        self._handle(name).consume(consumed, batch)
+        self._handle(name).consume(consumed, batch)  # type: ignore[arg-type]  # a chunk comes with its stream
         self._must.add(name)
 
     def end(self) -> None:
@@ -370,7 +370,8 @@ class ClusterProducer:
                     f"broker {chosen[0]!r} is not available, and the message is pinned to it; "
                     "wait for it, or send without a node list"
                 ) from error
-            if not receipts and (unknown := _unknown(answers)) is not None:
+            unknown = next((error for error in answers.values() if isinstance(error, errors.OutcomeUnknown)), None)
+            if not receipts and unknown is not None:
                 raise unknown  # it may be stored: a second send would be another message
             return PlacedSend(self._chooser.accepted(answers), receipts)
 
@@ -406,7 +407,3 @@ class ClusterProducer:
         if name not in self._producers:
             self._producers[name] = self._members.broker(name).producer(self.group)
         return self._producers[name]
-
-
-def _unknown(answers: Mapping[str, errors.TxSagaError | None]) -> errors.OutcomeUnknown | None:
-    return next((error for error in answers.values() if isinstance(error, errors.OutcomeUnknown)), None)

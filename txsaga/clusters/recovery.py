@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from txsaga.clusters.members import AWAY, Members
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch, UnknownTransaction
+from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch
 from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
+from txsaga.flows.recovery import own_number
 from txsaga.flows.requests import NONE, BranchOutcome
 from txsaga.flows.search import Scope
 
@@ -70,7 +70,7 @@ class Recovering:
             raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
-        branch, txid = found.branch, self._own(found.branch)
+        branch, txid = found.branch, own_number(self._kernel, found.branch)
         if txid is not None:
             self._kernel.requests.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
 
@@ -111,14 +111,8 @@ class Recovering:
             after = page[-1][:3]
         return False
 
-    def _own(self, branch: BranchId) -> int | None:
-        """Return the transaction of a branch, if the coordinator knows it."""
-        with suppress(UnknownTransaction):
-            return self._kernel.store.registry.identity.own(branch.transaction)
-        return None
-
     def _is_ours(self, branch: BranchId) -> bool:
-        txid = self._own(branch)
+        txid = own_number(self._kernel, branch)
         view = None if txid is None else self._kernel.store.registry.transaction(txid)
         return view is not None and view.group in self._groups()
 

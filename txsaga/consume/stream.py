@@ -324,10 +324,7 @@ class Stream:
             return None if self._closed else self._held.next()
 
     def _intend(self, life: TxRecord, claim: ClaimedQueue, end: int) -> None:
-        with (
-            self._kernel.announce.around(facts.Intending, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Intending, life.txid), self._kernel.store.ledgers.open() as ledger:
             TxRecords(self._kernel).hold(ledger, life)
             ledger.intend(self._intent(life, claim, end), self.member)
 

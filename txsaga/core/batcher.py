@@ -159,12 +159,11 @@ class Batcher(Generic[Item, Answer]):
     def _wake_worker(self) -> None:
         with self._lock:
             if not self._worker_awake:
-                with on_failure(self._worker_sleeps):  # a signal handler's error: no caller wakes an awake worker
+                with on_failure(
+                    setattr, self, "_worker_awake", False
+                ):  # a signal handler's error: no caller wakes an awake worker
                     self._worker_awake = True
                     self._signal()
-
-    def _worker_sleeps(self) -> None:
-        self._worker_awake = False
 
     def _signal(self) -> None:
         try:

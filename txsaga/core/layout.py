@@ -148,15 +148,7 @@ class Batch:
     __slots__ = ("_heads", "_skip", "_stop", "chunk", "entry", "qid", "queue", "store", "topic")
 
     def __init__(
-        self,
-        entry: LogEntry,
-        *,
-        topic: str,
-        queue: int,
-        qid: int,
-        store: StoreId,
-        start: int,
-        end: int | None = None,
+        self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int, end: int | None = None
     ) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
         self.store = store
@@ -233,11 +225,7 @@ class Batch:
 
 
 def _texts(values: Texts) -> Column:
-    return None if values is None else [_encoded(value) for value in values]
-
-
-def _encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    return None if values is None else [None if value is None else value.encode() for value in values]
 
 
 def _text(value: bytes | None) -> str | None:

@@ -318,11 +318,7 @@ class StopMode(StrEnum):
     """Quit at once; the next start recovers."""
 
 
-_SIGNALS = {
-    StopMode.SMART: signal.SIGTERM,
-    StopMode.FAST: signal.SIGINT,
-    StopMode.IMMEDIATE: signal.SIGQUIT,
-}
+_SIGNALS = {StopMode.SMART: signal.SIGTERM, StopMode.FAST: signal.SIGINT, StopMode.IMMEDIATE: signal.SIGQUIT}
 
 
 def halt(home: ServerHome, account: Account, mode: StopMode, *, deadline: float) -> int:

@@ -25,18 +25,7 @@ from uuid import UUID
 
 import psycopg
 from psycopg.errors import UniqueViolation
-from sqlalchemy import (
-    Compiled,
-    Connection,
-    Dialect,
-    Engine,
-    QueuePool,
-    Row,
-    Select,
-    Table,
-    select,
-    text,
-)
+from sqlalchemy import Compiled, Connection, Dialect, Engine, QueuePool, Row, Select, Table, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from txsaga.config import RESOURCE

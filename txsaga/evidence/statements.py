@@ -3,21 +3,8 @@
 from collections.abc import Collection
 from functools import cache
 from itertools import groupby
-from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Insert,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    insert,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import ColumnElement, Connection, Insert, Select, Table, and_, bindparam, insert, or_, select, text
 
 from txsaga.core.decision import Decision
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table
@@ -95,10 +82,6 @@ def _any_of(table: Table, keys: Collection[EvidenceKey]) -> ColumnElement[bool]:
     return or_(
         *(
             and_(c.store == store, c.incarnation == incarnation, c.txid.in_([key.txid for key in group]))
-            for (store, incarnation), group in groupby(sorted(keys), _life)
+            for (store, incarnation), group in groupby(sorted(keys), lambda key: key[:2])
         )
     )
-
-
-def _life(key: EvidenceKey) -> tuple[Any, ...]:
-    return key[:2]

@@ -249,10 +249,6 @@ class Coordinated(BranchBlock):
         self._owner.polled = True
         self._tables.check(about, rows, gate)
 
-    def join_life(self) -> TxRecord:
-        """Return the transaction record, to bind other work to it."""
-        return self._life_for("consume")
-
     def _life_for(self, what: str) -> TxRecord:
         self._require_open(what)
         return self._owner.life

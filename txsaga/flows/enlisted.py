@@ -23,7 +23,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import report_failure
 from txsaga.core.fibers import current_fiber, loops, run_blocking
 from txsaga.core.kernel import Kernel
-from txsaga.core.records import Doubt, RegisteredResource, Row
+from txsaga.core.records import Doubt, RegisteredResource, Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
@@ -32,9 +32,8 @@ from txsaga.flows.recovery import Recovery
 from txsaga.flows.requests import BranchOutcome, BranchVote
 from txsaga.flows.saga import enter_key
 from txsaga.flows.self_deadlock import held_by
-from txsaga.flows.sessions_in_loop import looped
 from txsaga.flows.step import Step
-from txsaga.flows.work import BranchPart, PhaseTwoResult, Work
+from txsaga.flows.work import BranchPart, PhaseTwoResult, Work, looped
 from txsaga.messages.message_buffer import DecidedBlock
 from txsaga.messages.stored_block import BlockStage
 from txsaga.resources.participant import Participant
@@ -249,6 +248,11 @@ class BranchBlock(DecidedBlock):
     def txid(self) -> int | None:
         """The number of the transaction, once the block is entered."""
         return self._owner.txid
+
+    def join_life(self) -> TxRecord:
+        """Return the transaction record, to bind other work to it."""
+        self._require_open("consume")
+        return self._owner.life
 
     def __enter__(self) -> Self:
         """Begin or take over the transaction, with its branches named before their work."""

@@ -247,15 +247,12 @@ class StepCall:
                 return self._known(asked.name)
             self._kernel.running.begin(self, Doubt.of(self._life))
             try:
-                return self._run(step, asked)
+                failed = partial(self._attempts.failed, step)
+                output, told = self._acting.run(self._life, step.number, asked, failed)
+                self._attempts.done(step._replace(output=told))
+                return output
             finally:
                 self._kernel.running.end(self)
-
-    def _run(self, step: Step, asked: RequestedStep) -> object:
-        failed = partial(self._attempts.failed, step)
-        output, told = self._acting.run(self._life, step.number, asked, failed)
-        self._attempts.done(step._replace(output=told))
-        return output
 
     def _known(self, name: str) -> object:
         steps = self._kernel.store.work.steps(self._life.txid)

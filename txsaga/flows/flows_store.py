@@ -28,19 +28,7 @@ from txsaga.errors import EffectConflict, TransactionClosed, VotedNo
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.flows.journal import JournalEntry, Journalled
 from txsaga.flows.requests import Entered, NamedBranch
-from txsaga.flows.step import (
-    HOME,
-    Amendment,
-    Enrolled,
-    HeldLocks,
-    Hold,
-    Left,
-    Overdue,
-    Step,
-    StepKind,
-    StepState,
-    Unit,
-)
+from txsaga.flows.step import HOME, Amendment, Enrolled, HeldLocks, Hold, Left, Overdue, Step, StepKind, StepState, Unit
 from txsaga.resources import journal
 from txsaga.store import sql_files
 from txsaga.store.connection import transaction

@@ -151,7 +151,7 @@ class Orphans:
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier incarnation of the store prepared."""
         identity = self._kernel.store.registry.identity
-        found = {id: _own(self._kernel, id) for id in _prepared(self._kernel, participant)}
+        found = {id: own_number(self._kernel, id) for id in _prepared(self._kernel, participant)}
         ours = {id: txid for id, txid in found.items() if txid is not None}
         known = self._kernel.store.work.written(set(ours.values()))
         alone = [id for id, txid in ours.items() if txid not in known]
@@ -236,7 +236,7 @@ class RecoveryCleanup:
     def _over(self, resource: str, page: ExitStack, branches: Sequence[BranchId]) -> Collection[BranchId]:
         """Return those that no process asks about any more; they are dropped before the next page begins."""
         page.close()
-        owned = ((_own(self._kernel, each), each) for each in branches)
+        owned = ((own_number(self._kernel, each), each) for each in branches)
         places = {(txid, each.number, each.attempt): each for txid, each in owned if txid is not None}
         found = sorted(self._kernel.store.work.over(places.keys()))
         if found:
@@ -421,7 +421,7 @@ class Recovery:
         return BranchId(transaction, branch.number, branch.attempt)
 
 
-def _own(kernel: Kernel, branch: BranchId) -> int | None:
+def own_number(kernel: Kernel, branch: BranchId) -> int | None:
     """Return the number of a branch's transaction; None if the store's incarnation does not know it."""
     try:
         return kernel.store.registry.identity.own(branch.transaction)

@@ -33,24 +33,14 @@ from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from txsaga import errors
 from txsaga.consume.dead_letter import short_cause
-from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_count, check_duration
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
-from txsaga.core.layout import Batch
 from txsaga.core.records import Group, Row, TxRecord
-from txsaga.errors import (
-    ConfigError,
-    DecidedOtherwise,
-    NotCompensated,
-    ReservationExpired,
-    SagaError,
-    TransactionError,
-    TxSagaError,
-)
 from txsaga.flows.actions import HELD, Doing, RequestedStep, StepOptions, StepTimes, Undo, asked, elsewhere
 from txsaga.flows.owner import Owner
 from txsaga.flows.requests import ClaimedSaga, Mark, RecordSteps, Start
@@ -161,7 +151,7 @@ def enter_key(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
     while True:
         try:
             life = owner.enter(patience)
-        except NotCompensated as left:
+        except errors.NotCompensated as left:
             undo(kernel, left)
             continue
         if life.owner == 1 or not kernel.store.work.steps(life.txid):
@@ -171,7 +161,7 @@ def enter_key(kernel: Kernel, owner: Owner, patience: float = 0.0) -> TxRecord:
             drive(kernel, ClaimedSaga.of(life, decision))
 
 
-def undo(kernel: Kernel, left: NotCompensated) -> None:
+def undo(kernel: Kernel, left: errors.NotCompensated) -> None:
     """Undo what is left of an earlier record, unless another process is doing it."""
     with kernel.announce.around(facts.Claiming, left.txid):
         taken = kernel.store.work.claim(kernel.member, limit=1, txid=left.txid)
@@ -205,12 +195,12 @@ class Parallel:
         if error is not None:
             self._failed.set()
         self._pool.shutdown()
-        errors = [raised for each in self._running if (raised := _raised(each)) is not None]
-        if error is not None or not errors:
+        raised = [found for each in self._running if (found := _raised(each)) is not None]
+        if error is not None or not raised:
             return
-        for other in errors[1:]:
-            errors[0].add_note(f"another step: {type(other).__name__}: {other}")
-        raise errors[0]
+        for other in raised[1:]:
+            raised[0].add_note(f"another step: {type(other).__name__}: {other}")
+        raise raised[0]
 
     def _one(self, number: int, asked: RequestedStep) -> object:
         if self._failed.is_set():
@@ -243,7 +233,7 @@ class Later:
         """Return its result; `SagaError` while it is not done."""
         found = self._found()
         if found is None:
-            raise SagaError(f"step {self.name!r} is not done yet: it runs after the decision, until it is done")
+            raise errors.SagaError(f"step {self.name!r} is not done yet: it runs after the decision, until it is done")
         return json.loads(found)
 
     def _found(self) -> str | None:
@@ -296,7 +286,7 @@ class Saga(DecidedBlock):
         if not self._past_return:
             return self._steps.run(self._steps.number(), wanted)
         if compensate is not None:
-            raise ConfigError("after the point of no return nothing is undone; leave compensate= out")
+            raise errors.ConfigError("after the point of no return nothing is undone; leave compensate= out")
         return self._later(wanted, times.get("retries"))
 
     if not TYPE_CHECKING:  # which finds a wrong name by itself
@@ -307,7 +297,7 @@ class Saga(DecidedBlock):
         self._require_open("begin steps")
         check_count(threads, "threads")
         if self._past_return:
-            raise ConfigError("after the point of no return steps are done one by one; use saga.step")
+            raise errors.ConfigError("after the point of no return steps are done one by one; use saga.step")
         return Parallel(self._steps, threads)
 
     def reserve(
@@ -341,11 +331,6 @@ class Saga(DecidedBlock):
         self._require_open("pass the point of no return")
         self._past_return = True
 
-    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let COMMIT ack a message for its group, or move a stream's cursor past a chunk."""
-        self._require_open("consume")
-        consume(self, consumed, batch)
-
     def join_life(self) -> TxRecord:
         """Return the transaction record, for binding effects to it."""
         self._require_open("consume")
@@ -365,17 +350,17 @@ class Saga(DecidedBlock):
         if self._stage in (BlockStage.OPEN, BlockStage.BROKEN):
             self._roll_back(f"the block raised {type(error).__name__}: {error}" if error else "it was broken")
             if error is None:
-                raise TransactionError("the saga did not commit: its messages could not all be stored")
+                raise errors.TransactionError("the saga did not commit: its messages could not all be stored")
 
-    def _failure(self) -> TxSagaError | None:
+    def _failure(self) -> errors.TxSagaError | None:
         """Return why it can't commit although its block ended without an error."""
         if self._outbox.overflowed:
-            return TransactionError(INCOMPLETE)
+            return errors.TransactionError(INCOMPLETE)
         if unknown := self._steps.unknown():
-            return SagaError(f"{unknown}; the saga rolls back")
+            return errors.SagaError(f"{unknown}; the saga rolls back")
         for until, name in self._deadlines:
             if time.monotonic() >= until:
-                return ReservationExpired(self.txid or 0, name)
+                return errors.ReservationExpired(self.txid or 0, name)
         return None
 
     def _commit(self) -> None:
@@ -386,7 +371,7 @@ class Saga(DecidedBlock):
         self._stage = BlockStage.CLOSED
         standing = self._decided(Decision.COMMIT, "the block ended", rows)
         if standing is not Decision.COMMIT:
-            raise DecidedOtherwise(self._owner.life.txid, standing.name)
+            raise errors.DecidedOtherwise(self._owner.life.txid, standing.name)
 
     def _roll_back(self, why: str) -> None:
         self._stage = BlockStage.BROKEN

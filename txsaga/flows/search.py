@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Group
-from txsaga.errors import ResourceManagerFailed, TxSagaError, UnknownTransaction
+from txsaga.errors import ResourceManagerFailed, TxSagaError
 from txsaga.flows.branch import HEURISTIC, BranchId, BranchState
+from txsaga.flows.recovery import own_number
 from txsaga.flows.requests import NONE
 
 PAGE = 100
@@ -62,7 +63,7 @@ class Search:
             except TxSagaError as reason:
                 raise ResourceManagerFailed(f"resource {recorded.name!r} can't be searched: {reason}") from reason
             for id in found:
-                txid = self._number(id)
+                txid = own_number(self._kernel, id)
                 if self._is_wanted(txid):
                     yield Recovered(recorded.name, id.gid, txid, BranchState.PREPARED)
 
@@ -74,12 +75,6 @@ class Search:
                 if self._is_wanted(branch.txid):
                     id = BranchId(store.registry.identity.transaction(branch.txid), branch.number, branch.attempt)
                     yield Recovered(branch.resource, id.gid, branch.txid, branch.state)
-
-    def _number(self, id: BranchId) -> int | None:
-        try:
-            return self._kernel.store.registry.identity.own(id.transaction)
-        except UnknownTransaction:
-            return None
 
     def _is_wanted(self, txid: int | None) -> bool:
         if self._group is None:

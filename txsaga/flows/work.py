@@ -8,6 +8,9 @@ dies, each resource rolls back what was not prepared, and what was prepared wait
 A journal records a resource's statements. They are executed when the block ends, before the votes, in the order in
 which the block names its resources: so no two blocks wait for each other in a cycle that no database sees. If a journal
 is never executed, its resource is unchanged.
+
+Within an event loop, a participant with non-blocking sessions provides them; any other is called in threads. Otherwise
+one slow resource would stop everything else in the loop.
 """
 
 from __future__ import annotations
@@ -18,24 +21,86 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
+from txsaga.core.fibers import current_fiber, run_blocking, sent_away
 from txsaga.core.retry import patiently
 from txsaga.flows.batches import noted
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.journal import Journal, Journalled, taken
 from txsaga.flows.requests import BranchOutcome, BranchVote
 from txsaga.flows.self_deadlock import Held, SelfDeadlockDetector
-from txsaga.flows.sessions_in_loop import enlisted, execute
 from txsaga.flows.step import MAIN
-from txsaga.resources.participant import EnlistedBranch, Participant
+from txsaga.resources.participant import Driven, EnlistedBranch, Journals, Looping, Opens, Participant
 
 logger = logging.getLogger("txsaga")
+
+
+def looped(opens: Opens) -> Opens:
+    """Return what opens a participant's sessions within a loop; `ConfigError` if it can't be used there."""
+    return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
+
+
+def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> EnlistedBranch:
+    """Open a session of a participant, within a loop or not."""
+    opens: Opens = participant if current_fiber() is None else looped(participant)
+    if not driver:
+        return opens.enlist(branch)
+    if not hasattr(opens, "enlist_driver"):
+        raise errors.TransactionError(
+            f"resource {participant.name!r} has no connection of a driver to work with; leave driver=True out"
+        )
+    return cast(Driven, opens).enlist_driver(branch)
+
+
+def execute(participant: Participant, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+    """Execute a journal in a session, in a thread if the session's calls run there."""
+    if not isinstance(participant, Journals):
+        raise errors.ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
+    if isinstance(session, _Away):
+        run_blocking(partial(participant.do, session.blocking, statements))
+    else:
+        participant.do(session, statements)
+
+
+class _InThreads:
+    """A participant whose sessions block."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
+        return _Away(run_blocking(partial(self._opens.enlist, branch)))
+
+
+class _Away:
+    """A session that blocks, called in threads."""
+
+    def __init__(self, blocking: EnlistedBranch) -> None:
+        self.blocking = blocking
+
+    @property
+    def handle(self) -> object:
+        """What the user works with; it blocks, so it is called through `asyncio.to_thread`."""
+        return self.blocking.handle
+
+    def prepare(self) -> Callable[[], Vote]:
+        return sent_away(lambda: self.blocking.prepare()())
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        return sent_away(lambda: self.blocking.finish(decision)())
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        return sent_away(lambda: self.blocking.commit(transaction)())
+
+    def leave(self) -> None:
+        run_blocking(self.blocking.leave)
+
 
 AGAINST = {
     Finish.COMMITTED: errors.HeuristicCommit,

@@ -14,17 +14,7 @@ from typing import Any
 from txsaga.checkback.profile import LEASE
 from txsaga.checkback.questions import kept
 from txsaga.flows.branch import BRANCH
-from txsaga.flows.requests import (
-    VOTED,
-    Begin,
-    BranchOutcome,
-    Close,
-    Decide,
-    Mark,
-    RecordSteps,
-    Release,
-    Start,
-)
+from txsaga.flows.requests import VOTED, Begin, BranchOutcome, Close, Decide, Mark, RecordSteps, Release, Start
 from txsaga.flows.step import STEP, TARGETS, StepEvent
 from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
 from txsaga.store import sql_files

@@ -23,10 +23,11 @@ from itertools import count, groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy import Engine, text
 
 from txsaga import errors
 from txsaga.checkback.profile import LEASE
+from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
@@ -55,8 +56,7 @@ from txsaga.flows.requests import (
 )
 from txsaga.flows.step import STEP, TARGETS, Step, StepEvent
 from txsaga.flows.work_statements import BRANCHES, STEPS, WorkStatements
-from txsaga.store import schema
-from txsaga.store.connection import by_index, transaction, translating
+from txsaga.store.connection import HomeTransaction, by_index, transaction
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, Rows
 from txsaga.store.statement import StatementCall
 
@@ -138,12 +138,7 @@ class WorkStore:
         return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def branches_in(
-        self,
-        states: Collection[BranchState],
-        *,
-        resource: str | None = None,
-        after: Place = NONE,
-        limit: int = 1_000,
+        self, states: Collection[BranchState], *, resource: str | None = None, after: Place = NONE, limit: int = 1_000
     ) -> Sequence[Branch]:
         """Return, in order, the branches in one of these states, of one resource or of all."""
         named = [state.value for state in states]
@@ -186,7 +181,7 @@ class WorkStore:
         """Renew the leases of these transactions, given with their owners or drivers."""
         txids, owners = ([each[at] for each in held] for at in (0, 1))
         values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
-        with by_index(self._engine) as connection, translating():
+        with by_index(self._engine) as connection:
             connection.execute(text(STEPS["hold"].format(s=self._s)), values)
 
     def sagas(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
@@ -280,11 +275,11 @@ class WorkStore:
         return {row[0]: row[1:] for row in self._exchanged([self._sql.standing(txids)])[0]}
 
     def _rows(self, statement: str, **values: object) -> Sequence[Any]:
-        with transaction(self._engine) as connection, translating():
+        with transaction(self._engine) as connection:
             return connection.execute(text(statement.format(s=self._s, columns=COLUMNS)), values).all()
 
     def _indexed(self, statement: str, **values: object) -> Sequence[Any]:
-        with by_index(self._engine) as connection, translating():
+        with by_index(self._engine) as connection:
             return connection.execute(text(statement.format(s=self._s, columns=COLUMNS)), values).all()
 
 
@@ -369,63 +364,51 @@ def _view(row: Any) -> SagaView:
     return SagaView(**{**found, "decision": None if row[3] is None else Decision(row[3])})
 
 
-# What follows is done within the caller's database transaction.
-
-branch = schema.branch
 STANDING = [state.value for state in HEURISTIC]
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 
 
-def name(connection: Connection, life: TxRecord, resources: Sequence[int], *, aux: bool) -> Sequence[int]:
-    """Name a branch for each resource; one that was named in an earlier attempt keeps its number."""
-    query = select(branch.c.resource, branch.c.number, branch.c.attempt, branch.c.aux)
-    with translating():
-        known = connection.execute(query.where(branch.c.txid == life.txid)).all()
+class BranchLedger(HomeTransaction):
+    """Branches and steps of transactions, inside one open database transaction."""
+
+    def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        """Record a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
+
+        A unit of an auxiliary lane gets a new number each time.
+        """
+        known = self._run(BRANCHES["named"], txid=life.txid).all()
         fresh = count(max((row.number for row in known), default=0) + 1)
         numbers = {} if aux else {row.resource: row.number for row in known if not row.aux}
         named = {row.number for row in known if row.attempt == life.owner}
         for resource in resources:
             if resource not in numbers:
                 numbers[resource] = next(fresh)
-        common = {"txid": life.txid, "attempt": life.owner, "state": BranchState.ACTIVE.value, "aux": aux}
-        values = [
-            {**common, "number": numbers[resource], "resource": resource}
-            for resource in resources
-            if numbers[resource] not in named
-        ]
-        if values:
-            connection.execute(insert(branch), values)
-    return [numbers[resource] for resource in resources]
+        common = {"txid": life.txid, "attempt": life.owner, "aux": aux}
+        for resource in resources:
+            if numbers[resource] not in named:
+                self._run(BRANCHES["name"], number=numbers[resource], resource=resource, **common)
+        return [numbers[resource] for resource in resources]
 
+    def record_votes(self, txid: int, votes: Sequence[BranchVote]) -> None:
+        """Record what branches voted, in the ledger block of the decision that names them."""
+        for number, attempt, vote in votes:
+            voted = {"state": VOTED[vote].value, "why": NOTHING_DONE if vote is Vote.READ_ONLY else None}
+            self._run(BRANCHES["vote"], txid=txid, number=number, attempt=attempt, open=OPEN, **voted)
 
-def record_votes(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> None:
-    """Record the votes of branches."""
-    with translating():
-        for vote in votes:
-            same = (branch.c.txid == txid, branch.c.number == vote.number, branch.c.attempt == vote.attempt)
-            voted = {"state": VOTED[vote.vote].value, "why": NOTHING_DONE if vote.vote is Vote.READ_ONLY else None}
-            connection.execute(update(branch).where(*same, branch.c.state.in_(OPEN)).values(voted))
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch whose outcome contradicts its decision; return whether it was one."""
+        same = {"txid": txid, "number": number, "attempt": attempt}
+        return self._run(BRANCHES["forget"], **same, standing=STANDING).rowcount == 1
 
+    def has_open_saga(self, txid: int) -> bool:
+        """Return whether a rolled back transaction still has something to undo (R6)."""
+        return bool(self._run(STEPS["uncompensated"], txid=txid).scalar())
 
-def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool:
-    """Forget a branch whose outcome contradicts its decision."""
-    same = (branch.c.txid == txid, branch.c.number == number, branch.c.attempt == attempt)
-    statement = update(branch).where(*same, branch.c.state.in_(STANDING))
-    with translating():
-        forgotten = statement.values(state=BranchState.FORGOTTEN.value, at=func.clock_timestamp())
-        return connection.execute(forgotten).rowcount == 1
-
-
-def has_open_saga(connection: Connection, s: str, txid: int) -> bool:
-    """Return whether something of a transaction is still to be undone."""
-    return bool(connection.execute(text(STEPS["uncompensated"].format(s=s)), {"txid": txid}).scalar())
-
-
-def move(connection: Connection, s: str, txid: int, number: int, event: StepEvent, why: str) -> bool:
-    """Move a step by hand and let its saga go on at once."""
-    sources = [state.value for state in STEP.sources(event)]
-    values = {"txid": txid, "number": number, "target": TARGETS[event].value, "sources": sources, "why": why}
-    moved = connection.execute(text(STEPS["move"].format(s=s)), values).rowcount == 1
-    if moved:
-        connection.execute(text(STEPS["wake"].format(s=s)), {"txid": txid})
-    return moved
+    def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
+        """Change the state of a step by hand and let its saga continue at once; False if the table forbids it."""
+        sources = [state.value for state in STEP.sources(event)]
+        values = {"number": number, "target": TARGETS[event].value, "sources": sources, "why": kept(why)}
+        moved = self._run(STEPS["move"], txid=txid, **values).rowcount == 1
+        if moved:
+            self._run(STEPS["wake"], txid=txid)
+        return moved

@@ -176,8 +176,7 @@ class Overview:
 
     def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
         """Return the ballots of open transactions with their votes, by transaction and name."""
-        with transaction(self._engine) as connection:
-            return ballots.open_ones(connection, limit)
+        return list(ballots.polled(self._rows(ballots.SQL["open"], limit=limit)))
 
     def branches(self) -> Sequence[BranchBacklog]:
         """Return what is unfinished in each resource that takes part in two-phase commit, by name."""

@@ -194,11 +194,7 @@ SIZES = 4
 
 
 def merged(
-    storage: Storage,
-    metadata: Metadata,
-    there: Sequence[ManifestFile],
-    snapshot: int,
-    name: Callable[[], str],
+    storage: Storage, metadata: Metadata, there: Sequence[ManifestFile], snapshot: int, name: Callable[[], str]
 ) -> list[ManifestFile]:
     """Return the manifests of a snapshot with small ones merged; `name` returns the location of a new one."""
     chosen = _chosen(metadata, there)

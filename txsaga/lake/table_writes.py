@@ -364,11 +364,7 @@ class Table:
         self._writes, self.name = writes, name
 
     def create(
-        self,
-        columns: object,
-        *,
-        partitions: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
+        self, columns: object, *, partitions: Sequence[str] = (), properties: Mapping[str, str] | None = None
     ) -> Table:
         """Create the table with the transaction: it is invisible until the decision."""
         self._writes.create(self.name, columns, partitions, properties or {})

@@ -64,13 +64,7 @@ class Administration(OfBroker):
         self._kernel.store.registry.reject_transactions(rejecting)
 
     def replay(
-        self,
-        txid: int,
-        *,
-        key: str | None = None,
-        who: str = "a program",
-        why: str = "replayed",
-        dry_run: bool = False,
+        self, txid: int, *, key: str | None = None, who: str = "a program", why: str = "replayed", dry_run: bool = False
     ) -> ReplayResult:
         """Commit the messages of a rolled back transaction in a new one, once; a dry run only returns which."""
         check_txid(txid)

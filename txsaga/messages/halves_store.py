@@ -70,10 +70,7 @@ class HalfBatch:
             hot.writers[name].call(_rows([halves[at] for at in places]), before=(number,))
             for number, (name, places) in zip(self._numbers, by_statement.items(), strict=True)
         ]
-        kinds = (
-            ("decide", [end for end in ends if not end.recalls]),
-            ("recall", [end for end in ends if end.recalls]),
-        )
+        kinds = (("decide", [end for end in ends if not end.recalls]), ("recall", [end for end in ends if end.recalls]))
         self._decides = [
             hot.writers[name].call([end[:5] for end in some], after=(MIN_AGE,)) for name, some in kinds if some
         ]

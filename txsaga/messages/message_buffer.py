@@ -11,18 +11,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
-from typing import Unpack
+from typing import Self, Unpack, overload
 
 from txsaga import errors
+from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core.arguments import check_function
 from txsaga.core.chunk import MAX_BYTES, pieces
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
-from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
+from txsaga.core.layout import Batch, lay_out, lay_out_columns, lay_out_one, weight
 from txsaga.core.message import Column, Message, SendOptions, as_message
-from txsaga.core.records import Row
+from txsaga.core.records import Row, TxRecord
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
 from txsaga.messages.stored_block import ENTER, BlockStage
@@ -161,6 +162,17 @@ class MessageBuffer(ABC):
         self._outbox.add_many(topic, bodies, keys=keys, tags=tags)
         self._flush()
 
+    @overload
+    def consume(self, consumed: Delivery) -> None: ...
+
+    @overload
+    def consume(self, consumed: Consumed, batch: Batch) -> None: ...
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision acknowledge a message for its group, or move a stream's cursor past a chunk."""
+        self._require_open("consume")
+        consume(self, consumed, batch)
+
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
         """Call a listener with the decision."""
         check_function(listener, "listener", "give a function that takes the decision")
@@ -179,6 +191,10 @@ class MessageBuffer(ABC):
     @abstractmethod
     def txid(self) -> int | None:
         """The transaction's number, once it has one."""
+
+    @abstractmethod
+    def join_life(self) -> TxRecord:
+        """Return the transaction's record, to bind something to it."""
 
     @abstractmethod
     def _require_open(self, what: str) -> None:
@@ -202,6 +218,10 @@ class DecidedBlock(MessageBuffer):
     def id(self) -> str | None:
         """The id that names store and transaction, once there is one."""
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Open it."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Decide; an exception of the block always propagates."""

@@ -19,12 +19,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, LateSlot, Receipt, Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import (
-    InvalidMessage,
-    OutcomeUnknown,
-    SendFailed,
-    StoreUnavailable,
-)
+from txsaga.errors import InvalidMessage, OutcomeUnknown, SendFailed, StoreUnavailable
 from txsaga.lake.table import Effect
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.tx_records import TxRecords

@@ -27,19 +27,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from txsaga import errors
 from txsaga.aio.block import AsyncBlock, AsyncContext
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.consume.dead_letter import short_cause
-from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.failure import on_failure, report_failure
 from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
 from txsaga.core.kernel import Kernel
-from txsaga.core.layout import Batch
 from txsaga.core.message import Message, SlotOptions
 from txsaga.core.records import NO_WORK_OUTSIDE, Group, Row, TxRecord
 from txsaga.core.topic import SendKind
@@ -112,13 +110,10 @@ class Transaction(DecidedBlock):
         self._require_new()
         if self._key is not None:
             key, self._stage = self._key, BlockStage.ENTERING
-            with on_failure(self._allow_entry):
+            with on_failure(setattr, self, "_stage", BlockStage.NEW):
                 run_blocking(lambda: self._contribution.enter(key))
         self._stage = BlockStage.OPEN
         return self
-
-    def _allow_entry(self) -> None:
-        self._stage = BlockStage.NEW
 
     async def __aenter__(self) -> AsyncTransaction:
         self._require_new()
@@ -223,16 +218,6 @@ class Transaction(DecidedBlock):
         if not self._kernel.checkers.knows(self._group.name):
             raise errors.CheckerMissing(self._group.name)
         self._close(None)
-
-    @overload
-    def consume(self, consumed: Delivery) -> None: ...
-
-    @overload
-    def consume(self, consumed: Consumed, batch: Batch) -> None: ...
-
-    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Have the decision acknowledge a message for its group, or move a stream's cursor past a chunk."""
-        consume(self, consumed, batch)
 
     def join_life(self) -> TxRecord:
         """Open and return the transaction's record, for example for consumed offsets."""

@@ -19,13 +19,11 @@ from uuid import UUID
 
 from txsaga import errors
 from txsaga.broker import Broker
-from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core import facts
 from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.kernel import Kernel
-from txsaga.core.layout import Batch
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Doubt, Row, TxRecord
 from txsaga.core.retry import patiently
@@ -215,11 +213,6 @@ class BrokerWork(MessageBuffer):
         """Whether it sent or consumed messages, or tried to."""
         return self._used or self._outbox.overflowed
 
-    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
-        """Let the decision remove a message of this broker from its group, or move a stream's cursor."""
-        self._require_open("consume")
-        consume(self, consumed, batch)
-
     def join_life(self) -> TxRecord:
         """Return the branch's record, to bind something to it."""
         self._require_open("consume")
@@ -239,11 +232,8 @@ class BrokerWork(MessageBuffer):
     def _flush(self) -> None:
         self._used = True
         if self._outbox.bytes > FLUSH:
-            with on_failure(self._break):  # the messages that were not stored would be missing
+            with on_failure(setattr, self, "_broken", True):  # the messages that were not stored would be missing
                 self._lives.add(self._life, self._outbox.take_whole())
-
-    def _break(self) -> None:
-        self._broken = True
 
     def require_whole(self) -> None:
         """Refuse to continue without messages that could not be stored."""

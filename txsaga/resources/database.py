@@ -13,20 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    literal,
-    or_,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import Connection, Engine, Select, Table, and_, bindparam, delete, literal, or_, select, text, tuple_
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision

@@ -26,8 +26,7 @@ from txsaga.resources import codes
 from txsaga.resources.capabilities import CAPABILITIES, ResourceKind
 from txsaga.resources.database import DatabaseParticipant, LoopOpener, Shown, finish_of
 from txsaga.resources.participant import ours
-from txsaga.resources.postgres_branch import PostgresBranch, texts_in
-from txsaga.resources.postgres_session import PostgresSession
+from txsaga.resources.postgres_branch import PostgresBranch, PostgresSession, texts_in
 from txsaga.resources.waits import PostgresLockView, is_cancelled
 
 if TYPE_CHECKING:

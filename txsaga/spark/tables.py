@@ -152,11 +152,7 @@ TYPES: dict[type[iceberg.IcebergType], spark.DataType] = {
     iceberg.TimestampType: spark.TimestampNTZType(),
     iceberg.TimestamptzType: spark.TimestampType(),
 }
-WIDER = {
-    "int": {"tinyint", "smallint"},
-    "bigint": {"tinyint", "smallint", "int"},
-    "double": {"float"},
-}
+WIDER = {"int": {"tinyint", "smallint"}, "bigint": {"tinyint", "smallint", "int"}, "double": {"float"}}
 AS_ICEBERG_READS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which no other engine reads right
     "spark.sql.parquet.fieldId.write.enabled": "true",
@@ -199,7 +195,8 @@ def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
         cast = column if simple == found else column.cast(wanted)
         columns.append(cast.alias(field.name, metadata={"parquet.field.id": field.field_id}))
     chosen = frame.select(*columns)
-    return chosen.to(with_ids(name, schema)) if _has_structs(schema) else chosen
+    nested = any(isinstance(field.field_type, iceberg.StructType) for field in schema.fields)
+    return chosen.to(with_ids(name, schema)) if nested else chosen
 
 
 def _widens(given: spark.DataType, wanted: spark.DataType) -> bool:
@@ -223,10 +220,6 @@ def _type(name: TableName, column: str, kind: iceberg.IcebergType) -> spark.Data
             "write it from Arrow, or by Spark on a branch"
         )
     return TYPES[type(kind)]
-
-
-def _has_structs(schema: Schema) -> bool:
-    return any(isinstance(field.field_type, iceberg.StructType) for field in schema.fields)
 
 
 def with_ids(name: TableName, schema: Schema | iceberg.StructType) -> spark.StructType:

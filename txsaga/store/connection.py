@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Dialect, Engine, create_engine, event
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -292,3 +292,13 @@ def _commit(connection: Connection) -> None:
         if is_lost(error):
             raise errors.OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
         raise translated(error) from error
+
+
+class HomeTransaction:
+    """One open database transaction on a (quoted) namespace, for the statements of SQL files."""
+
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self._connection, self._schema = connection, schema
+
+    def _run(self, sql: str, **values: object) -> CursorResult[*tuple[Any, ...]]:
+        return self._connection.execute(text(sql.format(s=self._schema)), values)

@@ -411,7 +411,7 @@ OLD = timedelta(hours=1)
 
 def rights(connection: Connection, namespace: str) -> Finding:
     """Report the rights of this login, and privileges that they lack."""
-    login, user = granting.login(connection, namespace), _user(connection)
+    login, user = granting.login(connection, namespace), connection.execute(text(SQL["who"])).scalar_one()
     if login.owner:
         return _odd(connection, namespace) or ok(f"{user} owns namespace {namespace} and may do everything")
     lacking = [right for right in Right if right not in login.rights]
@@ -440,10 +440,6 @@ def _odd(connection: Connection, namespace: str) -> Finding | None:
         told = f"{', '.join(roles)} was granted ALL TABLES, which is more than any right needs"
         return warning(told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM the role, then run `txsaga db grant`")
     return None
-
-
-def _user(connection: Connection) -> str:
-    return str(connection.execute(text(SQL["who"])).scalar_one())
 
 
 def room(connection: Connection, namespace: str) -> Finding:

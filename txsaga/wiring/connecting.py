@@ -174,7 +174,7 @@ def _store(address: str | None, namespace: str | None, settings: Settings, patie
     url = with_namespace(embedded_url(settings), namespace)
 
     def revived() -> str:
-        return with_namespace(_revived_url(settings), namespace)
+        return with_namespace(EmbeddedServer.from_env(settings.embedded).revive().store_url(), namespace)
 
     return Store.open(url, create=namespace in (None, NAMESPACE), patience=patience, find=revived)
 
@@ -194,11 +194,7 @@ def _others(settings: Settings, given: Mapping[str, Enlistable], found: Resource
 
 
 def _checked(
-    observers: Iterable[Observer],
-    resources: object,
-    participants: object,
-    env: object,
-    **switches: object,
+    observers: Iterable[Observer], resources: object, participants: object, env: object, **switches: object
 ) -> list[Observer]:
     """Refuse arguments of the wrong type before anything is opened; return the observers as a list."""
     listening = list_of(observers, "observers", "give a list of functions")
@@ -237,8 +233,3 @@ def _participant(name: str, url: str) -> Participant:
 def embedded_url(settings: Settings) -> str:
     """Find or start the embedded database and return its URL."""
     return EmbeddedServer.from_env(settings.embedded).ensure().store_url()
-
-
-def _revived_url(settings: Settings) -> str:
-    """Return the URL of the embedded database, started again if it was killed."""
-    return EmbeddedServer.from_env(settings.embedded).revive().store_url()

@@ -10,9 +10,8 @@ import pytest
 from txsaga.core.decision import Decision
 from txsaga.errors import IntegrityViolated, TransientFailure
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.resources.files import branch as placing
-from txsaga.resources.files.branch import FolderBranch
-from txsaga.resources.files.folder import FolderParticipant
+from txsaga.resources.files import folder as placing
+from txsaga.resources.files.folder import FolderBranch, FolderParticipant
 from txsaga.resources.files.layout import Layout
 from txsaga.testing.participant_contract import new_branch
 

@@ -30,8 +30,7 @@ from txsaga.errors import (
 from txsaga.evidence.location import create
 from txsaga.flows.branch import Finish, Vote
 from txsaga.flows.journal import Journalled, written
-from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.mysql_branch import MysqlBranch
+from txsaga.resources.mysql import MysqlBranch, MysqlParticipant
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.mariadb

@@ -11,8 +11,7 @@ from tests.resources.maria_shelf import MariaShelf
 from txsaga.core.decision import Decision
 from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
-from txsaga.resources.mysql import MysqlParticipant
-from txsaga.resources.mysql_branch import MysqlBranch
+from txsaga.resources.mysql import MysqlBranch, MysqlParticipant
 from txsaga.testing.participant_contract import begun, new_branch
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]

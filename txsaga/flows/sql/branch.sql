@@ -160,3 +160,18 @@ SELECT txid, key, coordinator, state FROM txsaga.tx
  WHERE coordinator IS NOT NULL AND coordinator = coalesce(CAST(:coordinator AS uuid), coordinator) AND txid > :after
    AND state IN ('prepared', 'committed', 'rolled_back')
  ORDER BY txid LIMIT :limit;
+
+-- name: named
+SELECT resource, number, attempt, aux FROM txsaga.branch WHERE txid = :txid;
+
+-- name: name
+INSERT INTO txsaga.branch (txid, number, attempt, resource, state, aux)
+VALUES (:txid, :number, :attempt, :resource, 'active', :aux);
+
+-- name: vote
+UPDATE txsaga.branch SET state = :state, why = :why
+ WHERE txid = :txid AND number = :number AND attempt = :attempt AND state = ANY (:open);
+
+-- name: forget
+UPDATE txsaga.branch SET state = 'forgotten', at = clock_timestamp()
+ WHERE txid = :txid AND number = :number AND attempt = :attempt AND state = ANY (:standing);

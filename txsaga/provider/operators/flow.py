@@ -210,13 +210,7 @@ class FlowEnd(FlowOperator):
     ui_color = "#cfe3d4"
     operator_extra_links = (TransactionLink(),)
 
-    def __init__(
-        self,
-        *,
-        retries: int = RETRIES,
-        retry_delay: timedelta | float = RETRY_DELAY,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *, retries: int = RETRIES, retry_delay: timedelta | float = RETRY_DELAY, **options: Any) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
         self.seal: str | None = None
         self.handlers: Mapping[str, str] = {}
