@@ -115,7 +115,7 @@ def test_show_gives_programs_the_same_timeline(cli: Cli, producer: Producer, flo
     assert moments == sorted(moments, key=datetime.fromisoformat)
     said = [step["what"] for step in told["steps"]]
     assert said[:2] == [f"opened under key {flow}, life 1", f"1 message to {flow}/0"]
-    assert said[2:] == ["closed by its owner", "COMMIT", f"offset 0 of {flow}/0 assigned"]
+    assert said[2:] == ["sealed by its owner", "COMMIT", f"offset 0 of {flow}/0 assigned"]
 
 
 def test_a_name_can_not_move_the_cursor_of_who_looks(cli: Cli, producer: Producer, flow: str) -> None:

@@ -94,7 +94,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "prepare no body": (lambda s: s.producer.prepare(ORDERS), NO_BODY),
     "no body in a block": (in_block(lambda tx, _: tx.send(ORDERS)), NO_BODY),
     "no body in a transaction": (lambda s: s.producer.send_in_transaction(ORDERS, lambda *_: None), NO_BODY),
-    "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message holds everything"),
+    "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message has its own body"),
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
     "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is None; give a timedelta"),
     "replay a text": (

@@ -182,7 +182,7 @@ def test_an_option_of_the_wrong_kind_is_told_in_our_words(
 def test_a_message_is_complete_and_takes_nothing_beside_it(moody_shop: Shop) -> None:
     producer = moody_shop.producer()
     for extra in ({"key": "42"}, {"body": b"another"}):
-        with pytest.raises(InvalidMessage, match="a Message holds everything"):
+        with pytest.raises(InvalidMessage, match="a Message has its own body"):
             producer.send(Message(NEWS, b"x"), **extra)
     assert list(moody_shop.listed()) == []
 

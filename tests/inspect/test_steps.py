@@ -103,8 +103,8 @@ def test_an_open_transaction_has_no_end_and_tells_when_its_owner_was_seen() -> N
 def test_a_transaction_that_was_rolled_back_before_its_end_was_never_closed() -> None:
     op = RecordedDecision(Decision.ROLLBACK, True, None)
     trace = Trace(txid=7, group=1, life=life(TxState.ROLLED_BACK), sent=(sent(1, 1, counts=False),), op=op)
-    assert "closed by its owner" not in told(trace)
-    assert "closed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
+    assert "sealed by its owner" not in told(trace)
+    assert "sealed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
 
 
 @pytest.mark.rule("R4")

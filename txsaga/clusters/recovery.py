@@ -99,7 +99,7 @@ class Recovering:
         """Raise for a broker that takes part; if nothing of this client waits there, only log."""
         if mode is Scope.GLOBAL or self._takes_part(name):
             raise ResourceManagerFailed(
-                f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
+                f"broker {name!r} can't be asked, and this list would lack its branches: {away}"
             ) from away
         logger.warning("broker %r can't be asked; no branch of this client waits for it: %s", name, away)
 

@@ -248,8 +248,8 @@ class LoopEvidence(SqlEvidence):
                 raise
         if uuid is None or UUID(hex=uuid) != place.database:
             raise EvidenceMissing(
-                f"the engine of {self._name!r} points to another database than {RESOURCE}{self._name.upper()}, by "
-                "which it is asked; let both lead to the same"
+                f"the engine of {self._name!r} points to another database than "
+                f"{RESOURCE}{self._name.upper()}, which check-back uses; set both to the same database"
             )
 
 

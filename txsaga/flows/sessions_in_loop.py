@@ -30,16 +30,14 @@ def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> Enl
     if not driver:
         return opens.enlist(branch)
     if not hasattr(opens, "enlist_driver"):
-        raise TransactionError(
-            f"resource {participant.name!r} has no connection of a driver to work with; leave driver=True out"
-        )
+        raise TransactionError(f"resource {participant.name!r} has no driver connection; leave driver=True out")
     return cast(Driven, opens).enlist_driver(branch)
 
 
 def execute(participant: Participant, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
     """Execute a journal in a session, in a thread if the session's calls run there."""
     if not isinstance(participant, Journals):
-        raise ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
+        raise ConfigError(f"{participant.name!r} takes no statements, so it has no journal")
     if isinstance(session, _Away):
         run_blocking(partial(participant.do, session.blocking, statements))
     else:

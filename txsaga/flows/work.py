@@ -354,7 +354,7 @@ class Work:
         if part is None:
             known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
             raise errors.TransactionError(
-                f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
+                f"resource {key!r} is not part of this transaction, which was opened for {known}; name it there"
             )
         return part
 

@@ -165,7 +165,7 @@ class Decider:
             )
         if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
             raise errors.IllegalTransition(
-                f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
+                f"transaction {life.txid} is still open: only its owner can seal it, others may roll it back"
             )
         TRANSACTION.after(life.state, EVENTS[decision])
 

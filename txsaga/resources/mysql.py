@@ -132,7 +132,7 @@ class MysqlParticipant(DatabaseParticipant):
     def _refuse_hidden(self, _: Connection, cursor: Any, *__: object) -> None:
         """Refuse what a driver that sends several statements at once did besides the one that counts its rows."""
         if cursor.nextset():
-            raise OtherReason(f"a statement of the journal for {self.name!r} holds others than it seems to")
+            raise OtherReason(f"a journal statement for {self.name!r} contains several statements")
 
     def mark(self, session: EnlistedBranch) -> str:
         """Return the number of the transaction: the server lists lock waits by these, not by branches."""

@@ -180,7 +180,7 @@ class MysqlBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Start to carry out the decision; a branch that has not voted yes can only be rolled back."""
         if decision is Decision.COMMIT and self._stage is not MysqlStage.PREPARED:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         self._last = end = self._started(lambda: self._end(decision))
         return lambda: self._waited(end)
 

@@ -95,9 +95,9 @@ class SqliteBranch:
         raise ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Roll back; it holds no yes that could be committed."""
+        """Roll back; it did not vote yes, so it can't be committed."""
         if decision is Decision.COMMIT:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         return self._rolled_back
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
