@@ -78,7 +78,7 @@ def _opened(trace: Trace) -> Iterator[TimelineStep]:
     life = trace.life
     if life is None:
         return
-    under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
+    under = f"opened under key {life.key}, attempt {life.epoch}" if life.key is not None else "opened"
     yield TimelineStep(under, CHANGE, Phase.OPENED, at=life.opened)
     if trace.amends is not None:
         yield TimelineStep(f"amends transaction {trace.amends}", HELD, Phase.OPENED, at=life.opened)
