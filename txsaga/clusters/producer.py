@@ -289,7 +289,7 @@ class ClusterTransaction(Coordinated):
     def _require_open(self, what: str) -> None:
         super()._require_open(what)
         if self._ended:
-            raise errors.TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
+            raise errors.TransactionClosed(f"transaction {self.txid} has ended and can't {what}")
 
     def _require_running(self, what: str) -> None:
         super()._require_open(what)

@@ -67,7 +67,7 @@ class Recovering:
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
             )
         if not any(each == found for each in self._of(found.broker, Scope.GLOBAL)):
-            raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
+            raise UnknownBranch(f"broker {found.broker!r} has no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
         branch, txid = found.branch, self._own(found.branch)

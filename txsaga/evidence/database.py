@@ -313,7 +313,7 @@ def _failed(connection: Connection, driver: psycopg.Connection[Any], table: Tabl
         None, None, error, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
     )
     if isinstance(told, DBAPIError) and not refuses_commit(told):
-        raise OutcomeUnknown(f"whether a step was committed is not known: {' '.join(str(error).split())}") from error
+        raise OutcomeUnknown(f"it is unknown whether a step was committed: {' '.join(str(error).split())}") from error
     raise told from error
 
 

@@ -78,7 +78,7 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
         except errors.TxSagaError as silent:
             name = part.participant.name
             raise errors.OutcomeUnknown(
-                f"whether the unit of lane {name!r} has committed is not known: {silent}"
+                f"it is unknown whether the unit of lane {name!r} was committed: {silent}"
             ) from error
         if found is Finish.COMMITTED:
             return None

@@ -71,7 +71,7 @@ class TableLedger:
             with translating():
                 moved = self._create(swap) if swap.old is None else self._move(swap)
             if not moved:
-                raise PointerMoved(f"table {swap.name} leads elsewhere than to {swap.old or 'nowhere'}")
+                raise PointerMoved(f"the metadata of table {swap.name} is not {swap.old or 'absent'} any more")
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
         """Reserve parts of a table for this undecided transaction to overwrite ('' is the whole table).

@@ -98,7 +98,7 @@ class Decider:
                 raise
             except errors.TxSagaError as silent:
                 raise errors.OutcomeUnknown(
-                    f"whether transaction {txid} was decided is not known: {silent}"
+                    f"it is unknown whether transaction {txid} was decided: {silent}"
                 ) from silent
         return outcome, outcome.won
 

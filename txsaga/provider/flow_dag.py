@@ -207,7 +207,7 @@ def _handlers(tasks: Iterable[AbstractOperator]) -> dict[str, str]:
         for caught in sorted(getattr(each, "txsaga_catches", ())):
             if caught in found:
                 raise ConfigError(
-                    f"the failure of task {caught!r} is dealt with by {found[caught]!r} and by {each.task_id!r}; "
+                    f"the failure of task {caught!r} is handled by {found[caught]!r} and by {each.task_id!r}; "
                     "name one handler in catch(…), and let it start the others"
                 )
             found[caught] = each.task_id

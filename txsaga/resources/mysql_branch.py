@@ -220,7 +220,7 @@ class MysqlBranch:
         try:
             self._end_with(f"XA COMMIT {self._xid} ONE PHASE", self._main if decides else None)
         except MysqlSessionLost as lost:
-            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+            raise OutcomeUnknown(f"it is unknown whether branch {self._branch.gid} was committed: {lost}") from lost
         self._stage = MysqlStage.OVER
 
     def _end_with(self, last: str, main: Callable[[], None] | None = None) -> None:

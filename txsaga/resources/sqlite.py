@@ -122,7 +122,7 @@ class SqliteBranch:
         except DBAPIError as error:
             if refuses_commit(error):
                 raise RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
-            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {error}") from error
+            raise OutcomeUnknown(f"it is unknown whether branch {self._branch.gid} was committed: {error}") from error
 
     def _rolled_back(self) -> Finish:
         if self._opened.is_active:

@@ -290,5 +290,5 @@ def _commit(connection: Connection) -> None:
         connection.commit()
     except DBAPIError as error:
         if is_lost(error):
-            raise errors.OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
+            raise errors.OutcomeUnknown("the connection broke at COMMIT; it is unknown whether it was done") from error
         raise translated(error) from error
