@@ -11,6 +11,7 @@ import pytest
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Message
+from txsaga.core.arguments import kind_of
 from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG, MessageOptions
 from txsaga.errors import ConfigError, InvalidMessage, TopicTypeMismatch, TxSagaError
 from txsaga.messages.producer import Producer
@@ -191,7 +192,7 @@ KEYS: dict[str, tuple[object, str]] = {
     "a number": (5, "the key is int, not str"),
     "nothing": ("", "the key is empty"),
     "three megabytes": ("k" * 3_000_000, "the key has 3,000,000 bytes; at most 1,024"),
-    "a NUL": ("order\x0042", "the key holds a NUL"),
+    "a NUL": ("order\x0042", "the key contains a NUL"),
     "no UTF-8": ("\ud800", "the key can't be stored as UTF-8"),
 }
 
@@ -281,7 +282,7 @@ def test_a_name_is_text(moody_shop: Shop, name: str) -> None:
         lambda: moody_shop.broker.producer("plain").send_many(name, [b"x"]),
     ]
     for call in calls:
-        with pytest.raises(InvalidMessage, match=f"name is {type(name).__name__}, not str"):
+        with pytest.raises(InvalidMessage, match=f"name is {kind_of(name)}, not str"):
             call()
 
 
