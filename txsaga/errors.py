@@ -52,7 +52,7 @@ class CheckerMissing(ConfigError):
 
 
 class ExecutorMissing(ConfigError):
-    """A half message needs local work that shares its fate."""
+    """A half message needs local work."""
 
     def __init__(self, group: str) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class ExecutorMissing(ConfigError):
 
 
 class FlowRefused(ConfigError):
-    """A flow asks for what can't be kept."""
+    """A flow asks for something that can't be guaranteed."""
 
 
 class InvalidMessage(TxSagaError, code="MESSAGE_ILLEGAL"):
@@ -111,11 +111,11 @@ class UnknownProducerGroup(TxSagaError):
 
 
 class SignatureRefused(TxSagaError):
-    """A request is not signed by who knows the secret, or its ids are missing."""
+    """A request has no valid signature, or its ids are missing."""
 
 
 class TransactionError(TxSagaError):
-    """What was asked can't be done with this transaction."""
+    """The call is not possible with this transaction."""
 
 
 class UnknownTransaction(TransactionError):
@@ -123,7 +123,7 @@ class UnknownTransaction(TransactionError):
 
 
 class NotParked(TransactionError):
-    """Only what is parked can be resumed."""
+    """Only a parked transaction can be resumed."""
 
     def __init__(self, txid: int) -> None:
         super().__init__(f"transaction {txid} is not parked; `txsaga tx pending --parked` lists parked transactions")
@@ -131,7 +131,7 @@ class NotParked(TransactionError):
 
 
 class TransactionClosed(TransactionError):
-    """The end of the transaction was written; nothing can be added any more."""
+    """The transaction is sealed; nothing can be added any more."""
 
 
 class IllegalTransition(TransactionError):
@@ -168,14 +168,12 @@ class TransactionsRejected(TransactionError, code="NO_PERMISSION"):
     """This store takes no transactional messages now."""
 
     def __init__(self, store: str) -> None:
-        super().__init__(
-            f"NO_PERMISSION: store {store} rejects transactional messages; `txsaga tx reject off` ends that"
-        )
+        super().__init__(f"NO_PERMISSION: store {store} rejects transactions; `txsaga tx reject off` ends that")
         self.store = store
 
 
 class InDoubt(TransactionError, retryable=True):
-    """Its fate can't be known yet; try again later."""
+    """Its outcome is not known yet; try again later."""
 
 
 class EndRefused(TransactionError):
@@ -192,9 +190,7 @@ class Unfinished(TransactionError):
 
     def __init__(self, txid: int, resources: Sequence[str]) -> None:
         away = ", ".join(map(repr, resources))
-        super().__init__(
-            f"transaction {txid} is COMMITTED, don't repeat it; {away} did not acknowledge, recovery finishes it"
-        )
+        super().__init__(f"transaction {txid} is COMMITTED, don't repeat it; recovery will commit it in {away}")
         self.txid, self.resources = txid, tuple(resources)
 
 
@@ -231,22 +227,12 @@ class ResourceUnknown(TxSagaError):
     """A resource that was never registered with this broker."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
+        setting = f"TXSAGA_RESOURCE_{name.upper()}"
         super().__init__(
-            f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); "
-            f"register it with broker.register({name!r}, engine){_settings_for(name)}"
+            f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); register it with "
+            f"broker.register({name!r}, engine)" + (f", or set {setting} to its URL" if name.isidentifier() else "")
         )
         self.name = name
-
-
-def _settings_for(name: str) -> str:
-    """Return how a resource is named from outside of a program; an engine has no name."""
-    if not name.isidentifier():
-        return ""
-    upper = name.upper()
-    return (
-        f", or set TXSAGA_RESOURCE_{upper} to its URL (TXSAGA_BROKER_{upper} for a store, TXSAGA_PARTICIPANT_{upper} "
-        "for a participant that is not a database)"
-    )
 
 
 class EvidenceMissing(TxSagaError):
@@ -262,7 +248,7 @@ class ClaimLost(TxSagaError):
 
 
 class AlreadyDone(TxSagaError):
-    """The inbox knows the message: what it was to do is done."""
+    """The inbox knows the message: its effect has already happened."""
 
     def __init__(self, message: str, group: str) -> None:
         super().__init__(f"message {message} was already processed by group {group!r}")
@@ -270,11 +256,11 @@ class AlreadyDone(TxSagaError):
 
 
 class OutOfOrder(TxSagaError):
-    """What is consumed or committed does not follow what the group has read of its queue."""
+    """A chunk is not the next one of its queue, or a commit would move the cursor back."""
 
 
 class OffsetOutOfRange(TxSagaError):
-    """The offset lies below the tail or above the head of the queue."""
+    """The offset is below the tail or above the head of the queue."""
 
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
         super().__init__(f"offset {offset} of {topic}/{queue} does not exist; the queue holds {tail} to {head}")
@@ -289,7 +275,7 @@ class BrokerClosed(TxSagaError):
 
 
 class StoreError(TxSagaError):
-    """The home database said no."""
+    """The home database reported an error."""
 
 
 class StoreUnavailable(StoreError, code="SERVICE_NOT_AVAILABLE", retryable=True):
@@ -305,7 +291,7 @@ class StoreBusy(StoreError, retryable=True):
 
 
 class NotPrimary(StoreError, code="SLAVE_NOT_AVAILABLE"):
-    """A standby was asked to write."""
+    """A standby received a write."""
 
 
 class ChunkDamaged(StoreError):
@@ -344,10 +330,7 @@ class UnknownGroup(TxSagaError):
     """The consumer group does not exist."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(
-            f"consumer group {group!r} does not exist; it is registered by its first reader, "
-            f"or by `txsaga group create {group}`"
-        )
+        super().__init__(f"consumer group {group!r} does not exist; open a reader, or `txsaga group create {group}`")
         self.group = group
 
 
@@ -366,8 +349,7 @@ class GroupInUse(TxSagaError):
 
     def __init__(self, group: str) -> None:
         super().__init__(
-            f"members of group {group!r} are active, or were a moment ago; stop them, wait until their "
-            "claims expire, then try again"
+            f"members of group {group!r} are active; stop them, wait until their claims expire, then try again"
         )
         self.group = group
 
@@ -470,7 +452,7 @@ class HeuristicCommit(Heuristic, number=7):
 
 
 class HeuristicHazard(Heuristic, number=8):
-    """What became of the branch can't be known (XA_HEURHAZ)."""
+    """The outcome of the branch can't be known (XA_HEURHAZ)."""
 
 
 class ReadOnly(XaError, number=3):
@@ -514,7 +496,7 @@ class DuplicateBranch(XaError, number=-8):
 
 
 class OutsideTransaction(XaError, number=-9):
-    """The resource is in a transaction of somebody else (XAER_OUTSIDE)."""
+    """The resource is in another, unrelated transaction (XAER_OUTSIDE)."""
 
 
 class FlowUnknown(TransactionError):
@@ -542,7 +524,7 @@ class StepsOpen(TransactionError):
 
 
 class OwnLock(TransactionError):
-    """Work waits for what its own flow, or its own transaction, holds: it would wait for ever."""
+    """Work waits for a lock of its own flow or its own transaction: it would wait for ever."""
 
     def __init__(
         self,
@@ -560,7 +542,7 @@ class OwnLock(TransactionError):
 
 
 class RowsDiffer(OtherReason):
-    """A journalled statement changed another number of rows than it was to change."""
+    """A journalled statement changed another number of rows than expected."""
 
 
 class SagaError(TransactionError):
@@ -580,7 +562,7 @@ class StepLeftOut(SagaError):
 
 
 class StepTimedOut(SagaError):
-    """It took longer than it may; what became of it is not known."""
+    """It exceeded its timeout; its outcome is unknown."""
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(f"{what} took longer than {seconds:g} s; its outcome is unknown")
@@ -629,7 +611,7 @@ class UnknownStep(SagaError):
 
 
 class NotCompensated(SagaError, retryable=True):
-    """Something of a saga is still to be undone."""
+    """Some steps of a saga are not undone yet."""
 
     def __init__(self, txid: int, why: str) -> None:
         super().__init__(f"saga {txid} is rolled back but not completely undone: {why}")
@@ -637,7 +619,7 @@ class NotCompensated(SagaError, retryable=True):
 
 
 class CompensationFailed(NotCompensated, retryable=False):
-    """A compensation is out of retries; a person resumes or skips it."""
+    """A compensation is out of retries; an operator resumes or skips it."""
 
 
 class TableError(TxSagaError):
@@ -657,7 +639,7 @@ class TableExists(TableError):
 
 
 class OtherCatalog(TableError):
-    """The table lies in a catalog that our decision does not reach."""
+    """The table is in a catalog that the decision does not cover."""
 
 
 class FormatRefused(TableError):
@@ -677,11 +659,11 @@ class NullRefused(TableError):
 
 
 class OutsideOverwrite(TableError):
-    """Rows lie outside of the partitions that an overwrite replaces."""
+    """Rows are outside of the partitions that an overwrite replaces."""
 
 
 class BranchMissed(TableError):
-    """A session wrote to a table itself, past the branch that it was to write to."""
+    """A session wrote to a table directly instead of to its branch."""
 
 
 class TableTaken(TableError, retryable=True):
@@ -689,7 +671,7 @@ class TableTaken(TableError, retryable=True):
 
 
 class LakeMissing(TableError):
-    """What this takes is not installed, or not set up."""
+    """A package, Java or a warehouse is missing."""
 
     INSTALL = "pip install 'txsaga[lake]'"
 

@@ -102,7 +102,7 @@ def test_a_full_line_waits_and_then_says_what_to_do_while_the_loop_goes_on() -> 
         tasks = await behind(batcher, gate, 1, 2)
 
         async def refused() -> None:
-            with pytest.raises(StoreBusy, match=r"2 calls wait already.*retry later"):
+            with pytest.raises(StoreBusy, match=r"2 calls wait.*retry later"):
                 await call(batcher, 3)
 
         _, turns = await while_it_runs(refused())

@@ -101,7 +101,7 @@ def test_a_burst_wakes_runs_until_nothing_is_left(host: HostedAirflow) -> None:
 
         def left() -> int:
             readings = [each for each in broker.kernel.store.overview.readings() if each.topic == "burst"]
-            return sum(each.lag + each.held + each.resting for each in readings) if readings else 350
+            return sum(each.lag + each.held + each.retrying for each in readings) if readings else 350
 
         # What was sent is no lag before its tick: runs of a hundred each must have been there.
         until(lambda: len(host.api.ask("GET", "dags/woken/dagRuns")["dag_runs"]) >= 4 and left() == 0, 150)
@@ -121,7 +121,7 @@ def left_to_tell(host: HostedAirflow) -> bool:
     """Tell whether the engine has still to work off what commits are followed by."""
     with host.broker() as broker:
         found = [each for each in broker.kernel.store.overview.readings() if each.topic == TOPIC]
-    return not found or any(each.lag + each.held + each.resting for each in found)
+    return not found or any(each.lag + each.held + each.retrying for each in found)
 
 
 def events_of(host: HostedAirflow) -> list[int]:

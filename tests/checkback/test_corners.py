@@ -175,7 +175,7 @@ def test_what_waited_too_long_for_a_thread_is_given_back_and_not_counted(any_sho
     answering._mine[txid] = PendingQuestion(asked, time.monotonic() - asked.patience.total_seconds())
     answering._take_away()
     assert (counted(any_shop, txid), any_shop.store.questions.backlog()) == (0, {})
-    assert remarks(any_shop, txid) == [("NOBODY", NOT_SEEN)]
+    assert remarks(any_shop, txid) == [("NO_ANSWER", NOT_SEEN)]
 
 
 def _due(shop: Shop) -> Sequence[Doubt]:

@@ -242,4 +242,4 @@ def test_backlog_and_age_are_told_by_group(any_shop: Shop) -> None:
     assert undecided.oldest is not None and undecided.oldest >= timedelta(seconds=110)
     backlog = {each.group: each for each in any_shop.store.overview.backlogs()}
     assert (backlog["shop"].undecided, backlog["bank"].undecided) == (30, 1)
-    assert (backlog["shop"].answers.get("UNKNOWN"), backlog["bank"].answers.get("NOBODY")) == (30, 1)
+    assert (backlog["shop"].answers.get("UNKNOWN"), backlog["bank"].answers.get("NO_ANSWER")) == (30, 1)

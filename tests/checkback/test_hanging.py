@@ -166,7 +166,7 @@ def test_a_checker_that_still_hangs_is_counted_once_and_stays_named(any_shop: Sh
         assert (any_shop.state(txid), counted(any_shop, txid)) == ("prepared", 1)
         (first, why), again = remarks(any_shop, txid)
         assert first == "UNKNOWN" and "has not returned for" in why and checker.__qualname__ in why
-        assert again == ("NOBODY", f"{why.partition(' has')[0]} still hangs in this member")
+        assert again == ("NO_ANSWER", f"{why.partition(' has')[0]} still hangs in this member")
     over.set()
     until(lambda: not (member.take_up() or any_shop.pending()))
 

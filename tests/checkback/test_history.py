@@ -79,4 +79,4 @@ def test_checks_that_nobody_could_answer_are_told_when_the_evidence_speaks(
     ((vain, _),) = told(any_shop, tx.txid)
     owner.lead()
     assert any_shop.state(tx.txid) == "rolled_back"
-    assert ([what for what, _ in told(any_shop, tx.txid)], vain) == (["check: NOBODY"], "check: NOBODY")
+    assert ([what for what, _ in told(any_shop, tx.txid)], vain) == (["check: NO_ANSWER"], "check: NO_ANSWER")

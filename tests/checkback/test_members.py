@@ -114,7 +114,7 @@ def test_where_nobody_lives_nothing_is_counted_and_it_is_said(any_shop: Shop, ca
     for _ in range(20):
         engine.lead()
     assert (counted(any_shop, receipt.txid), any_shop.state(receipt.txid)) == (0, "prepared")
-    assert remarks(any_shop, receipt.txid)[-1] == ("NOBODY", "no live member of group 'shop' has a checker")
+    assert remarks(any_shop, receipt.txid)[-1] == ("NO_ANSWER", "no live member of group 'shop' has a checker")
     said = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert "no live member of group 'shop' has a checker; 1 transactions wait for one" in said
 

@@ -97,7 +97,7 @@ def test_a_flow_whose_host_stays_silent_is_given_up_at_its_total_limit(
     member.lead()
     assert (any_shop.state(txid), checks(any_shop, txid).asked) == ("sealed", 0)
     ((answer, why),) = remarks(any_shop, txid)
-    assert (answer, "the state of its run is unknown" in why) == ("NOBODY", True)
+    assert (answer, "the state of its run is unknown" in why) == ("NO_ANSWER", True)
     any_shop.later(LESS_THAN_THE_LIMIT)
     member.lead()
     assert any_shop.state(txid) == state

@@ -42,7 +42,7 @@ def test_the_home_database_is_the_one_that_is_used(bare: Cli) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"TXSAGA_URL": "mysql://anna:secret@h/d"}, "the store is PostgreSQL"),
+        ({"TXSAGA_URL": "mysql://anna:secret@h/d"}, "the home database is PostgreSQL"),
         ({"TXSAGA_RESOURCE_BANK": "secret"}, "is not a database URL"),
         ({"TXSAGA_PARTICIPANT_X": "nomod:thing"}, "can't be loaded"),
         ({"TXSAGA_AIRFLOW_URL": "admin:secret"}, "is not an address of Airflow"),

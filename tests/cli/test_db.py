@@ -71,7 +71,7 @@ def test_a_database_of_the_server_is_created_once(bare: Cli, home_url: str) -> N
         assert connection.scalar(text("SELECT current_database()")) == name
     assert bare("db", "create", name, "--url", home_url, "--json").document == {"url": first}
     refused = bare("db", "create", "Two Words", "--url", home_url)
-    assert (refused.code, "is not for a database" in refused.complaint) == (2, True)
+    assert (refused.code, "is not a database name" in refused.complaint) == (2, True)
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_without_a_server_what_does_not_wait_for_one_says_that_nobody_answers(
 @pytest.mark.parametrize(
     ("url", "code", "told"),
     [
-        ("mysql://anna@host/home", 3, "the store is PostgreSQL"),
+        ("mysql://anna@host/home", 3, "the home database is PostgreSQL"),
         ("postgresql://anna@host:port/home", 3, "is not a database URL"),
         ("postgresql://anna@host", 3, "names no database"),
         ("postgresql://anna:secret@host/home?namespace=A%20B", 3, "namespace"),

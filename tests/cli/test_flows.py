@@ -82,6 +82,6 @@ def test_what_amends_a_flow_and_what_is_amended_name_each_other(bare: Cli, own_u
     assert (old["amended_as"], new["amends"]) == (new["txid"], old["txid"])
     assert f"amended by transaction {amending.txid}" in [each["what"] for each in old["timeline"]["steps"]]
     assert [each["what"] for each in new["timeline"]["steps"]][:2] == [
-        "opened under key transfer-7, life 2",
+        "opened under key transfer-7, attempt 2",
         f"amends transaction {flow.txid}",
     ]

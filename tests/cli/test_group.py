@@ -137,9 +137,9 @@ def test_where_a_group_stands_is_shown_queue_by_queue(cli: Cli, broker: Broker, 
         first, second = consumer.receive()
         second.nack(delay=timedelta(minutes=1))
         (reading,) = cli("group", "show", name, "--json").document["topics"]
-        assert (reading["lag"], reading["held"], reading["resting"], reading["members"]) == (1, 1, 1, 1)
+        assert (reading["lag"], reading["held"], reading["retrying"], reading["members"]) == (1, 1, 1, 1)
         (queue,) = [each for each in reading["queues"] if each["head"]]
         assert (queue["offset"], queue["lowest"], queue["lag"]) == (2, 0, 1)
         first.ack()
     (reading,) = [each for each in cli("status", "--json").document["groups"] if each["group"] == name]
-    assert (reading["held"], reading["resting"]) == (0, 1)
+    assert (reading["held"], reading["retrying"]) == (0, 1)

@@ -90,7 +90,7 @@ def test_a_scrape_tells_the_figures_of_the_store(watched: Broker, metrics: Metri
     assert 60 <= found["txsaga_tick_age_seconds",] < 3600
     assert found["txsaga_group_lag", "billing", "news"] == 1
     assert found["txsaga_group_held", "billing", "news"] == 1
-    assert found["txsaga_group_resting", "billing", "news"] == 0
+    assert found["txsaga_group_retrying", "billing", "news"] == 0
     assert found["txsaga_group_members", "billing", "news"] == 1
     assert 0 < found["txsaga_group_oldest_seconds", "billing", "news"] < 3600
     assert found["txsaga_dead_letters", "billing"] == 1
@@ -115,7 +115,7 @@ def test_a_scrape_tells_the_backlog_of_each_producer_group(watched: Broker, metr
     assert told == {"undecided": 2, "parked": 1, "asked": 0, "members": 1}
     assert 60 <= found["txsaga_producer_oldest_seconds", "shop"] < 3600
     answers = {answer: found["txsaga_check_answers_total", answer, "shop"] for answer in ANSWERS}
-    assert answers == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 2, "NOBODY": 0}
+    assert answers == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 2, "NO_ANSWER": 0}
     assert found["txsaga_questions_total",] == 2
     assert (found["txsaga_check_waiting",], found["txsaga_check_round_age_seconds",] < 60) == (0, True)
 
@@ -161,7 +161,7 @@ def test_a_scrape_tells_what_resources_were_not_told_and_what_recovery_sees(metr
     names = ("branches_undecided", "branches_waiting", "branches_oldest_seconds", "branches_heuristic")
     told = {resource: [found[f"txsaga_{name}", resource] for name in names] for resource in bank.resources}
     assert told == {"current": [1, 0, 0, 0], "mortgage": [0, 1, pytest.approx(60), 1]}
-    assert (found["txsaga_resource_away", "current"], found["txsaga_resource_away", "mortgage"]) == (0, 1)
+    assert (found["txsaga_resource_unreachable", "current"], found["txsaga_resource_unreachable", "mortgage"]) == (0, 1)
     assert found["txsaga_branches_earlier", "current"] == 1
 
 

@@ -35,7 +35,7 @@ def test_a_group_is_shown_with_its_members_and_its_backlog(cli: Cli, broker: Bro
     shown = cli("producer", "show", group, "--json").document
     assert (shown["group"], shown["members"]) == (group, [broker.kernel.member])
     assert (shown["undecided"], shown["parked"], shown["asked"]) == (1, 0, 0)
-    assert shown["answers"] == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NOBODY": 0}
+    assert shown["answers"] == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NO_ANSWER": 0}
     assert (shown["checks"], 0 <= shown["oldest_seconds"] < 3600) == ({}, True)
     told = {words[0]: words[1:] for line in cli("producer", "show", group).lines if (words := line.split())}
     assert (told["members"], told["max-checks"]) == ([broker.kernel.member], ["as", "the", "engine"])

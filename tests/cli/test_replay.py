@@ -114,13 +114,13 @@ def test_show_gives_programs_the_same_timeline(cli: Cli, producer: Producer, flo
     moments = [step["at"] for step in told["steps"] if step["at"]]
     assert moments == sorted(moments, key=datetime.fromisoformat)
     said = [step["what"] for step in told["steps"]]
-    assert said[:2] == [f"opened under key {flow}, life 1", f"1 message to {flow}/0"]
-    assert said[2:] == ["closed by its owner", "COMMIT", f"offset 0 of {flow}/0 assigned"]
+    assert said[:2] == [f"opened under key {flow}, attempt 1", f"1 message to {flow}/0"]
+    assert said[2:] == ["sealed by its owner", "COMMIT", f"offset 0 of {flow}/0 assigned"]
 
 
 def test_a_name_can_not_move_the_cursor_of_who_looks(cli: Cli, producer: Producer, flow: str) -> None:
     tx = producer.transaction(key=f"{flow}\x1b[2J\n")
     tx.__enter__()
     said = cli("tx", "show", str(tx.txid))
-    assert f"opened under key {flow}\\x1b[2J\\n, life 1" in said.out
+    assert f"opened under key {flow}\\x1b[2J\\n, attempt 1" in said.out
     assert "\x1b[2J" not in said.out

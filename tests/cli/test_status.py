@@ -48,7 +48,7 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
     assert (found["undecided"]["asked"], found["last_round"]) == (0, None)
     (shop,) = found["producers"]
     assert 60 <= shop.pop("oldest_seconds") < 3600
-    answers = {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NOBODY": 0}
+    answers = {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NO_ANSWER": 0}
     told = {"group": "shop", "undecided": 2, "parked": 1, "asked": 0, "members": 1, "answers": answers}
     assert shop == told
     assert found["dispatcher"]["waiting"] == 1
@@ -57,11 +57,11 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
         ("orders", 0, [0, 0]),
     ]
     (group,) = found["groups"]
-    queue = {"queue": 0, "tail": 0, "head": 3, "offset": 1, "lowest": 1, "held": 0, "resting": 0, "lag": 2}
+    queue = {"queue": 0, "tail": 0, "head": 3, "offset": 1, "lowest": 1, "held": 0, "retrying": 0, "lag": 2}
     (found_queue,) = group.pop("queues")
     assert 0 <= found_queue.pop("oldest_seconds") <= group.pop("oldest_seconds") < 60
     assert found_queue == {**queue, "in_line": 0}
-    assert group == {"group": "readers", "topic": "news", "lag": 2, "held": 0, "resting": 0, "members": 0}
+    assert group == {"group": "readers", "topic": "news", "lag": 2, "held": 0, "retrying": 0, "members": 0}
     assert found["dead_letters"] == {}
 
 

@@ -112,7 +112,7 @@ def test_a_keyed_transaction_is_found_by_its_id_and_rolled_back(cli: Cli, produc
     assert f"[bold]{flow}[/] :smile:\\n" in cli("tx", "list").out
     refused = cli("tx", "commit", tx.id, "--reason", "r")
     assert refused.code == 5
-    assert "only its owner can close it" in refused.complaint
+    assert "only its owner can seal it" in refused.complaint
     assert cli("tx", "rollback", tx.id, "--reason", "the owner died").code == 0
     assert shown(cli("tx", "show", tx.id, "--json"))["state"] == "rolled_back"
 

@@ -36,7 +36,7 @@ def reading_without_b1(town: Town, cluster: BrokerCluster) -> ClusterConsumer:
     town.tick()
     town.down("b1")
     consumer = reading(cluster, tentative=0)
-    with pytest.raises(StoreUnavailable, match="b1 went away"):
+    with pytest.raises(StoreUnavailable, match="b1 became unavailable"):
         consumer.receive()
     consumer.reconnect()
     return consumer
@@ -222,7 +222,7 @@ def test_where_answers_were_lost_best_effort_does_not_say_that_nobody_took_it(
 ) -> None:
     producer = town.plain(BEST, names=("b1", "b2")).producer("shop")
     producer.send("plain", b"first")
-    lost = OutcomeUnknown("whether this was written is not known")
+    lost = OutcomeUnknown("it is unknown whether this was written")
     answers = iter([lost, StoreUnavailable("the line is cut") if away else lost])
 
     def send(self: Producer, message: object) -> None:

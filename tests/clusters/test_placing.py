@@ -170,7 +170,7 @@ def test_under_xa_there_is_exactly_one_coordinator_and_no_broker_is_it(town: Tow
         town.opened(xa, coordinator=[town.coordinator, town.coordinator])
     with pytest.raises(ConfigError, match="is the coordinator itself"):
         txsaga.cluster(xa, town.urls, coordinator=town.direct["b1"])
-    with pytest.raises(ConfigError, match="brokers only vote"):
+    with pytest.raises(ConfigError, match="has no coordinator, which its transactions need"):
         town.plain().producer("shop").transaction()
 
 

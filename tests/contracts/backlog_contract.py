@@ -93,7 +93,7 @@ class BacklogContract:
         store.questions.answered("anna", [QuestionAnswer(receipt.txid, LocalState.UNKNOWN, "who knows")])
         (found,) = store.overview.doubts(limit=10)
         remarks = [(each.who, each.answer, each.why) for each in found.checks.remarks]
-        assert remarks == [("check-back", "NOBODY", "it is away"), ("anna", "UNKNOWN", "who knows")]
+        assert remarks == [("check-back", "NO_ANSWER", "it is away"), ("anna", "UNKNOWN", "who knows")]
         assert list(store.overview.remarks(receipt.txid)) == list(found.checks.remarks)
         assert (found.member, found.checks.asked) == (None, 1)
 
@@ -130,7 +130,7 @@ class BacklogContract:
         store.questions.answered("anna", [QuestionAnswer(txid, state, "why") for txid, state in said])
         store.doubts.put_off([PutOff(two.txid, timedelta(0), "nobody", False)])
         (mine,) = store.overview.backlogs()
-        assert dict(mine.answers) == {"ROLLBACK": 1, "UNKNOWN": 1, "NOBODY": 1}
+        assert dict(mine.answers) == {"ROLLBACK": 1, "UNKNOWN": 1, "NO_ANSWER": 1}
 
     @pytest.mark.req("RMQ-30")
     def test_the_last_round_has_its_leader(self, store: Store, later: Later) -> None:

@@ -330,7 +330,7 @@ class DoubtContract:
             store.doubts.put_off([PutOff(receipt.txid, timedelta(0), f"why {n}", counted=n % 2 == 0)])
         remarks = store.overview.remarks(receipt.txid)
         assert [remark.why for remark in remarks] == [f"why {n}" for n in range(5, 25)]
-        assert {remark.answer for remark in remarks} == {"UNKNOWN", "NOBODY"}
+        assert {remark.answer for remark in remarks} == {"UNKNOWN", "NO_ANSWER"}
 
     def test_what_does_not_count_pushes_out_no_other_remark(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)

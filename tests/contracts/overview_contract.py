@@ -41,7 +41,7 @@ from txsaga.store.store import Store
 def figures(store: Store) -> tuple[int, int, int]:
     """Return how many messages nobody of the one group has had, are in hands, and come again."""
     (reading,) = store.overview.readings()
-    return reading.lag, reading.held, reading.resting
+    return reading.lag, reading.held, reading.retrying
 
 
 def age(store: Store) -> timedelta:

@@ -196,7 +196,7 @@ class QuestionContract:
         later(LATE)
         assert store.questions.collect() == 1
         (remark,) = store.overview.remarks(txid)
-        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NOBODY", 0)
+        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NO_ANSWER", 0)
         assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
         assert store.questions.take("anna", 10) == []
 
@@ -210,10 +210,10 @@ class QuestionContract:
         assert asked.patience == LONG
         store.questions.answered("anna", [QuestionAnswer(txid, None, "no thread was free")])
         (remark,) = store.overview.remarks(txid)
-        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NOBODY", 0)
+        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NO_ANSWER", 0)
         assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
         (backlog,) = store.overview.backlogs()
-        assert backlog.answers == {"NOBODY": 1}
+        assert backlog.answers == {"NO_ANSWER": 1}
 
     @pytest.mark.req("RMQ-12")
     def test_a_question_about_what_was_decided_meanwhile_is_taken_away(self, store: Store) -> None:

@@ -97,7 +97,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
         lambda s: s.producer.send_message_in_transaction(ORDERS, executor=lambda *_: None),
         NO_BODY,
     ),
-    "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message holds everything"),
+    "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message has its own body"),
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
     "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is None; give a timedelta"),
     "replay a text": (

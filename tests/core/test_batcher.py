@@ -85,7 +85,7 @@ def test_a_full_queue_waits_and_then_says_what_to_do() -> None:
     calls = [batcher.submit(1)]
     assert gate.entered.wait(10)
     calls += [batcher.submit(2), batcher.submit(3)]
-    with pytest.raises(StoreBusy, match=r"2 calls wait already.*retry later"):
+    with pytest.raises(StoreBusy, match=r"2 calls wait.*retry later"):
         batcher.submit(4)
     gate.open.set()
     assert [call.result(10) for call in calls] == [10, 20, 30]

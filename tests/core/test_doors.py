@@ -11,6 +11,7 @@ import pytest
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Message
+from txsaga.core.arguments import kind_of
 from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG, MessageOptions
 from txsaga.errors import ConfigError, InvalidMessage, TopicTypeMismatch, TxSagaError
 from txsaga.messages.producer import Producer
@@ -184,7 +185,7 @@ def test_an_option_of_the_wrong_kind_is_told_in_our_words(
 def test_a_message_is_complete_and_takes_nothing_beside_it(moody_shop: Shop) -> None:
     producer = moody_shop.producer()
     for extra in ({"key": "42"}, {"body": b"another"}):
-        with pytest.raises(InvalidMessage, match="a Message holds everything"):
+        with pytest.raises(InvalidMessage, match="a Message has its own body"):
             producer.send(Message(NEWS, b"x"), **extra)
     assert list(moody_shop.listed()) == []
 
@@ -193,7 +194,7 @@ KEYS: dict[str, tuple[object, str]] = {
     "a number": (5, "the key is int, not str"),
     "nothing": ("", "the key is empty"),
     "three megabytes": ("k" * 3_000_000, "the key has 3,000,000 bytes; at most 1,024"),
-    "a NUL": ("order\x0042", "the key holds a NUL"),
+    "a NUL": ("order\x0042", "the key contains a NUL"),
     "no UTF-8": ("\ud800", "the key can't be stored as UTF-8"),
 }
 
@@ -288,7 +289,7 @@ def test_a_name_is_text(moody_shop: Shop, name: str) -> None:
         lambda: moody_shop.broker.producer("plain").send_many(name, [b"x"]),
     ]
     for call in calls:
-        with pytest.raises(InvalidMessage, match=f"name is {type(name).__name__}, not str"):
+        with pytest.raises(InvalidMessage, match=f"name is {kind_of(name)}, not str"):
             call()
 
 

@@ -36,7 +36,7 @@ ENDS: dict[str, Callable[[Any, Any], object]] = {
     "recall": lambda producer, half: producer.recall(half),
     "decide": lambda producer, half: producer.decide(half, Decision.COMMIT),
 }
-A_HALF = "a half is named by its receipt|this receipt is not as prepare gave it"
+A_HALF = "not a receipt|this receipt has an invalid"
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)

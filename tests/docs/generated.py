@@ -15,7 +15,6 @@ from txsaga.core.lifecycle import MESSAGE, TRANSACTION
 from txsaga.core.topic import ALLOWED, SendKind, TopicType
 from txsaga.flows.branch import BRANCH
 from txsaga.flows.step import STEP
-from txsaga.provider.planning import modes
 from txsaga.provider.planning.refusals import Refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,6 +28,20 @@ POLICIES: Mapping[PolicyName, tuple[str, str]] = {
     PolicyName.GUARANTEED: ("all available brokers, at least `needed` of them", "`needed` of them"),
 }
 """What each policy sends to, and which brokers must accept."""
+NOT_OF_A_DAG = {
+    Refusal.NO_INPUT,
+    Refusal.NO_COORDINATOR,
+    Refusal.COORDINATORS,
+    Refusal.BROKER_COORDINATES,
+    Refusal.NO_LANE,
+    Refusal.QUEUE_LANE,
+    Refusal.NO_MIX,
+    Refusal.HOLD_JOURNAL,
+    Refusal.JOURNAL_BLIND,
+    Refusal.CANNOT_WAIT,
+    Refusal.RETRIES,
+}
+"""A DAG has one input, the home database as its coordinator, and databases as its resources."""
 CALLS: Mapping[SendKind, str] = {
     SendKind.PLAIN: "`send`, `submit`, `send_many`",
     SendKind.HALF: "`prepare`, `transaction`",
@@ -68,65 +81,16 @@ def topics_table() -> str:
     return table(("type", *(f"{way.value}: {CALLS[way]}" for way in SendKind)), rows)
 
 
-def inputs_table() -> str:
-    """Say what the mode of an input means."""
-    rows = (
-        (*_cells(key), found.settles.value, "take part" if found.inherited else "stay outside")
-        for key, found in modes.INPUTS.items()
-    )
-    heads = ("transaction", "coordinated", "persistent", "the input settles", "steps and outputs in automatic mode")
-    return table(heads, rows)
-
-
-def input_kinds_table() -> str:
-    """Say which inputs a rollback puts back."""
-    rows = (
-        (f"`{kind}`", "by a rollback" if back else "never: it settles at its own end", "–" if back else "yes")
-        for kind, back in modes.PUT_BACK.items()
-    )
-    return table(("input", "is put back", "`retries`"), rows)
-
-
-def steps_table() -> str:
-    """Say where the work of a step is settled."""
-    rows = ((*_cells(key), found.value, modes.QUEUES[found].value) for key, found in modes.STEPS.items())
-    heads = ("resource", "step", "statement is marked", "resource takes part", "settles", "on a queue or broker")
-    return table(heads, rows)
-
-
-def outputs_table() -> str:
-    """Say when an output leaves."""
-    rows = ((*_cells(key), found.value) for key, found in modes.OUTPUTS.items())
-    return table(("transaction", "automatic takes part", "leaves"), rows)
-
-
-def persistence_table() -> str:
-    """Say whether what is sent is persistent."""
-    rows = ((*_cells(key), _cell(found)) for key, found in modes.PERSISTENCE.items())
-    return table(("persistence", "the input was persistent", "the topic is", "what is sent is persistent"), rows)
-
-
 def refusals_table() -> str:
-    """List what a flow may not ask for."""
-    return table(("refused", "what to do instead"), ((each.asked, each.remedy) for each in Refusal))
+    """List what the flow of a DAG may not ask for."""
+    rows = ((each.asked, each.remedy) for each in Refusal if each not in NOT_OF_A_DAG)
+    return table(("refused", "what to do instead"), rows)
 
 
 def policies_table() -> str:
     """List the policies of clusters."""
     rows = ((f"`{name}`", *about) for name, about in POLICIES.items())
     return table(("policy", "sends to", "must accept"), rows)
-
-
-def _cells(key: Iterable[object]) -> Iterable[str]:
-    return map(_cell, key)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "any"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"`{value}`"
 
 
 def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -142,11 +106,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "message": message_diagram,
     "facts": facts_table,
     "topics": topics_table,
-    "flow-inputs": inputs_table,
-    "flow-input-kinds": input_kinds_table,
-    "flow-steps": steps_table,
-    "flow-outputs": outputs_table,
-    "flow-persistence": persistence_table,
     "flow-refusals": refusals_table,
     "cluster-policies": policies_table,
 }

@@ -130,7 +130,7 @@ def test_a_role_that_may_not_read_the_row_is_told_so(open_engine: OpenEngine) ->
     with books.engine.begin() as connection:
         if not connection.scalar(text(f"select count(*) from pg_roles where rolname = '{role}'")):
             connection.exec_driver_sql(f"create role {role}")
-    with pytest.raises(RightsMissing, match="grant it select, or leave the role again"):
+    with pytest.raises(RightsMissing, match="grant it SELECT, or RESET ROLE"):
         with books.evidence.work(books.id(1)) as connection:
             connection.exec_driver_sql("set local application_name = 'told no more'")
             connection.exec_driver_sql(f"set local role {role}")

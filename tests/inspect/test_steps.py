@@ -97,14 +97,14 @@ def test_what_is_recorded_after_the_decision_holds_nothing_any_more() -> None:
 
 def test_an_open_transaction_has_no_end_and_tells_when_its_owner_was_seen() -> None:
     trace = Trace(txid=7, group=1, life=life(TxState.ACTIVE), sent=(sent(1, 1, counts=False),))
-    assert told(trace) == ["opened under key order-42, life 1", "1 message to orders/0", "owner 1 was last seen"]
+    assert told(trace) == ["opened under key order-42, attempt 1", "1 message to orders/0", "owner 1 was last seen"]
 
 
 def test_a_transaction_that_was_rolled_back_before_its_end_was_never_closed() -> None:
     op = RecordedDecision(Decision.ROLLBACK, True, None)
     trace = Trace(txid=7, group=1, life=life(TxState.ROLLED_BACK), sent=(sent(1, 1, counts=False),), op=op)
-    assert "closed by its owner" not in told(trace)
-    assert "closed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
+    assert "sealed by its owner" not in told(trace)
+    assert "sealed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
 
 
 @pytest.mark.rule("R4")

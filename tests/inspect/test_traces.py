@@ -52,10 +52,10 @@ def test_remarks_are_told(store: Store) -> None:
     assert listed is not None
     assert [(remark.who, remark.answer, remark.why) for remark in listed.remarks] == [
         ("check-back", "UNKNOWN", "the checker said UNKNOWN"),
-        ("check-back", "NOBODY", "nobody answered"),
+        ("check-back", "NO_ANSWER", "nobody answered"),
     ]
     steps = [step.what for step in steps_of(trace_of(store, receipt.txid))]
-    assert [what for what in steps if what.startswith("check: ")] == ["check: UNKNOWN", "check: NOBODY"]
+    assert [what for what in steps if what.startswith("check: ")] == ["check: UNKNOWN", "check: NO_ANSWER"]
 
 
 def test_offsets_are_found_even_if_the_clock_was_put_back(store: Store, stored: Stored) -> None:

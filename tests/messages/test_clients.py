@@ -135,7 +135,7 @@ def test_a_decision_that_finds_no_place_is_refused_and_not_dropped(moody_shop: S
     taken = [batcher.submit(ends[0])]
     assert halves.entered.wait(10)
     taken.append(batcher.submit(ends[1]))
-    with pytest.raises(StoreBusy, match="1 calls wait already"):
+    with pytest.raises(StoreBusy, match="1 calls wait"):
         batcher.submit(ends[2])
     halves.open.set()
     assert [pending.result(10).won for pending in taken] == [True, True]

@@ -127,7 +127,7 @@ def test_rounds_within_the_immunity_take_nothing_from_the_checks(any_shop: Shop)
 def test_an_immunity_without_a_half_is_refused(moody_shop: Shop) -> None:
     """Only a half is left alone by its own wish; a transaction with a row is asked about when it is closed."""
     producer = moody_shop.producer()
-    with pytest.raises(InvalidMessage, match="immunity is for halves"):
+    with pytest.raises(InvalidMessage, match="immunity is for half messages"):
         producer.transaction(key="order-42", immunity=10)
     with pytest.raises(InvalidMessage, match="immunity"), producer.transaction(immunity=10) as tx:
         tx.later(ORDERS)

@@ -222,7 +222,7 @@ def test_what_its_owner_never_closed_is_not_replayed(shop: Shop) -> None:
             tx.__exit__(Failed, failed, None)
             raise
     assert tx.txid is not None and shop.store.halves.views(tx.txid)
-    with pytest.raises(TransactionError, match="never closed"):
+    with pytest.raises(TransactionError, match="never sealed"):
         shop.broker.replay(tx.txid)
 
 

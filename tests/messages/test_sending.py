@@ -199,7 +199,7 @@ def test_several_messages_are_no_half(shop: Shop) -> None:
         lambda: producer.transaction().send(batch),  # type: ignore[arg-type]
     ]
     for attempt in attempts:
-        with pytest.raises(InvalidMessage, match="one message is sent at a time, not a list") as raised:
+        with pytest.raises(InvalidMessage, match="send takes one message, not a list") as raised:
             attempt()
         assert raised.value.code == "MESSAGE_ILLEGAL"
     assert list(shop.listed()) == []

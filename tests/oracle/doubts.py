@@ -120,7 +120,7 @@ class MemoryDoubts(Doubts):
             if lead is not None and not self._leases.holds(lead):
                 return False
             for each in doubts:
-                listed, answer = kept.doubts.get(each.txid), "UNKNOWN" if each.counted else "NOBODY"
+                listed, answer = kept.doubts.get(each.txid), "UNKNOWN" if each.counted else "NO_ANSWER"
                 if listed is not None:
                     now = self._home.now()
                     checks, resumed = listed.checks + each.counted, now if each.anew else listed.resumed
@@ -140,7 +140,7 @@ class MemoryDoubts(Doubts):
         listed = kept.doubts.get(txid)
         if listed is not None:
             new, old = Remark(self._home.now(), who, answer, why[:500]), listed.remarks
-            if answer == "NOBODY" and old and old[-1]._replace(at=new.at) == new:
+            if answer == "NO_ANSWER" and old and old[-1]._replace(at=new.at) == new:
                 old = old[:-1]
             kept.doubts[txid] = listed._replace(remarks=(*old, new)[-KEPT:])
 

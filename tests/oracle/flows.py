@@ -133,7 +133,7 @@ class MemoryFlowLedger(FlowLedger):
         txid = life.txid
         opened = self._kept.lives[txid]
         if opened.life.state is not TxState.ACTIVE:
-            raise TransactionClosed(f"transaction {txid} is closed; it can't be ended again")
+            raise TransactionClosed(f"transaction {txid} is sealed; it can't be ended again")
         life = replace(opened.life, owner=opened.life.owner + 1)
         self._kept.lives[txid] = Opened(life, opened.born, self._home.now())
         if txid in self._kept.sagas:

@@ -222,7 +222,7 @@ class MemoryOverview(Overview):
             offset=offset,
             lowest=lowest,
             held=held,
-            resting=sum(row.open.bit_count() for row in claims) - held - in_line,
+            retrying=sum(row.open.bit_count() for row in claims) - held - in_line,
             in_line=in_line,
             oldest=None if since is None else now - since,
         )

@@ -58,7 +58,7 @@ class MemoryQuestions(Questions):
                 if put is None or put.ask.member != member:
                     continue
                 del kept.questions[each.txid]
-                answer = "NOBODY" if each.state is None else each.state.value
+                answer = "NO_ANSWER" if each.state is None else each.state.value
                 self._doubts.count(kept, put.ask.group, answer)
                 if each.state in (None, LocalState.UNKNOWN):
                     self._doubts.remark(kept, each.txid, member, answer, each.why)
@@ -80,7 +80,8 @@ class MemoryQuestions(Questions):
     def _collect(self, kept: Kept, put: Put) -> None:
         txid, late = put.ask.txid, put.until is not None
         del kept.questions[txid]
-        answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member left or did not take it up")
+        absent = ("NO_ANSWER", "its member left or did not take it up")
+        answer, why = ("UNKNOWN", "no answer in time") if late else absent
         if txid not in kept.ops:
             self._doubts.count(kept, put.ask.group, answer)
         self._doubts.remark(kept, txid, put.ask.member, answer, why)

@@ -76,5 +76,5 @@ def test_a_task_of_a_name_that_the_flow_needs_is_refused_in_one_line(name: str) 
     def taken() -> None:
         step.sql(name, "DELETE FROM x", on="home")
 
-    with pytest.raises(FlowRefused, match=f"a task is named '{name}', as one that every flow has: give it another"):
+    with pytest.raises(FlowRefused, match=f"task name '{name}' is reserved in a flow: give the task another"):
         taken()

@@ -130,7 +130,7 @@ def test_what_waits_for_its_run_comes_again_and_is_never_given_up(house: House) 
         assert group.policy.max_attempts is None
         assert kernel.store.registry.topic(TOPIC).retention_seconds == 30 * 24 * 3600
         readings = [each for each in kernel.store.overview.readings() if each.topic == TOPIC]
-        assert [each.lag + each.held + each.resting for each in readings] == [1]
+        assert [each.lag + each.held + each.retrying for each in readings] == [1]
         assert fake.events == []
 
 

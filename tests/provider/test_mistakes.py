@@ -32,7 +32,7 @@ def test_what_no_retry_can_mend_fails_at_once(house: House, capfd: pytest.Captur
     said = told.out + told.err
     for line in (
         "Airflow connection 'nowhere' does not exist; create it under Admin, Connections, or set AIRFLOW_CONN_NOWHERE",
-        "connection 'web' is of type 'http'; a flow works in mariadb, mysql, postgres, postgresql, sqlite",
+        "connection 'web' is of type 'http'; use one of mariadb, mysql, postgres, postgresql, sqlite",
         "connection 'web' is of type 'http'; a store has a connection of type 'txsaga'",
         "task 'begin' of this run has begun no flow",
         "half= is not a half message",

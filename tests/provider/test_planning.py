@@ -153,5 +153,5 @@ def test_one_failure_has_one_handler() -> None:
         for name in ("first", "second"):
             catch(broken, step.sql(name, "UPDATE x SET y = 2", on="pg_one"))
 
-    with pytest.raises(FlowRefused, match="'broken' is dealt with by 'first' and by 'second'; name one handler"):
+    with pytest.raises(FlowRefused, match="'broken' is handled by 'first' and by 'second'; name one handler"):
         twice()

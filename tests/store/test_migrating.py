@@ -87,3 +87,17 @@ def test_a_transaction_that_was_closed_before_is_sealed_and_can_be_decided(
         by = DecidedBy(who="a test", why="its work is done", from_check=True, found=TxState.SEALED)
         assert broker.kernel.decider.decide(7, Decision.COMMIT, by).won
     assert stored.rows("SELECT state, (SELECT decision FROM op) FROM tx") == [("committed", 1)]
+
+
+def test_a_check_without_an_answer_keeps_its_result_under_the_new_name(
+    bring_to: Callable[[str], None], home_url: str
+) -> None:
+    stored = Stored(home_url)
+    bring_to("0020")
+    remark = '[{"at": "2026-01-01", "why": "it is \\"NOBODY\\"", "who": "anna", "answer": "NOBODY"}]'
+    stored.rows(f"INSERT INTO doubt (txid, pgroup, check_at, remarks) VALUES (7, 1, now(), '{remark}')")
+    stored.rows("INSERT INTO tally (pgroup, answer, n) VALUES (1, 'NOBODY', 3), (1, 'UNKNOWN', 2)")
+    open_store(home_url).close()
+    assert stored.rows("SELECT answer, n FROM tally ORDER BY n") == [("UNKNOWN", 2), ("NO_ANSWER", 3)]
+    found = stored.rows("SELECT remarks -> 0 ->> 'answer', remarks -> 0 ->> 'why' FROM doubt")
+    assert found == [("NO_ANSWER", 'it is "NOBODY"')]

@@ -114,7 +114,7 @@ def require_reason(why: str) -> None:
 def _require_agreement(txid: int, verdict: Verdict, decision: Decision) -> None:
     if verdict.basis is Basis.COORDINATOR:
         raise InDoubt(f"transaction {txid} is not for you to decide: {verdict.why}; wait, or force the decision")
-    if verdict.basis is Basis.NOBODY:
+    if verdict.basis is Basis.NO_ANSWER:
         raise InDoubt(
             f"the evidence of transaction {txid} can't be read: {verdict.why}; try again later, or force the decision"
         )

@@ -41,7 +41,7 @@ def with_remark(remark: str) -> str:
     who, answer, why = remark.split(", ")
     new = f"jsonb_build_object('who', {who}, 'answer', {answer}, 'why', left({why}, 500))"
     return (
-        f"CASE WHEN {answer} = 'NOBODY' AND d.remarks -> -1 @> {new} THEN d.remarks - -1 "
+        f"CASE WHEN {answer} = 'NO_ANSWER' AND d.remarks -> -1 @> {new} THEN d.remarks - -1 "
         f"WHEN jsonb_array_length(d.remarks) >= {REMARKS} THEN d.remarks - 0 ELSE d.remarks END "
         f"|| ({new} || jsonb_build_object('at', clock_timestamp()))"
     )
@@ -105,7 +105,7 @@ class Doubts:
         return [doubt for doubt in doubts if doubt.txid not in dispatched]
 
     def _park_dispatched(self, txids: Sequence[int]) -> set[int]:
-        remark = with_remark("'check-back', 'NOBODY', %(why)s")
+        remark = with_remark("'check-back', 'NO_ANSWER', %(why)s")
         sql = SQL["park_dispatched"].replace("{remark}", remark)
         parked = {txid for (txid,) in self._run(sql, {"txids": list(txids), "why": DISPATCHED, "recent": RECENT})}
         for txid in sorted(parked):
@@ -158,7 +158,7 @@ class Doubts:
             "counted": [each.counted for each in doubts],
             "anew": [each.anew for each in doubts],
         }
-        remark = with_remark("'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
+        remark = with_remark("'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NO_ANSWER' END, x.why")
         with by_index(self._engine) as connection:
             if lead is not None:
                 held = connection.exec_driver_sql(SQL["leads"].format(s=self._schema), lead._asdict()).rowcount

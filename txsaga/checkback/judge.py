@@ -63,7 +63,7 @@ class Basis(Enum):
     EVIDENCE = auto()  # the row or the barrier in the recorded database
     ANSWER = auto()  # the answer of a checker or an operator
     COORDINATOR = auto()  # it voted yes for another store, which decides it
-    NOBODY = auto()  # nothing could answer: such a check does not count
+    NO_ANSWER = auto()  # nothing could answer: such a check does not count
     LATER = auto()  # its database is asked once it has answered about others
 
 
@@ -86,7 +86,7 @@ AWAY = (
     errors.UnknownTransaction,
 )
 """The database can't be reached by anyone; a name that was never registered must not spoil other checks."""
-UNCOUNTED = (Basis.NOBODY, Basis.LATER, Basis.COORDINATOR)
+UNCOUNTED = (Basis.NO_ANSWER, Basis.LATER, Basis.COORDINATOR)
 BRIEF = 1.0
 """Seconds during which databases are asked repeatedly: including the last answer, well below a round's lease."""
 UNREADABLE = (*AWAY, errors.StoreError)
@@ -206,18 +206,18 @@ class Judge:
             return Verdict(LocalState.ROLLBACK, "its owner never decided it", Basis.OPEN)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None
         if seen is not None and seen.unread is not None:
-            return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NOBODY)
+            return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NO_ANSWER)
         try:
             outcome = self._reach(resource, lambda found: found.read(case.id)) if seen is None else seen.outcome
             if outcome is None and not fence:
                 return Verdict(LocalState.UNKNOWN, "there is no evidence row", Basis.EVIDENCE)
             outcome = outcome or self._fenced(resource, case)
         except UNREADABLE as reason:
-            return _nobody(str(reason))
+            return _no_answer(str(reason))
         except OSError as away:  # from the user's own connect function
-            return _nobody(f"{type(away).__name__}: {away}")
+            return _no_answer(f"{type(away).__name__}: {away}")
         if outcome is None:
-            return _nobody("its local transaction is still running")
+            return _no_answer("its local transaction is still running")
         if outcome.committed:
             return Verdict(LocalState.COMMIT, "the evidence row exists", Basis.EVIDENCE, outcome.bodies)
         return Verdict(LocalState.ROLLBACK, "no evidence row; the abort marker is in place", Basis.EVIDENCE)
@@ -245,13 +245,13 @@ class Judge:
     def _by_checker(self, case: DoubtContext, verdict: Verdict) -> Verdict:
         if not self._checkers.knows(case.group):
             why = f"no live member of group {case.group!r} has a checker here"
-            return replace(verdict, why=why, basis=Basis.NOBODY)
+            return replace(verdict, why=why, basis=Basis.NO_ANSWER)
         answer, why = self._checkers.say(case)
         return replace(verdict, state=answer, why=why)
 
 
-def _nobody(why: str) -> Verdict:
-    return Verdict(LocalState.UNKNOWN, why, Basis.NOBODY)
+def _no_answer(why: str) -> Verdict:
+    return Verdict(LocalState.UNKNOWN, why, Basis.NO_ANSWER)
 
 
 def _raise(reason: Exception) -> NoReturn:

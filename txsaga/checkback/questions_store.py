@@ -96,7 +96,7 @@ class Questions:
         """
         columns = {
             "txids": [each.txid for each in answers],
-            "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
+            "answers": ["NO_ANSWER" if each.state is None else str(each.state) for each in answers],
             "whys": [kept(each.why) for each in answers],
         }
         with by_index(self._engine) as connection:
@@ -105,7 +105,7 @@ class Questions:
     def collect(self) -> int:
         """Remove unanswered questions, with a remark; one that was not taken up, for `TURNS` times, does not count."""
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
-        remark = with_remark(f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
+        remark = with_remark(f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NO_ANSWER' END, {why}")
         ((count,),) = self._run(SQL["collect"].replace("{remark}", remark).replace("{turns}", str(TURNS)), {})
         return int(count)
 

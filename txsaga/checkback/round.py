@@ -209,9 +209,9 @@ class Round:
         policy = self._policy(doubt)
         if verdict.basis is Basis.COORDINATOR:
             return None  # a yes vote is never given up here
-        if doubt.age > policy.total_limit and not (verdict.basis is Basis.NOBODY and self._is_held(doubt)):
+        if doubt.age > policy.total_limit and not (verdict.basis is Basis.NO_ANSWER and self._is_held(doubt)):
             return f"not decided within {policy.total_limit}: {verdict.why}"
-        if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
+        if verdict.basis is not Basis.NO_ANSWER and doubt.checks >= policy.max_checks:
             remarks = self._store.overview.remarks(doubt.txid)
             return f"out of checks ({doubt.checks}): {remarks[-1].why if remarks else verdict.why}"
         return None

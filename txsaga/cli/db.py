@@ -83,7 +83,7 @@ def create(context: typer.Context, name: Annotated[str, typer.Argument(help="The
 
     options = options_of(context)
     if not DATABASE_NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is not for a database; use 1 to 63 lower-case letters, digits and _")
+        raise typer.BadParameter(f"{name!r} is not a database name; use 1 to 63 lower-case letters, digits and _")
     address, _ = parse_url(home_url(options))
     server = address.set(drivername="postgresql").render_as_string(hide_password=False)
     with translating(), psycopg.connect(server, autocommit=True) as connection:

@@ -45,7 +45,7 @@ def _meant(changes: dict[str, object]) -> dict[str, Any]:
 
 app = typer.Typer(help="Create, alter, list and show consumer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the group.")]
-GROUP = ("group", "topic", "lag", "held", "resting", "members", "oldest")
+GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 
 
 @app.command()
@@ -103,11 +103,11 @@ def show(context: typer.Context, name: Name) -> None:
     fields(_document(group))
     say()
     rows = [
-        (reading.topic, p.queue, p.head, p.offset, p.lowest, p.held, p.resting)
+        (reading.topic, p.queue, p.head, p.offset, p.lowest, p.held, p.retrying)
         for reading in readings
         for p in reading.positions
     ]
-    table(("topic", "queue", "head", "offset", "lowest", "held", "resting"), rows)
+    table(("topic", "queue", "head", "offset", "lowest", "held", "retrying"), rows)
 
 
 @app.command()
@@ -145,15 +145,15 @@ def leave(
         document({"group": name, "topic": topic, "done": yes, "queues": queues})
         return
     table(
-        ("queue", "offset", "lag", "held", "resting"),
-        [(p.queue, p.offset, p.lag, p.held, p.resting) for p in positions],
+        ("queue", "offset", "lag", "held", "retrying"),
+        [(p.queue, p.offset, p.lag, p.held, p.retrying) for p in positions],
     )
     say(f"\n{name} left {topic}" if yes else "\nnothing was changed; pass --yes to do it")
 
 
 def group_row(reading: Reading) -> tuple[object, ...]:
     """Write how far a group has read a topic, for people."""
-    return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members, reading.oldest
+    return reading.group, reading.topic, reading.lag, reading.held, reading.retrying, reading.members, reading.oldest
 
 
 def group_document(reading: Reading) -> dict[str, object]:

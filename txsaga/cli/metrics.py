@@ -46,7 +46,7 @@ STORE: Mapping[str, str] = {
 GROUP: Mapping[str, str] = {
     "txsaga_group_lag": "Messages not delivered to the group yet.",
     "txsaga_group_held": "Messages in flight: claimed by members, or bound to transactions.",
-    "txsaga_group_resting": "Messages waiting for a retry.",
+    "txsaga_group_retrying": "Messages waiting for a retry.",
     "txsaga_group_members": "Live members of the group.",
     "txsaga_group_oldest_seconds": "Age of the oldest unprocessed message; 0 if there is none.",
 }
@@ -74,7 +74,7 @@ HELD: Mapping[str, str] = {
     "txsaga_flow_held_oldest_seconds": "Time for which the oldest of these steps has held locks; 0 if there is none.",
 }
 RECOVERY: Mapping[str, str] = {
-    "txsaga_resource_away": "1 if this process could not reach the resource in its last attempt.",
+    "txsaga_resource_unreachable": "1 if this process could not reach the resource in its last attempt.",
     "txsaga_branches_earlier": "Prepared branches of an earlier incarnation of the store, to be settled by hand.",
 }
 SAGAS: Mapping[str, str] = {
@@ -170,7 +170,7 @@ def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterable[M
 
 
 def _of_groups(readings: Iterable[Reading]) -> Iterable[Metric]:
-    rows = [([e.group, e.topic], (e.lag, e.held, e.resting, e.members, _seconds(e.oldest))) for e in readings]
+    rows = [([e.group, e.topic], (e.lag, e.held, e.retrying, e.members, _seconds(e.oldest))) for e in readings]
     return _gauges(GROUP, ["group", "topic"], rows)
 
 

@@ -59,7 +59,9 @@ class BrokerCluster:
     def broker(self, name: str) -> Broker:
         """Return one broker."""
         if name not in self._members.names:
-            raise ConfigError(f"cluster {self.definition.name!r} has no broker {name!r}; it has {self._members.names}")
+            raise ConfigError(
+                f"cluster {self.definition.name!r} has no {name!r}, only {', '.join(self._members.names)}"
+            )
         return self._members.broker(name)
 
     def producer(self, group: str) -> ClusterProducer:
@@ -143,7 +145,7 @@ class BrokerCluster:
     def _recovering(self) -> Recovering:
         members = self._members
         if self._coordinator is None:
-            raise ConfigError(f"cluster {self.definition.name!r} has no coordinator, so nothing is ever prepared in it")
+            raise ConfigError(f"cluster {self.definition.name!r} has no coordinator, so it never prepares branches")
         return Recovering(self._coordinator.kernel, members, lambda: self._groups)
 
 

@@ -110,8 +110,7 @@ class ClusterTransaction(Coordinated):
     async def __aenter__(self) -> NoReturn:
         """Refuse: its brokers are called in the caller's thread."""
         raise errors.ConfigError(
-            "the transaction of a cluster can't be entered by `async with`; enter it by `with` in a thread, by "
-            "asyncio.to_thread"
+            "a cluster's transaction can't be used with `async with`; use `with` in a thread (asyncio.to_thread)"
         )
 
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
@@ -168,7 +167,7 @@ class ClusterTransaction(Coordinated):
     def prepare(self) -> None:
         """Ask the participants for their votes; a no is raised, and the transaction can then only roll back."""
         if not self._ended:
-            raise errors.ProtocolError("the transaction takes messages still; end() comes before prepare()")
+            raise errors.ProtocolError("the transaction still accepts messages; call end() before prepare()")
         self._require_ours()
         work = self._branches.work
         answers = work.ask(work.used)
@@ -290,7 +289,7 @@ class ClusterTransaction(Coordinated):
     def _require_open(self, what: str) -> None:
         super()._require_open(what)
         if self._ended:
-            raise errors.TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
+            raise errors.TransactionClosed(f"transaction {self.txid} has ended and can't {what}")
 
     def _require_running(self, what: str) -> None:
         super()._require_open(what)
@@ -379,8 +378,8 @@ class ClusterProducer:
         """Open a transaction whose messages all go to brokers that the policy chooses once."""
         if self._coordinator is None:
             raise errors.ConfigError(
-                f"cluster {self._chooser.cluster.name!r} has no coordinator: brokers only vote; "
-                "give xa=True and the broker that coordinates"
+                f"cluster {self._chooser.cluster.name!r} has no coordinator, which its transactions need; "
+                "pass xa=True and coordinator=txsaga.connect(…)"
             )
         if key is not None:
             validate_key(key)

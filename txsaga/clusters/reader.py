@@ -206,11 +206,11 @@ class ClusterReader(Generic[S, M]):
         if (changes := self._members.changes) == self._changes:
             return
         there = self._members.available()
-        gone, back = set(self._active) - set(there), set(there) - set(self._active)
+        gone, back = sorted({*self._active} - {*there}), sorted({*there} - {*self._active})
         if not gone and not back:
             self._changes = changes
             return
-        said = [f"{name} went away" for name in sorted(gone)] + [f"{name} is back" for name in sorted(back)]
+        said = [f"{name} became unavailable" for name in gone] + [f"{name} is back" for name in back]
         raise StoreUnavailable(f"{', '.join(said)}; reconnect() reads from {', '.join(there) or 'none'}")
 
 

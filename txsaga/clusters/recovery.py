@@ -67,7 +67,7 @@ class Recovering:
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
             )
         if not any(each == found for each in self._of(found.broker, Scope.GLOBAL)):
-            raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
+            raise UnknownBranch(f"broker {found.broker!r} has no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
         branch, txid = found.branch, own_number(self._kernel, found.branch)
@@ -99,7 +99,7 @@ class Recovering:
         """Raise for a broker that takes part; if nothing of this client waits there, only log."""
         if mode is Scope.GLOBAL or self._takes_part(name):
             raise ResourceManagerFailed(
-                f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
+                f"broker {name!r} can't be asked, and this list would lack its branches: {away}"
             ) from away
         logger.warning("broker %r can't be asked; no branch of this client waits for it: %s", name, away)
 

@@ -144,7 +144,9 @@ class Claims:
             (rows,) = self._lines.exchange([call])
         except ConnectionLost as lost:
             # Messages that may have been claimed come again when the claim expires.
-            raise StoreUnavailable(f"the home database went away while messages were taken: {lost}; retry") from lost
+            raise StoreUnavailable(
+                f"the home database became unavailable while messages were taken: {lost}; retry"
+            ) from lost
         return [_claim(group, row) for row in rows]
 
     def _acked(self, call: StatementCall) -> tuple[dict[tuple[Any, ...], int], bool]:
@@ -156,7 +158,7 @@ class Claims:
         try:
             return _done(patiently(lambda: self._again(call))), True
         except StoreUnavailable as reason:
-            raise OutcomeUnknown(f"whether messages were acknowledged is not known: {reason}") from reason
+            raise OutcomeUnknown(f"it is unknown whether messages were acknowledged: {reason}") from reason
 
     def _again(self, call: StatementCall) -> Sequence[Rows]:
         try:

@@ -140,7 +140,7 @@ class Log:
         try:
             (rows,) = self._readers.exchange([self._hot.fetch.call(qid, offset, limit, end)])
         except ConnectionLost as error:
-            raise StoreUnavailable(f"the home database went away during a read: {error}; retry") from error
+            raise StoreUnavailable(f"the home database became unavailable during a read: {error}; retry") from error
         return [LogEntry(*row) for row in rows]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:

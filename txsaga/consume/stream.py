@@ -185,7 +185,7 @@ class Stream:
         check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
         validate_wanted_tag(tag)
         if not SHORTEST <= ttl <= LONGEST:
-            raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
+            raise ConfigError(f"ttl is {ttl}; give a ttl from one second to one day")
         self.group, self.member, self._tag = group, member, tag
         self._kernel, self._log, self._on_close = kernel, kernel.store.log, on_close
         _, queues = joined(kernel, group, Style.STREAM, topics, start)

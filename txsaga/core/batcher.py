@@ -141,8 +141,8 @@ class Batcher(Generic[Item, Answer]):
         while len(self._waiting) >= self._capacity:
             if time.monotonic() > end:
                 raise StoreBusy(
-                    f"{self.name}: {self._capacity} calls wait already and none left within "
-                    f"{self._patience:g} s; send less or retry later"
+                    f"the queue of {self.name} was full for {self._patience:g} s ({self._capacity:,} calls wait); "
+                    "send less, or retry later"
                 )
             self._wake_worker()
             pause(0.002)

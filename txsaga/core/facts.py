@@ -42,7 +42,7 @@ Taking, Taken = _step(
 )
 Ordering, Ordered = _step(
     "Ordering Ordered",
-    "Messages of an ordered group are about to be lined up by key.",
+    "Messages of an ordered group are about to be put in order by key.",
     "Each is delivered after the earlier messages with its key are done.",
 )
 Acknowledging, Acknowledged = _step(
@@ -75,15 +75,15 @@ Naming, Named = _step(
     "The branches of a transaction are about to be recorded, before their work begins.",
     "Recovery knows which resources to check.",
 )
-Calling, Called = _step("Calling Called", "A ballot is about to be called.", "COMMIT waits for its votes.")
+Calling, Called = _step("Calling Called", "A ballot is about to be opened.", "COMMIT waits for its votes.")
 Casting, Cast = _step("Casting Cast", "A vote is about to be cast in a ballot.", "The vote is final.")
 Voting, Voted = _step(
     "Voting Voted",
     "A branch is about to be asked for its vote.",
-    "It voted yes: its resource holds it until it learns the decision.",
+    "It voted yes: its resource keeps it prepared until the decision.",
 )
 Finishing, Finished = _step(
-    "Finishing Finished", "A branch is about to learn the decision.", "It is committed or rolled back in its resource."
+    "Finishing Finished", "A decided branch is about to be committed or rolled back.", "Its resource has done so."
 )
 Noting, Noted = _step(
     "Noting Noted",
@@ -91,7 +91,7 @@ Noting, Noted = _step(
     "Their resources are not asked about them any more.",
 )
 Tidying, Tidied = _step(
-    "Tidying Tidied", "A resource's marks of finished branches are about to be dropped.", "They are gone."
+    "Tidying Tidied", "Evidence rows of finished branches are about to be deleted.", "They are gone."
 )
 Declaring, Declared = _step(
     "Declaring Declared",

@@ -124,14 +124,13 @@ def as_message(topic: object, body: bytes | None, options: Mapping[str, object])
     """Build a message from the arguments of a send; `Topics.admit` checks every field."""
     if isinstance(topic, Message):
         if body is not None or options:
-            raise InvalidMessage("a Message holds everything; give the body and the options to it")
+            raise InvalidMessage("a Message has its own body and options; pass the Message alone")
         return topic
     if topic is None:
         raise InvalidMessage("the topic is None; give its name")
     if not isinstance(topic, str):
         raise InvalidMessage(
-            f"one message is sent at a time, not a {kind_of(topic)}; "
-            "several messages under one decision go into producer.transaction()"
+            f"send takes one message, not a {kind_of(topic)}; use send_many, or producer.transaction() for one decision"
         )
     if body is not None and not ("text" in options or "json" in options):
         return made_of(topic, body, options)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import ceil
 from zlib import crc32
 
+from txsaga.core.arguments import kind_of
 from txsaga.errors import ConfigError, InvalidMessage, ReservedName, TopicTypeMismatch
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -98,7 +99,7 @@ class Topic:
 def check_name(name: object, *, what: str = "topic", known: Callable[[], bool] = lambda: True) -> None:
     """Raise unless users may use this name; one that is not `known` yet begins with a letter, a digit or _."""
     if not isinstance(name, str):
-        raise InvalidMessage(f"a {what} name is {type(name).__name__}, not str")
+        raise InvalidMessage(f"a {what} name is {kind_of(name)}, not str")
     if not name or len(name) > MAX_NAME:
         raise InvalidMessage(f"a {what} name has 1 to {MAX_NAME} characters, this one has {len(name)}")
     if not all(c.isalnum() or c in "_-.%|" for c in name):

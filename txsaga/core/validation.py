@@ -24,7 +24,7 @@ MAX_TOKEN = 64
 def validate(message: Message) -> None:
     """Raise `InvalidMessage` unless the message can be stored."""
     if not isinstance(message.topic, str):
-        raise InvalidMessage(f"the topic is {kind_of(message.topic)}, not the name of one")
+        raise InvalidMessage(f"the topic is {kind_of(message.topic)}; give the name of a topic")
     if not message.topic:
         raise InvalidMessage("the topic is empty; name one")
     validate_body(message.body)
@@ -93,10 +93,10 @@ def validate_life(key: object, run: object) -> None:
 def validate_receipt(receipt: object) -> None:
     """Raise `InvalidMessage` unless this can name a half message: others in its batch would fail too."""
     if not isinstance(receipt, Receipt):
-        raise InvalidMessage(f"a half is named by its receipt, not by {kind_of(receipt)}; give the receipt of prepare")
+        raise InvalidMessage(f"this is {kind_of(receipt)}, not a receipt; give the receipt that prepare returned")
     numbers = all(type(each) is int and abs(each) <= LAST for each in (receipt.txid, receipt.group))
     if not numbers or not isinstance(receipt.token, bytes) or len(receipt.token) > MAX_TOKEN:
-        raise InvalidMessage("this receipt is not as prepare gave it: its numbers or its token can be no half's")
+        raise InvalidMessage("this receipt has an invalid number or token; give the receipt that prepare returned")
 
 
 def validate_wanted_tag(tag: object) -> None:
@@ -118,7 +118,7 @@ def validate_late(shape: Message) -> None:
 
 def _no_nul(what: str, text: str) -> None:
     if "\0" in text:
-        raise InvalidMessage(f"{what} holds a NUL, which the database keeps in no text; leave it out")
+        raise InvalidMessage(f"{what} contains a NUL, which the database can't store in text; leave it out")
 
 
 def _list(what: str, column: object) -> None:

@@ -237,8 +237,8 @@ class LoopEvidence(SqlEvidence):
                 raise
         if uuid is None or UUID(hex=uuid) != place.database:
             raise EvidenceMissing(
-                f"the engine of {self._name!r} points to another database than {RESOURCE}{self._name.upper()}, by "
-                "which it is asked; let both lead to the same"
+                f"the engine of {self._name!r} points to another database than "
+                f"{RESOURCE}{self._name.upper()}, which check-back uses; set both to the same database"
             )
 
 
@@ -302,7 +302,7 @@ def _failed(connection: Connection, driver: psycopg.Connection[Any], table: Tabl
         None, None, error, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
     )
     if isinstance(told, DBAPIError) and not refuses_commit(told):
-        raise OutcomeUnknown(f"whether a step was committed is not known: {' '.join(str(error).split())}") from error
+        raise OutcomeUnknown(f"it is unknown whether a step was committed: {' '.join(str(error).split())}") from error
     raise told from error
 
 

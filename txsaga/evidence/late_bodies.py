@@ -85,7 +85,7 @@ class LateBodies:
         if filling is None or connection is not filling.connection:
             raise TransactionError("a late slot is filled inside tx.local(…), with its connection")
         if number in self.bodies and number in filling.evidence.filled(connection, filling.transaction):
-            raise TransactionError(f"late slot {number} is filled already; keep a slot for each message")
+            raise TransactionError(f"late slot {number} is filled already; reserve a slot for each message")
         filling.evidence.fill(connection, filling.transaction, number, body)
         self.bodies[number] = body
 
@@ -95,7 +95,7 @@ class LateBodies:
             # Read the rows: rolling back a savepoint also removed its bodies.
             filled = filling.evidence.filled(filling.connection, filling.transaction)
         if missing := sorted(set(range(1, self._kept + 1)) - filled):
-            raise TransactionError(f"late slots {missing} were kept and not filled; nothing was done")
+            raise TransactionError(f"late slots {missing} were reserved but not filled; nothing was done")
 
 
 LATE_PART = 2

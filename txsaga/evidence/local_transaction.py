@@ -55,7 +55,7 @@ def committing(
         with on_failure(_give_up, transaction, process):
             yield
             if os.getpid() != process:
-                raise TransactionError(f"a forked child has nothing of its parent's local transaction of {id}")
+                raise TransactionError(f"a forked child can't use its parent's local transaction of {id}")
             whole = _is_whole(transaction, id, question, mark)
             announce(False)
             allow_commits(transaction.connection)
@@ -196,8 +196,8 @@ def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
     except DBAPIError as error:
         if is_forbidden(error):
             raise RightsMissing(
-                f"the role of the local transaction of {id} may not read {EVIDENCE}; grant it select, or leave the "
-                "role again in the block"
+                f"the role of the local transaction of {id} may not read {EVIDENCE}; grant it SELECT, or "
+                "RESET ROLE before the block ends"
             ) from error
         raise _rolled_back(id) from error
 

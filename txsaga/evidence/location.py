@@ -140,9 +140,7 @@ def _refuse_memory(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         files = {row.name: row.file for row in connection.exec_driver_sql("PRAGMA database_list")}
         if not files["main"]:
-            raise ConfigError(
-                "evidence must outlive the process: a SQLite database in memory can't hold it; use a file"
-            )
+            raise ConfigError("evidence must survive the process: use a SQLite file, not a database in memory")
 
 
 class EvidenceLocation:

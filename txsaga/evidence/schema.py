@@ -41,7 +41,7 @@ FILES = {"postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqli
 def statements(dialect_name: str) -> Sequence[str]:
     """Return the statements that create the tables and the database's uuid; `ConfigError` for other databases."""
     if dialect_name not in FILES:
-        raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(FILES))}")
+        raise ConfigError(f"evidence can't be stored in {dialect_name!r}; use one of {', '.join(sorted(FILES))}")
     file = get_data("txsaga.evidence", f"ddl/{FILES[dialect_name]}.sql")
     assert file is not None
     return file.decode().removesuffix(";\n").split(";\n")

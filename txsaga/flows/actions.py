@@ -130,8 +130,8 @@ class RegisteredFunctions:
         name = self._names.get(function)
         if name is None:
             raise ConfigError(
-                f"{getattr(function, '__qualname__', function)!r} must be found by another process when this one is "
-                'killed; register it with @txsaga.compensation("a-name") in a module that TXSAGA_SAGAS names'
+                f"other processes must find {getattr(function, '__qualname__', function)!r} if this one is "
+                "killed; register it with @txsaga.compensation('a-name') in a module that TXSAGA_SAGAS names"
             )
         return name
 
@@ -189,7 +189,7 @@ def kind_of(do: object, on: str | None) -> StepKind:
             return StepKind.SQL
         case Http() | Send():
             if on is not None:
-                raise ConfigError(f"{type(do).__name__} works in no resource; leave on= out")
+                raise ConfigError(f"{type(do).__name__} does not work in a resource; leave on= out")
             return StepKind.HTTP if isinstance(do, Http) else StepKind.MESSAGE
     check_function(do, "a step", ADVICE)
     return StepKind.CALL

@@ -51,12 +51,12 @@ class Ballot:
             or not all(map(_is_name, self.voters))
             or len(set(self.voters)) != len(self.voters)
         ):
-            raise ConfigError(f"ballot {self.name!r} needs a name, and each of its voters once")
+            raise ConfigError(f"ballot {self.name!r} needs a name, and a list of different voters")
         if (self.rule is Rule.QUORUM) != (self.needed is not None):
             raise ConfigError(f"ballot {self.name!r}: needed=… is required for a quorum, and only for it")
         if self.needed is not None and not 1 <= self.needed <= len(self.voters):
             raise ConfigError(
-                f"ballot {self.name!r} has {len(self.voters)} voters; {self.needed} of them can't carry it"
+                f"ballot {self.name!r} has {len(self.voters)} voters, so needed={self.needed} is not possible"
             )
 
     def _check_kinds(self) -> None:

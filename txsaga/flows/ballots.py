@@ -53,7 +53,7 @@ def _require_open(life: TxRecord | None, txid: int, ledger: Ledger) -> None:
     if standing is not None:
         raise DecidedOtherwise(txid, standing.name)
     if life.state is not TxState.ACTIVE:
-        raise TransactionClosed(f"transaction {txid} is closed; votes are no longer accepted")
+        raise TransactionClosed(f"transaction {txid} is sealed; votes are no longer accepted")
 
 
 def _unknown(txid: int, name: str, voter: str, polls: Sequence[Polled]) -> str:

@@ -57,8 +57,8 @@ def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Seque
     unable = [each.name for _, each in resources if not each.capabilities.two_phase]
     if len(unable) > 1:
         raise errors.ConfigError(
-            f"{' and '.join(map(repr, unable))} can't vote, and only one resource can come last; "
-            "leave all but one of them to a transaction of their own"
+            f"{' and '.join(map(repr, unable))} can't vote, and only one such resource can take part; use "
+            "separate transactions for the others"
         )
     if current_fiber() is not None:
         for _, each in resources:

@@ -297,7 +297,7 @@ class Flow:
         if on is None and lane is None:
             return None
         if on is not None and lane is not None:
-            raise ConfigError("a step works in the main work or in a lane, not in both; make two of it")
+            raise ConfigError("a step has on= or lane=, not both; make two steps")
         if on == HOME:
             return _home(hold)
         name = on or lane or ""
@@ -334,7 +334,7 @@ def enrolled(
     for name, _ in named:
         check_text(name, "a resource of a flow", "give the name of a registered one")
     if len(set(named)) != len(named) or HOME in {name for name, _ in named}:
-        raise ConfigError(f"name each resource and each lane of a flow once; {HOME!r} is always there and not named")
+        raise ConfigError(f"name each resource and each lane of a flow once; {HOME!r} is always included, leave it out")
     budgets = budget if isinstance(budget, Mapping) else dict.fromkeys((name for name, _ in named), budget)
     for each in budgets.values():
         check_duration(each, "budget", timedelta(days=365))

@@ -97,7 +97,7 @@ def _tried(ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord 
         case None:
             return _fresh(ledger, group, key, 1, said)
         case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.has_open_saga(txid):
-            raise errors.NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
+            raise errors.NotCompensated(txid, f"key {key!r} can be used again after that; retry later")
         case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
             return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
         case TxRecord(state=TxState.COMMITTED, txid=txid, lease=None):
@@ -149,7 +149,7 @@ def entered(ledger: Ledger, life: TxRecord) -> Entered:
     if found.standing is not None:
         raise errors.DecidedOtherwise(life.txid, found.standing.name)
     if found.life.state is not TxState.ACTIVE:
-        raise errors.TransactionClosed(f"flow {life.txid} is closed: its end is written")
+        raise errors.TransactionClosed(f"flow {life.txid} is sealed; it takes no more work")
     return found
 
 

@@ -106,8 +106,8 @@ class FlowEnding(BranchBlock):
             effects = ledger.effects(self._flow.txid)
         if self._home_work or effects:
             raise errors.ConfigError(
-                "rows and tables of the home database can't be written together with a resource whose commit is the "
-                "decision (R12); use a separate flow for one of them"
+                "rows and tables of the home database can't be written together with a resource that can't "
+                "vote; use a separate flow for one of them"
             )
 
     def give_up(self, why: str) -> None:

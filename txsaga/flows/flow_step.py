@@ -267,11 +267,11 @@ def declared(
     undo = undoing(compensate, where)
     if undo is None:
         if input is not None:
-            raise errors.ConfigError(f"step {name!r} has an input and no compensation to get it; give compensate= too")
+            raise errors.ConfigError(f"step {name!r} has input= but no compensation for it; give compensate= too")
         return None
     if where == HOME:
         raise errors.ConfigError(
-            f"step {name!r} writes with COMMIT alone, nothing is to be undone; leave compensate= out"
+            f"the rows of step {name!r} are only written by COMMIT, so nothing has to be undone; leave compensate= out"
         )
     if input is not None:
         check_kind(input, Mapping, "the input of a step", "give a mapping of names to JSON values")

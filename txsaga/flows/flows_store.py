@@ -158,7 +158,7 @@ class FlowLedger:
         """Raise the owner: from here on only the new owner ends the flow, and steps can't be added."""
         owner = self._run("take_over", txid=life.txid, lease=LEASE.total_seconds()).scalar()
         if owner is None:
-            raise TransactionClosed(f"transaction {life.txid} is closed; it can't be ended again")
+            raise TransactionClosed(f"transaction {life.txid} is sealed; it can't be ended again")
         return replace(life, owner=owner)
 
     def do_home_work(self, txid: int) -> None:

@@ -66,7 +66,7 @@ _READ = {f"${tag}": back for tag, _, back in _TAGS.values()}
 def require_journalled(text: str) -> None:
     """Refuse what can't be executed later, by another process, among other statements."""
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError("a journal takes the text of one statement")
+        raise ConfigError("give the journal one statement as text")
     as_json(text, "the statement")
     statements, escaped = _statements(_PLAIN, text), _statements(_ESCAPED, text)
     if len(statements) != 1 or len(escaped) != 1:
@@ -107,8 +107,8 @@ def _plain(name: str, value: object) -> object:
     known = _TAGS.get(type(value))
     if known is None:
         raise ConfigError(
-            f"parameter {name!r} is a {type(value).__name__}, which a journal can't keep; give a text, a number, "
-            "a truth value, a moment, a date, a Decimal, a UUID, bytes or None"
+            f"parameter {name!r} is a {type(value).__name__}, which a journal can't store; give a text, a "
+            "number, True or False, a datetime, a date, a Decimal, a UUID, bytes or None"
         )
     tag, write, _ = known
     return {f"${tag}": write(value)}
@@ -165,7 +165,7 @@ class Journal:
             self._require_open()  # before locking: a forked child inherits the lock's state
         with self._turn:
             if self._taken:
-                raise TransactionError("the journal is taken to be done; write into it before its step or block ends")
+                raise TransactionError("this journal is closed; add statements before its step or block ends")
             self._entries.append(entry)
 
     def __len__(self) -> int:

@@ -50,14 +50,14 @@ def able(kernel: Kernel, name: str) -> tuple[RegisteredResource, Participant]:
     except errors.ResourceUnknown:
         if any(topic.name == name for topic in kernel.store.registry.topics()):
             raise errors.ConfigError(
-                f"{name!r} is a topic: on a queue every uncoordinated send commits at once and can't be settled later; "
-                "that is a limit of queues, not of the engine. Send with producer.send(…), or in the transaction"
+                f"{name!r} is a topic, and topics have no lanes; send with producer.send(…), which commits at "
+                "once, or in the transaction"
             ) from None
         raise
     if not participant.capabilities.aux:
         raise errors.ConfigError(
-            f"resource {name!r} can't run auxiliary transactions: that is a limit of {participant.capabilities.kind} "
-            "resources, not of the engine; work in the main transaction, or in a database"
+            f"resource {name!r} is of kind {participant.capabilities.kind}, which has no auxiliary lanes; "
+            "work in the main transaction, or use a database"
         )
     return recorded, participant
 
@@ -78,7 +78,7 @@ def committed_alone(work: Work, unit: str) -> Exception | None:
         except errors.TxSagaError as silent:
             name = part.participant.name
             raise errors.OutcomeUnknown(
-                f"whether the unit of lane {name!r} has committed is not known: {silent}"
+                f"it is unknown whether the unit of lane {name!r} was committed: {silent}"
             ) from error
         if found is Finish.COMMITTED:
             return None

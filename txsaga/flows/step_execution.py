@@ -175,7 +175,7 @@ class StepActions:
         except OSError as lost:
             raise errors.ServiceFailed(f"{action.what} did not answer: {lost}") from lost
         if reply.is_yes and reply.cut:
-            raise errors.AnswerLost(f"{action.what} did it, and answered {reply.status} with {reply.cut}")
+            raise errors.AnswerLost(f"{action.what} confirmed it with {reply.status}, but its answer is {reply.cut}")
         if reply.is_yes:
             return _read(reply.body)
         refused = 400 <= reply.status < 500 and reply.status not in UNSURE

@@ -52,16 +52,14 @@ def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> Enl
     if not driver:
         return opens.enlist(branch)
     if not hasattr(opens, "enlist_driver"):
-        raise errors.TransactionError(
-            f"resource {participant.name!r} has no connection of a driver to work with; leave driver=True out"
-        )
+        raise errors.TransactionError(f"resource {participant.name!r} has no driver connection; leave driver=True out")
     return cast(Driven, opens).enlist_driver(branch)
 
 
 def execute(participant: Participant, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
     """Execute a journal in a session, in a thread if the session's calls run there."""
     if not isinstance(participant, Journals):
-        raise errors.ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
+        raise errors.ConfigError(f"{participant.name!r} takes no statements, so it has no journal")
     if isinstance(session, _Away):
         run_blocking(partial(participant.do, session.blocking, statements))
     else:
@@ -419,7 +417,7 @@ class Work:
         if part is None:
             known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
             raise errors.TransactionError(
-                f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
+                f"resource {key!r} is not part of this transaction, which was opened for {known}; name it there"
             )
         return part
 

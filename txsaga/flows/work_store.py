@@ -241,8 +241,8 @@ class WorkStore:
                     if lookup is not None and (found := line.exchange([lookup])[0]):
                         return [found, *(line.exchange(statements[1:]) if statements[1:] else [])]
                 except (errors.TxSagaError, ConnectionLost) as away:
-                    raise errors.OutcomeUnknown(f"whether this was written is not known: {away}") from away
-        raise errors.OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
+                    raise errors.OutcomeUnknown(f"it is unknown whether this was written: {away}") from away
+        raise errors.OutcomeUnknown(f"it is unknown whether this was written: {reason}") from reason
 
     def _begun(self, begins: Sequence[Begin], rows: Rows) -> Answers:
         found = {ord: (txid, token) for ord, txid, token in rows}

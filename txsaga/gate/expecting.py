@@ -201,7 +201,7 @@ def _members(gates: Sequence[SuiteGate]) -> tuple[SuiteGate, ...]:
         check_kind(each, SuiteGate, "each gate", "pass the result of expect(…)")
     names = [each.suite for each in gates]
     if len(set(names)) != len(names) or not names:
-        raise ConfigError(f"gates that vote together need names of their own, not {names}; pass name=… to expect")
+        raise ConfigError(f"gates that vote together need different names ({', '.join(names)}); pass name=… to expect")
     return tuple(gates)
 
 

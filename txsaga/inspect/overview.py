@@ -36,7 +36,7 @@ class Position:
     offset: int  # of the next message that no member of the group has received
     lowest: int  # of the first unprocessed message
     held: int
-    resting: int
+    retrying: int
     in_line: int = 0  # in an ordered group: messages before the offset that no member has received
     oldest: timedelta | None = None  # age of the first unprocessed message
 
@@ -71,9 +71,9 @@ class Reading:
         return sum(position.held for position in self.positions)
 
     @property
-    def resting(self) -> int:
+    def retrying(self) -> int:
         """How many messages will be delivered again."""
-        return sum(position.resting for position in self.positions)
+        return sum(position.retrying for position in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class LastRound:
     ago: timedelta
 
 
-ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
-"""Results of checks; NOBODY: no member was there to answer, and the check does not count."""
+ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NO_ANSWER")
+"""Results of checks; NO_ANSWER: no member or evidence could answer, and the check does not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _opened(trace: Trace) -> Iterator[TimelineStep]:
     life = trace.life
     if life is None:
         return
-    under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
+    under = f"opened under key {life.key}, attempt {life.epoch}" if life.key is not None else "opened"
     yield TimelineStep(under, CHANGE, Phase.OPENED, at=life.opened)
     if trace.amends is not None:
         yield TimelineStep(f"amends transaction {trace.amends}", HELD, Phase.OPENED, at=life.opened)
@@ -205,7 +205,7 @@ def _closed(trace: Trace) -> Iterator[TimelineStep]:
     if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
         return  # it is not known whether it was closed before the rollback
     at = life.touched if life.state in CLOSED else None
-    yield TimelineStep("closed by its owner", HELD, Phase.CLOSED, at=at)
+    yield TimelineStep("sealed by its owner", HELD, Phase.CLOSED, at=at)
 
 
 def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:

@@ -55,7 +55,7 @@ class TableLedger(HomeTransaction):
             statement = SQL["create" if swap.old is None else "move"]
             moved = self._run(statement, **swap.name._asdict(), old=swap.old, new=swap.new)
             if moved.rowcount != 1:
-                raise PointerMoved(f"table {swap.name} leads elsewhere than to {swap.old or 'nowhere'}")
+                raise PointerMoved(f"the metadata of table {swap.name} is not {swap.old or 'absent'} any more")
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
         """Reserve parts of a table for this undecided transaction to overwrite ('' is the whole table).

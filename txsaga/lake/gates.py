@@ -85,7 +85,7 @@ class Gate(Protocol):
 def start(gate: Gate) -> None:
     """Start the slow parts of a gate, or refuse what is none."""
     if not all(hasattr(gate, name) for name in ("warm", "ballot", "judge")):
-        raise ConfigError(f"{gate!r} is not a gate; make one with txsaga.gate.expect(suite)")
+        raise ConfigError(f"{type(gate).__name__} is not a gate; make one with txsaga.gate.expect(suite)")
     gate.warm()
 
 

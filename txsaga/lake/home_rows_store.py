@@ -123,7 +123,7 @@ def place(connection: Connection, write: RowsWrite) -> None:
             f"the rows staged for {write.target} are gone: {write.staging} was dropped; begin again"
         )
     if not own.ours:
-        raise errors.InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
+        raise errors.InDoubt(f"rows for {write.target} were staged by another login: only that one can publish them")
     if read_mark(own.said) != write.mark():
         raise errors.EffectConflict(f"{write.staging} was not staged for this write; begin again")
     with _refused_as(_not_placed(write.target)):
@@ -156,7 +156,7 @@ def _try_attaching(connection: Connection, write: RowsWrite) -> None:
 
 def _try_replacing(connection: Connection, write: RowsWrite) -> None:
     if lost := _lost(connection, write):
-        raise errors.ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
+        raise errors.ConfigError(f"{write.target} has {lost}, which its replacement would lack; use insert")
     with _refused_as(_not_this_way(write)), connection.begin_nested() as trial:
         _swap(connection, write)
         trial.rollback()

@@ -144,7 +144,7 @@ def _hex(kind: Any, value: object) -> str | None:
     try:
         read: Any = value if isinstance(kind, UUIDType) else literal(value).to(kind).value  # type: ignore[type-var]
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{value!r} is not a value of a partition by {kind}: {error}") from error
+        raise ConfigError(f"{value} is not a value of a partition by {kind}: {error}") from error
     return _bytes_of(kind, read)
 
 

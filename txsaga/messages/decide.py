@@ -98,7 +98,7 @@ class Decider:
                 raise
             except errors.TxSagaError as silent:
                 raise errors.OutcomeUnknown(
-                    f"whether transaction {txid} was decided is not known: {silent}"
+                    f"it is unknown whether transaction {txid} was decided: {silent}"
                 ) from silent
         return outcome, outcome.won
 
@@ -165,7 +165,7 @@ class Decider:
             )
         if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
             raise errors.IllegalTransition(
-                f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
+                f"transaction {life.txid} is still open: only its owner can seal it, others may roll it back"
             )
         TRANSACTION.after(life.state, EVENTS[decision])
 

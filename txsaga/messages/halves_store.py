@@ -84,7 +84,7 @@ class HalfBatch:
                 rows = self._again(line, low)
             except (errors.TxSagaError, ConnectionLost) as reason:
                 # An error after the first loss shows nothing about the first try.
-                raise errors.OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
+                raise errors.OutcomeUnknown(f"it is unknown whether this batch was written: {reason}") from reason
         return rows[: len(self._stores)], list(chain.from_iterable(rows[len(self._stores) :]))
 
     def _again(self, line: PipelineConnection, low: int) -> list[Rows]:
@@ -290,7 +290,7 @@ class Schedule:
                 (((count,),),) = self._line.exchange([self._commit_due.call(limit)])
             except ConnectionLost as lost:
                 raise errors.StoreUnavailable(
-                    f"the home database went away in a round of the schedule: {lost}"
+                    f"the home database became unavailable in a round of the scheduler: {lost}"
                 ) from lost
         return int(count)
 

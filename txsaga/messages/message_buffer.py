@@ -283,7 +283,7 @@ class DecidedBlock(MessageBuffer):
 
     def _require_ours(self) -> None:
         if self._process != this_process():
-            raise errors.TransactionError("a forked child has nothing of its parent's block; open another one")
+            raise errors.TransactionError("a forked child can't use its parent's block; open another one")
 
     def _come_out(self, reason: errors.TxSagaError, error: BaseException | None) -> None:
         """Raise the reason why the block could not be decided, unless the block's own error propagates."""

@@ -138,7 +138,7 @@ class Producer(OfBroker):
         """
         validate_life(key, run)
         if key is not None and immunity is not None:
-            raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
+            raise InvalidMessage("immunity is for half messages; one with a key is only checked after it is sealed")
         own = None if immunity is None else admit_immunity(self.group, checked(immunity))
         return Transaction(self._kernel, self.group, key=key, immunity=own, run=run)
 

@@ -160,8 +160,8 @@ def _replayable(trace: Trace) -> list[SentMessages]:
         raise TransactionError(f"transaction {trace.txid} was a delayed message that is overdue; send it again")
     if not counting:
         raise TransactionError(
-            f"transaction {trace.txid} was never closed by its owner, so its messages may be incomplete; do "
-            "the work again"
+            f"transaction {trace.txid} was never sealed by its owner, so its messages may be incomplete; "
+            "do the work again"
         )
     return counting
 

@@ -59,7 +59,7 @@ class StoredBlock:
         """Return the record, opening one for a block without a key."""
         if self.life is None:
             if self._immunity is not None:
-                raise InvalidMessage("immunity is for halves; leave it out where offsets or late bodies join in")
+                raise InvalidMessage("immunity is for half messages; leave it out with offsets or late bodies")
             self.life = TxRecords(self._kernel).open_unkeyed(self._group, self._run)
             self._kernel.running.begin(self, Doubt.of(self.life))
         return self.life

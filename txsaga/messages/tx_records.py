@@ -90,7 +90,7 @@ class TxRecords:
                     raise errors.AlreadyCommitted(life.txid, key)
                 case TxState.ROLLED_BACK:
                     if ledger.has_open_saga(life.txid):
-                        raise errors.NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
+                        raise errors.NotCompensated(life.txid, f"key {key!r} can be used again after that; retry later")
                     if (of := amended(ledger, life)) is not None:
                         raise errors.AlreadyCommitted(of, key)
                     return ledger.create(group.id, key, life.epoch + 1, run)
@@ -120,7 +120,7 @@ class TxRecords:
         if current.owner != life.owner:
             raise errors.Superseded(life.txid)
         if current.state is not TxState.ACTIVE:
-            raise errors.TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")
+            raise errors.TransactionClosed(f"transaction {life.txid} is sealed; nothing can be added any more")
 
 
 def amended(ledger: Ledger, life: TxRecord) -> int | None:

@@ -56,8 +56,8 @@ def database_url(connection: Connection) -> str:
     if driver is None:
         known = ", ".join(sorted(DRIVERS))
         raise ConfigError(
-            f"connection {connection.conn_id!r} is of type {connection.conn_type!r}; a flow works in {known}, "
-            "or give a sqlalchemy_url in its extra"
+            f"connection {connection.conn_id!r} is of type {connection.conn_type!r}; use one of {known}, "
+            "or set a sqlalchemy_url in its extra"
         )
     if driver == "sqlite":
         return f"{driver}:///{connection.host or connection.schema or ''}"

@@ -191,7 +191,7 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, place: str | None = None) -> None
 def require_free(taken: Iterable[str], name: str) -> None:
     """Refuse a user task that has the name of a task which every flow has."""
     if name in taken:
-        raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
+        raise ConfigError(f"task name {name!r} is reserved in a flow: give the task another name")
 
 
 def _is_in(begin: FlowBegin, task: AbstractOperator) -> bool:
@@ -207,7 +207,7 @@ def _handlers(tasks: Iterable[AbstractOperator]) -> dict[str, str]:
         for caught in sorted(getattr(each, "txsaga_catches", ())):
             if caught in found:
                 raise ConfigError(
-                    f"the failure of task {caught!r} is dealt with by {found[caught]!r} and by {each.task_id!r}; "
+                    f"the failure of task {caught!r} is handled by {found[caught]!r} and by {each.task_id!r}; "
                     "name one handler in catch(…), and let it start the others"
                 )
             found[caught] = each.task_id

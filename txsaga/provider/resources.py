@@ -59,7 +59,7 @@ def declared(said: Said) -> dict[str, DeclaredConnection]:
     for name, each in named.items():
         read = DeclaredConnection(connection=each) if isinstance(each, str) else each
         if not isinstance(name, str) or not name or not isinstance(read, DeclaredConnection) or not read.connection:
-            raise ConfigError(f"resource {name!r} is {each!r}; give an Airflow connection id, or lane(…) of one")
+            raise ConfigError(f"resource {name!r} needs an Airflow connection id, or lane(…) of one")
         if name == HOME:
             raise ConfigError(f"resource {name!r} is always there and not named: it is the store's own database")
         known = stored_name(read.connection)

@@ -219,7 +219,7 @@ class StorePoll:
             if new is None:
                 found[wait] = _no(f"topic {wait.topic!r} does not exist; create it with `txsaga topic create`", wait)
                 continue
-            there = new + (0 if reading is None else reading.resting)
+            there = new + (0 if reading is None else reading.retrying)
             if there >= wait.at_least:
                 value = {"topic": wait.topic, "group": wait.group, "messages": there, "new": new}
                 found[wait] = WaitAnswer(good=True, told=f"{there} messages wait", value=value)

@@ -161,7 +161,7 @@ class BranchRecords:
 
     def _decide(self, ledger: Ledger, life: TxRecord, branch: BranchId, decision: Decision) -> None:
         if decision is Decision.COMMIT and not life.voted:
-            raise errors.ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
+            raise errors.ProtocolError(f"branch {branch.gid} is {life.state}: without a yes vote it can't be committed")
         by = DecidedBy(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
         self._kernel.decider.within(ledger, life.txid, decision, by)
 

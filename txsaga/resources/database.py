@@ -115,9 +115,7 @@ class BranchRows:
             connection.execute(delete(table).where(same), named)
         except DBAPIError as error:
             if is_forbidden(error):
-                raise RightsMissing(
-                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for {purpose}"
-                ) from error
+                raise RightsMissing(f"resource {self._name!r} must grant DELETE on {EVIDENCE} for {purpose}") from error
             raise
 
 

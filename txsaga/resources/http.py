@@ -168,7 +168,7 @@ class HttpService:
             return Finish.HAZARD if reserved.tried else Finish.DONE
         if answer.status >= 500 or answer.status in BUSY:
             raise errors.ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
-        raise errors.ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
+        raise errors.ResourceManagerError(f"{phase} of branch {branch.gid} was refused and will be repeated: {answer}")
 
     def _call(self, phase: CallPhase, branch: BranchId, arguments: Mapping[str, object]) -> HttpReply:
         url, body = self._urls[phase], json.dumps(arguments, sort_keys=True).encode()

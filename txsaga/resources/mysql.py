@@ -187,7 +187,7 @@ class MysqlBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Start to carry out the decision; a branch that has not voted yes can only be rolled back."""
         if decision is Decision.COMMIT and self._stage is not MysqlStage.PREPARED:
-            raise errors.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise errors.ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         self._last = end = self._started(lambda: self._end(decision))
         return lambda: self._waited(end)
 
@@ -228,7 +228,7 @@ class MysqlBranch:
             self._end_with(f"XA COMMIT {self._xid} ONE PHASE", self._main if decides else None)
         except MysqlSessionLost as lost:
             raise errors.OutcomeUnknown(
-                f"whether branch {self._branch.gid} has committed is not known: {lost}"
+                f"it is unknown whether branch {self._branch.gid} was committed: {lost}"
             ) from lost
         self._stage = MysqlStage.OVER
 
@@ -438,7 +438,7 @@ class MysqlParticipant(DatabaseParticipant):
     def _refuse_hidden(self, _: Connection, cursor: Any, *__: object) -> None:
         """Refuse what a driver that sends several statements at once did besides the one that counts its rows."""
         if cursor.nextset():
-            raise errors.OtherReason(f"a statement of the journal for {self.name!r} holds others than it seems to")
+            raise errors.OtherReason(f"a journal statement for {self.name!r} contains several statements")
 
     def mark(self, session: EnlistedBranch) -> str:
         """Return the number of the transaction: the server lists lock waits by these, not by branches."""

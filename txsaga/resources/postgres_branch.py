@@ -245,7 +245,7 @@ class PostgresBranch:
         if self._stage is PostgresStage.UNKNOWN:
             raise errors.ResourceManagerFailed(f"the vote of branch {self._branch.gid} is unknown; recovery finds out")
         if decision is Decision.COMMIT:
-            raise errors.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise errors.ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         if self._stage is PostgresStage.OPEN and not self._session.gone:
             self._stage = PostgresStage.OVER
             self._send("ROLLBACK")
@@ -277,8 +277,8 @@ class PostgresBranch:
             )
         if session.state == TransactionStatus.INERROR:
             raise errors.RolledBack(
-                f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of it back; "
-                "let the error leave the step, or fence the statement off with begin_nested()"
+                f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of "
+                "it back; let the error leave the step, or run the statement in begin_nested()"
             )
         if session.state == TransactionStatus.ACTIVE:
             raise errors.RolledBack(

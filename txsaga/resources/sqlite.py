@@ -95,9 +95,9 @@ class SqliteBranch:
         raise ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
-        """Roll back; it holds no yes that could be committed."""
+        """Roll back; it did not vote yes, so it can't be committed."""
         if decision is Decision.COMMIT:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         return self._rolled_back
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
@@ -122,7 +122,7 @@ class SqliteBranch:
         except DBAPIError as error:
             if refuses_commit(error):
                 raise RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
-            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {error}") from error
+            raise OutcomeUnknown(f"it is unknown whether branch {self._branch.gid} was committed: {error}") from error
 
     def _rolled_back(self) -> Finish:
         if self._opened.is_active:

@@ -65,7 +65,7 @@ class TccWork:
             )
         if self.begun:
             raise errors.TransactionClosed(
-                f"{self._name!r} was tried in this transaction; give one try all it has to reserve"
+                f"{self._name!r} was already tried in this transaction; reserve everything in one try"
             )
         kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
         self.begun = True
@@ -164,7 +164,7 @@ class TccParticipant(VotingParticipant):
             case ReservationState.CONFIRMED:
                 return Finish.DONE
             case ReservationState.OPEN:
-                raise errors.ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
+                raise errors.ProtocolError(f"branch {branch.gid} did not vote yes, so it can't be committed")
             case ReservationState.HELD:
                 assert found is not None
                 finish = self._calls.confirm(branch, found)

@@ -62,7 +62,7 @@ class VotingBranch(ABC):
         if self._asked is not None:
             self._asked.exception()  # whatever the vote is, it must be over
         if decision is Decision.COMMIT and not self._prepared:
-            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} did not vote yes, so it can't be committed")
         return started(lambda: self._end(decision)).result
 
     def commit(self, transaction: str | None) -> Callable[[], None]:

@@ -49,7 +49,7 @@ class BranchSession:
         for key in WAP:
             if self._said(key):
                 raise ConfigError(
-                    f"{key} is set in this Spark session, which leads writes past the branch; "
+                    f"{key} is set in this Spark session, which redirects writes from the branch; "
                     f"spark.conf.unset({key!r}), and name the branch itself"
                 )
         try:

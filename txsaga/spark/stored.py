@@ -206,7 +206,7 @@ class Contribution:
         if life.owner != self.owner:
             raise Superseded(self.txid)
         if life.state is not TxState.ACTIVE:
-            raise TransactionClosed(f"transaction {self.txid} is closed; nothing can be added any more")
+            raise TransactionClosed(f"transaction {self.txid} is sealed; nothing can be added any more")
         return life
 
 

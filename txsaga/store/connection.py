@@ -105,7 +105,7 @@ def parse_url(text: str) -> tuple[URL, str]:
         ) from None
     require_readable(url, "the URL")
     if url.get_backend_name() != "postgresql":
-        raise errors.ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
+        raise errors.ConfigError(f"the home database is PostgreSQL; {url.get_backend_name()!r} can only be a resource")
     if not url.database:
         raise errors.ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
     if twice := sorted(name for name, value in url.query.items() if name not in SEVERAL and not isinstance(value, str)):
@@ -113,7 +113,7 @@ def parse_url(text: str) -> tuple[URL, str]:
     namespace = str(url.query.get("namespace", NAMESPACE))
     if not _NAMESPACE.fullmatch(namespace):
         raise errors.ConfigError(
-            f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"
+            f"namespace {namespace!r} is invalid; use 1 to 41 lower-case letters, digits and _ (not pg_…)"
         )
     url = url.difference_update_query(["namespace"]).set(drivername="postgresql+psycopg")
     return url, namespace
@@ -290,7 +290,7 @@ def _commit(connection: Connection) -> None:
         connection.commit()
     except DBAPIError as error:
         if is_lost(error):
-            raise errors.OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
+            raise errors.OutcomeUnknown("the connection broke at COMMIT; it is unknown whether it was done") from error
         raise translated(error) from error
 
 

@@ -208,7 +208,7 @@ def _of_checks(s: str) -> Iterator[Function]:
         "void",
         f"""
 BEGIN
-    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NOBODY'] THEN
+    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NO_ANSWER'] THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
     END IF;
     {questions.answering(s, theirs)};

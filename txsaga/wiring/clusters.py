@@ -82,11 +82,11 @@ def check_brokers(definition: ClusterConfig, brokers: Mapping[str, str | Broker]
         check_kind(coordinator, Broker, "the coordinator", "give exactly one open broker that is none of the cluster's")
     if definition.xa and coordinator is None:
         raise ConfigError(
-            f"cluster {definition.name!r} is for XA and has no coordinator: a broker is a resource, it does not "
-            "coordinate itself; give coordinator=txsaga.connect(…)"
+            f"cluster {definition.name!r} has xa but no coordinator, which must be another store; give "
+            "coordinator=txsaga.connect(…)"
         )
     if coordinator is not None and not definition.xa:
-        raise ConfigError(f"cluster {definition.name!r} has a coordinator and is not for XA; set xa, or leave it out")
+        raise ConfigError(f"cluster {definition.name!r} has a coordinator but not xa; set xa, or leave it out")
 
 
 def _way_to(broker: str | Broker) -> Callable[[], Broker]:

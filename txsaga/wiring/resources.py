@@ -14,7 +14,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from txsaga.config import RESOURCE
-from txsaga.core.arguments import check_kind
+from txsaga.core.arguments import check_kind, kind_of
 from txsaga.core.forking import at_fork
 from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, ResourceUnknown
@@ -56,7 +56,7 @@ class Participants:
             return
         if not callable(getattr(given, "participant", None)):
             raise ConfigError(
-                f"participant {name!r} is {type(given).__name__}; give a Folder, Callables, an HttpService, "
+                f"participant {name!r} is {kind_of(given)}; give a Folder, Callables, an HttpService, "
                 "or a participant of your own"
             )
         given = cast(Enlistable, given)

@@ -333,7 +333,7 @@ def test_a_block_is_used_once_and_told_so(looping: LoopedBank) -> None:
         with pytest.raises(TransactionClosed):
             async with block:
                 pytest.fail("entered")  # pragma: no cover
-        with pytest.raises(TransactionError, match="not one of this transaction's"):
+        with pytest.raises(TransactionError, match="not part of this transaction"):
             async with looping.bank.producer.coordinated("current") as tx, tx.on("mortgage"):
                 pytest.fail("entered")  # pragma: no cover
 

@@ -146,7 +146,7 @@ def test_what_is_sent_beside_a_transaction_stays(bank: Bank) -> None:
 
 @pytest.mark.req("IBM-14", "IBM-36", "IBM-37", "IBM-40")
 def test_a_queue_has_no_lane_and_the_reason_is_the_queue(bank: Bank) -> None:
-    with pytest.raises(ConfigError, match="limit of queues, not of the engine"):
+    with pytest.raises(ConfigError, match="topics have no lanes"):
         with bank.producer.coordinated("current") as tx:
             tx.lane(TRANSFERS)
     assert tx.decision is Decision.ROLLBACK

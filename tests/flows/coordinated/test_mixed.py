@@ -91,7 +91,7 @@ def test_a_file_whose_commit_power_may_take_back_decides_nothing(
 @pytest.mark.rule("R12")
 def test_two_that_can_not_vote_are_refused(opened: OpenBank) -> None:
     bank = opened("sqlite", "sqlite")
-    with pytest.raises(ConfigError, match="only one resource can come last"):
+    with pytest.raises(ConfigError, match="only one such resource can take part"):
         bank.producer.coordinated(*bank.engines)
 
 

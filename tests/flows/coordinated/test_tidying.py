@@ -91,7 +91,7 @@ def test_recovery_tidies_up_and_a_missing_right_costs_room_only(
 
     def sweep(participant: Participant, store: str, *_: object) -> int:
         asked.append(participant.name)
-        raise RightsMissing("grant us delete")
+        raise RightsMissing("grant DELETE")
 
     bank.left()
     for name in bank.engines:

@@ -247,7 +247,7 @@ def test_what_can_not_vote_comes_last_and_its_commit_is_the_decision(open_desks:
         ("savepoint a", "can't take SAVEPOINT"),
         ("drop table a", "can't take DROP"),
         ("delete from a; delete from b", "one statement at a time"),
-        ("", "the text of one statement"),
+        ("", "one statement as text"),
     ],
 )
 @pytest.mark.rule("R17")

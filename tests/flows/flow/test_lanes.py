@@ -184,7 +184,7 @@ def test_a_unit_is_not_settled_while_a_step_of_it_is_at_work(desks: Desks) -> No
 
 @pytest.mark.req("IBM-14", "IBM-36", "IBM-37", "IBM-40")
 def test_a_queue_has_no_lane_and_the_reason_is_the_queue(desks: Desks) -> None:
-    with pytest.raises(ConfigError, match="limit of queues, not of the engine"):
+    with pytest.raises(ConfigError, match="topics have no lanes"):
         desks.begin(lanes=[TRANSFERS])
 
 

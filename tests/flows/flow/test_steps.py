@@ -264,7 +264,7 @@ def test_a_step_says_where_it_works_and_can_only_work_where_the_flow_may(desks: 
             flow.step("x", on="mortgage")
         with pytest.raises(ConfigError, match="name it in begin_flow"):
             flow.step("x", lane="current")
-        with pytest.raises(ConfigError, match="not in both"):
+        with pytest.raises(ConfigError, match="not both"):
             flow.step("x", on="current", lane="mortgage")
         with pytest.raises(TransactionError, match='use "prepared" or "journal"'):
             flow.step("x", on="current", hold="loosely")

@@ -34,7 +34,7 @@ def heard(agency: Agency, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_step_whose_answer_is_cut_is_an_error_and_is_undone(agency: Agency, heard: list[str]) -> None:
     with pytest.raises(AnswerLost) as lost, agency.saga() as saga:
         saga.step(SHOP, compensate=call_off, input={"what": "room"})
-    assert str(lost.value) == f"https://shop/book did it, and answered 200 with {LONG}"
+    assert str(lost.value) == f"https://shop/book confirmed it with 200, but its answer is {LONG}"
     assert isinstance(lost.value, ServiceFailed)
     assert done == ["undo room"]
     assert agency.broker.kernel.store.work.steps(saga.txid or 0)[0].left is Left.UNKNOWN
@@ -86,8 +86,9 @@ def test_behind_the_point_of_no_return_it_is_done_once_and_told(
     assert heard == ["1"]
     assert agency.states(saga.txid) == ["done"]
     assert later.result() is None
-    assert f"step 1 'shop' of transaction {saga.txid} is done, its result is not stored: {SHOP.url} did it, and " in (
-        caplog.text
+    assert (
+        f"step 1 'shop' of transaction {saga.txid} is done, its result is not stored: {SHOP.url} confirmed it with "
+        in (caplog.text)
     )
 
 

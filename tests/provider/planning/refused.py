@@ -35,21 +35,21 @@ REFUSED = [
         flow(resource("lite", "sqlite"), works("debit", "lite")),
         Refusal.NO_TWO_PHASE,
         "lite",
-        "a sqlite has no two-phase commit; use a resource that supports it, or make this one an auxiliary lane",
+        "sqlite has no two-phase commit; use a resource that supports it, or make this one an auxiliary lane",
         marks=req("IBM-13", "IBM-57"),
     ),
     pytest.param(
         flow(resource("orders", "queue"), works("put", "orders")),
         Refusal.NO_TWO_PHASE,
         "orders",
-        "a queue has no two-phase commit",
+        "queue has no two-phase commit",
         marks=req("IBM-13", "IBM-40", "IBM-57"),
     ),
     pytest.param(
         flow(resource("old", "db2"), works("debit", "old")),
         Refusal.UNDECLARED,
         "old",
-        r"kind 'db2' is not declared \(declared: postgresql, mariadb",
+        r"kind 'db2' is not known \(known: postgresql, mariadb",
         marks=req("IBM-48", "IBM-13"),
     ),
     pytest.param(
@@ -60,7 +60,7 @@ REFUSED = [
             flow(lane("other", kind), step("note", "other")),
             Refusal.NO_LANE,
             "other",
-            f"a {kind} has no auxiliary transactions; use a database",
+            f"{kind} has no auxiliary transactions; use a database",
             marks=req("IBM-14", "IBM-40"),
         )
         for kind in ("http", "callable", "files")
@@ -69,7 +69,7 @@ REFUSED = [
         flow(resource("other", "files"), marked("note", "other")),
         Refusal.NO_LANE,
         "other",
-        "a files has no auxiliary transactions",
+        "files has no auxiliary transactions",
         marks=req("IBM-14", "IBM-40"),
     ),
     *(
@@ -77,7 +77,7 @@ REFUSED = [
             flow(resource("orders", kind), marked("put", "orders"), settles("keep", "orders", decision)),
             Refusal.QUEUE_LANE,
             "orders",
-            f"asks for the {decision.name} of its lane, but a {kind} has no lane; this is a limit of the queue system",
+            f"asks for the {decision.name} of its lane, but {kind} has no lane; this is a limit of the queue system",
             marks=req("IBM-36", "IBM-37", "IBM-35"),
         )
         for kind in ("queue", "broker")
@@ -87,7 +87,7 @@ REFUSED = [
         flow(lane("orders", "queue"), works("put", "orders")),
         Refusal.QUEUE_LANE,
         "orders",
-        "a queue has no auxiliary transactions; this is a limit of the queue system",
+        "queue has no auxiliary transactions; this is a limit of the queue system",
         marks=req("IBM-37"),
     ),
     pytest.param(
@@ -149,14 +149,14 @@ REFUSED = [
         flow(lane("lite", "sqlite"), works("note", "lite", hold=Hold.PREPARED)),
         Refusal.HOLD_PREPARED,
         "lite",
-        "step 'note' is held prepared, but a sqlite has no two-phase commit; hold the work in the journal",
+        "step 'note' is held prepared, but sqlite has no two-phase commit; hold the work in the journal",
         marks=req("IBM-13"),
     ),
     pytest.param(
         flow(resource("api", "http"), works("call", "api", hold=Hold.JOURNAL)),
         Refusal.HOLD_JOURNAL,
         "api",
-        "step 'call' is journalled, but a http can't run statements in one transaction",
+        "step 'call' is journalled, but http can't run statements in one transaction",
         marks=req("IBM-40"),
     ),
     pytest.param(

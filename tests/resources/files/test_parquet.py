@@ -164,7 +164,7 @@ def test_rows_are_as_those_of_the_same_transaction(folder: FolderParticipant, tm
     work.append("hourly", pa.table({"hour": [1]}))
     with pytest.raises(ColumnsDiffer, match="'daily' has columns id, day"):
         work.append("daily", pa.table({"id": [2]}))
-    with pytest.raises(ColumnsDiffer, match="parted by"):
+    with pytest.raises(ColumnsDiffer, match="partitioned by"):
         work.append("daily", rows(2), partitions=["day"])
     with pytest.raises(TypeDiffers, match="'id' of directory 'daily' is int64"):
         work.append("daily", pa.table({"id": ["2"], "day": [MONDAY]}))

@@ -92,7 +92,7 @@ WITH x AS (
            resumed = CASE WHEN x.anew THEN clock_timestamp() ELSE d.resumed END
       FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted, x.why)
 INSERT INTO txsaga.tally (pgroup, answer, n)
-SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d WHERE why <> ''
+SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NO_ANSWER' END, count(*) FROM d WHERE why <> ''
  GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n;
 

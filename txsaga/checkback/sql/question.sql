@@ -36,7 +36,7 @@ WITH x AS (
  q AS (
     DELETE FROM txsaga.question USING x WHERE question.txid = x.txid AND question.member = %(member)s{mine}
     RETURNING question.pgroup, x.*),
- decided AS (SELECT * FROM q WHERE q.answer NOT IN ('UNKNOWN', 'NOBODY'){decided}),
+ decided AS (SELECT * FROM q WHERE q.answer NOT IN ('UNKNOWN', 'NO_ANSWER'){decided}),
  gone AS (
     DELETE FROM txsaga.doubt USING decided WHERE doubt.txid = decided.txid RETURNING doubt.txid, doubt.remarks),
  history AS (
@@ -46,9 +46,9 @@ WITH x AS (
      UNION ALL
     SELECT txid, clock_timestamp(), 'CHECK ' || answer, %(member)s::text, left(why, 500) FROM decided),
  told AS (
-    UPDATE txsaga.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NOBODY')::int,
-           check_at = CASE q.answer WHEN 'NOBODY' THEN clock_timestamp() ELSE d.check_at END
-      FROM q WHERE d.txid = q.txid AND q.answer IN ('UNKNOWN', 'NOBODY'))
+    UPDATE txsaga.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NO_ANSWER')::int,
+           check_at = CASE q.answer WHEN 'NO_ANSWER' THEN clock_timestamp() ELSE d.check_at END
+      FROM q WHERE d.txid = q.txid AND q.answer IN ('UNKNOWN', 'NO_ANSWER'))
 INSERT INTO txsaga.tally (pgroup, answer, n)
 SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n;
@@ -73,7 +73,7 @@ WITH o AS MATERIALIZED (
       FROM gone g WHERE d.txid = g.txid AND d.txid = ANY (ARRAY(SELECT txid FROM gone))),
  t AS (
     INSERT INTO txsaga.tally (pgroup, answer, n)
-    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone
+    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NO_ANSWER' END, count(*) FROM gone
      WHERE NOT decided GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
 SELECT count(*) FROM gone;

@@ -21,7 +21,7 @@ SELECT count(*), count(parked), max(age),
 
 -- name: readings
 SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
-       coalesce(k.held, 0)::int8, coalesce(k.resting, 0)::int8, coalesce(k.in_line, 0)::int8,
+       coalesce(k.held, 0)::int8, coalesce(k.retrying, 0)::int8, coalesce(k.in_line, 0)::int8,
        CASE WHEN least(k.lowest, c.off) < q.head THEN (
          SELECT clock_timestamp() - at FROM txsaga.log l WHERE l.qid = c.qid
             AND l.base <= greatest(least(k.lowest, c.off), q.tail) ORDER BY l.base DESC LIMIT 1) END
@@ -31,7 +31,7 @@ SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
            sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NOT NULL AND until > clock_timestamp()) AS held,
            sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND attempts = 0 AND message IS NULL) AS in_line,
            sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND (attempts > 0 OR message IS NOT NULL)
-                                                    OR until <= clock_timestamp() AND receipt IS NOT NULL) AS resting
+                                                    OR until <= clock_timestamp() AND receipt IS NOT NULL) AS retrying
       FROM txsaga.claim GROUP BY grp, qid) k ON k.grp = c.grp AND k.qid = c.qid
  ORDER BY c.grp, t.name, q.idx;
 

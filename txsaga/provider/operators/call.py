@@ -52,7 +52,7 @@ class PythonStep(StepOperator):
     ) -> None:
         super().__init__(**options)
         if not callable(python_callable):
-            raise ConfigError(f"step {self.task_id!r} calls {python_callable!r}; give a function")
+            raise ConfigError(f"step {self.task_id!r} calls a {type(python_callable).__name__}; give a function")
         self.python_callable = python_callable
         self.op_args, self.op_kwargs = list(op_args), dict(op_kwargs or {})
 

@@ -68,7 +68,8 @@ def voted(
     """Cast a vote; a no fails the task, so that no task after it works in vain."""
     flow.flow.vote(ballot, voter, yes=yes, evidence=evidence)
     if not yes and fail_on_no:
-        raise AirflowFailException(f"{voter!r} votes no in ballot {ballot!r}: {dict(evidence)}")
+        found = ", ".join(f"{name}: {value}" for name, value in evidence.items())
+        raise AirflowFailException(f"{voter!r} votes no in ballot {ballot!r}: {found}")
     return yes
 
 

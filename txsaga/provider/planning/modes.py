@@ -3,8 +3,8 @@ A message flow as declared, and where each piece of its work is settled: the mod
 
 A declaration is plain data, in the order of declaration. Its defaults are those of local one-phase work: coordination
 must be requested. The key of a table is what was declared; None in a key matches any value. Exactly one entry matches
-each declaration. The documentation page about modes reads these tables too. How the work is divided into steps makes no
-difference: each statement is placed by itself. Whether a resource is able to do it is checked in `refusals`.
+each declaration. How the work is divided into steps makes no difference: each statement is placed by itself. Whether a
+resource is able to do it is checked in `refusals`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 What a flow must not ask for, and what to do instead: in its own shape, and of resources that can't do it.
 
-Each kind of refusal has a remedy, which is shown to the user and on the page about modes. A message names its subject,
-usually the resource, first. Every check yields all problems it finds. Otherwise the resource itself would fail in the
-middle of a run, after other work was done.
+Each kind of refusal has a remedy, which is shown to the user and in the reference of Airflow. A message names its
+subject, usually the resource, first. Every check yields all problems it finds. Otherwise the resource itself would fail
+in the middle of a run, after other work was done.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Refusal(Enum):
     COORDINATORS = ("more than one coordinator", "keep one")
     BROKER_COORDINATES = ("a broker as the coordinator", "a broker is a resource; name the home database's connection")
     UNDECLARED = (
-        "coordinated, auxiliary or held work on an undeclared kind of resource",
-        "use a declared kind, or make the resource local: then it commits at the end of each step",
+        "coordinated, auxiliary or held work on an unknown kind of resource",
+        "use a known kind, or make the resource local: then it commits at the end of each step",
     )
     NO_TWO_PHASE = (
         "coordinated work on a resource without two-phase commit",
@@ -65,7 +65,7 @@ class Refusal(Enum):
     )
     NOTHING_TO_SETTLE = (
         "a COMMIT or ROLLBACK of a lane without work of an earlier step",
-        "mark the statements that belong to the lane as uncoordinated, or remove the step",
+        "let an earlier step work in the lane, or remove this one",
     )
     HOLD_PREPARED = ("prepared work on a resource without two-phase commit", "hold the work in the journal")
     HOLD_JOURNAL = ("a journal for a resource that is not a database", "hold the work prepared")
@@ -203,12 +203,12 @@ def _declared(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Prob
     asked = look.enlisted(resource) or any(each.hold for each in look.of(resource)) or _wants_lane(look, resource)
     if asked and resource.kind not in look.abilities:
         known = ", ".join(look.abilities)
-        yield Problem(Refusal.UNDECLARED, resource.name, f"kind {resource.kind!r} is not declared (declared: {known})")
+        yield Problem(Refusal.UNDECLARED, resource.name, f"kind {resource.kind!r} is not known (known: {known})")
 
 
 def _two_phase(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
     if resource.kind in look.abilities and not look.can(resource).two_phase and look.enlisted(resource):
-        yield Problem(Refusal.NO_TWO_PHASE, resource.name, f"a {resource.kind} has no two-phase commit")
+        yield Problem(Refusal.NO_TWO_PHASE, resource.name, f"{resource.kind} has no two-phase commit")
 
 
 def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]:
@@ -216,10 +216,10 @@ def _lane(look: EnlistingCheck, resource: DeclaredResource) -> Iterator[Problem]
         return
     refusal = Refusal.QUEUE_LANE if resource.kind in QUEUE_KINDS else Refusal.NO_LANE
     if resource.mode is ResourceMode.LANE or look.of(resource, Settles.LANE):
-        yield Problem(refusal, resource.name, f"a {resource.kind} has no auxiliary transactions")
+        yield Problem(refusal, resource.name, f"{resource.kind} has no auxiliary transactions")
     for step in look.flow.steps:
         if step.resource == resource.name and step.settle:
-            what = f"step {step.name!r} asks for the {step.settle.name} of its lane, but a {resource.kind} has no lane"
+            what = f"step {step.name!r} asks for the {step.settle.name} of its lane, but {resource.kind} has no lane"
             yield Problem(refusal, resource.name, what)
 
 
@@ -250,13 +250,13 @@ def _held(
     holds = {each.hold for each in works}
     can, declared = look.can(resource), resource.kind in look.abilities
     if Hold.PREPARED in holds and declared and not can.two_phase:
-        what = f"step {step.name!r} is held prepared, but a {resource.kind} has no two-phase commit"
+        what = f"step {step.name!r} is held prepared, but {resource.kind} has no two-phase commit"
         yield Problem(Refusal.HOLD_PREPARED, resource.name, what)
     if Hold.JOURNAL not in holds:
         return
     if not (can.aux and can.joint_commit):
         if declared and (step.hold or resource.home):
-            what = f"step {step.name!r} is journalled, but a {resource.kind} can't run statements in one transaction"
+            what = f"step {step.name!r} is journalled, but {resource.kind} can't run statements in one transaction"
             yield Problem(Refusal.HOLD_JOURNAL, resource.name, what)
         return
     for number, each in enumerate(works, 1):

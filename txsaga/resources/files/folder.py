@@ -291,7 +291,7 @@ class FolderParticipant(VotingParticipant):
             except FileNotFoundError:  # removing an earlier attempt also removed its parent
                 continue
             return staging
-        raise TransientFailure(f"branch {branch.gid} finds no place in {self._layout.root}; try again")
+        raise TransientFailure(f"branch {branch.gid} can't be created in {self._layout.root}; try again")
 
     @contextmanager
     def _locked(self, branch: BranchId) -> Iterator[None]:
@@ -313,7 +313,7 @@ class FolderParticipant(VotingParticipant):
     def _require_there(self) -> None:
         """Refuse a folder without its identity: an empty mount point would look as if everything was rolled back."""
         if not self._layout.identity.exists():
-            raise StoreUnavailable(f"resource {self.name!r} is unavailable: {self._layout.root} has no data of ours")
+            raise StoreUnavailable(f"resource {self.name!r} is unavailable: {self._layout.root} has no data of txsaga")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def complete(layout: Layout, directory: str) -> list[Path]:
             found = [path for path in files_below(layout.target(directory)) if not _is_of(unfinished, layout, path)]
             if _ends(layout) == before:
                 return found
-    raise StoreUnavailable(f"sets of files came to {layout.root} all the while it was listed; list it again")
+    raise StoreUnavailable(f"files were added to {layout.root} while it was listed; list it again")
 
 
 def _ends(layout: Layout) -> set[str]:
@@ -119,7 +119,7 @@ def _all_of(wrote: int, found: list[tuple[Path, int]], folder: Path) -> list[tup
 def require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
     """Refuse partitions that no reader could read, or that these rows can't have."""
     if missing := [each for each in partitions if each not in columns]:
-        raise ColumnsDiffer(f"rows that are parted by {missing[0]!r} need that column; they have {', '.join(columns)}")
+        raise ColumnsDiffer(f"rows partitioned by {missing[0]!r} need that column; they have {', '.join(columns)}")
     if hidden := [each for each in partitions if each.startswith(("_", "."))]:
         raise ColumnsDiffer(
             f"readers skip folders like '{hidden[0]}=…'; rename {hidden[0]!r}, or partition by another column"
@@ -157,7 +157,7 @@ def require_like(new: ParquetShape, old: ParquetShape | None, name: str) -> None
         return
     if set(old.schema.names) != set(new.schema.names) or old.parts != new.parts:
         has, have = (", ".join([*each.schema.names, *each.parts]) for each in (old, new))
-        raise ColumnsDiffer(f"directory {name!r} has columns {has}, parted by {old.parts}; the rows have {have}")
+        raise ColumnsDiffer(f"directory {name!r} has {has}, partitioned by {', '.join(old.parts)}; rows have {have}")
     for field in new.schema:
         if field.type != (wanted := old.schema.field(field.name).type):
             raise TypeDiffers(f"column {field.name!r} of directory {name!r} is {wanted}; cast it")
