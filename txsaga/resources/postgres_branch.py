@@ -307,7 +307,7 @@ class PostgresBranch:
             raise errors.RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
 
     def _unknown(self, lost: SessionLost) -> errors.OutcomeUnknown:
-        return errors.OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
+        return errors.OutcomeUnknown(f"it is unknown whether branch {self._branch.gid} was committed: {lost}")
 
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
