@@ -10,6 +10,8 @@ EXTRAS ?= dev,asyncio,spark,lake,airflow,gate
 JOBS ?= 2
 # Further words for the command behind a target: make test ARGS="-k batcher"
 ARGS ?=
+# The page that `make bench` writes its figures into.
+PAGE ?=
 
 py := .venv/bin/python
 stamp := .venv/.ready-$(EXTRAS)
@@ -48,8 +50,8 @@ demo-stop: ## stop the Airflow and the database of the demo
 	-$(py) -m txsaga.cli airflow down
 	-$(py) -m txsaga.cli db stop
 
-bench: venv ## every workload and its baselines; one of them: make bench ARGS=W1
-	$(py) -m tests.bench $(ARGS)
+bench: venv ## every workload and its baselines; one of them: make bench ARGS=W1; into a page: PAGE=docs/reference/performance.md
+	$(py) -m tests.bench $(ARGS) $(if $(PAGE),--page $(PAGE))
 
 jars: ## what Spark needs to open the catalog, into .jars (needs Maven); export TXSAGA_SPARK_JARS=$$PWD/.jars
 	.ci/jars

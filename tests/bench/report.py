@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +19,7 @@ class Row:
     ours: list[float] = field(default_factory=list)
     baselines: dict[str, list[float]] = field(default_factory=dict)
     extra: dict[str, list[float]] = field(default_factory=dict)
+    unit: str = ""  # if it is not the workload's
 
     def add(self, figures: float | Mapping[str, float]) -> None:
         if isinstance(figures, Mapping):
@@ -32,6 +35,7 @@ class Row:
         baselines = {name: statistics.median(values) for name, values in self.baselines.items()}
         return {
             "case": self.case,
+            **({"unit": self.unit} if self.unit else {}),
             "txsaga": round(ours, 3),
             "baselines": {name: round(value, 3) for name, value in baselines.items()},
             "ratios": {
@@ -53,10 +57,15 @@ def alternate(
     rounds: int,
     ours: Measure,
     baselines: Mapping[str, Callable[[], float]],
+    *,
+    unit: str = "",
+    within: float = math.inf,
 ) -> Row:
-    """Measure ours and every baseline in turn, `rounds` times."""
-    row = Row(case, baselines={name: [] for name in baselines})
+    """Measure ours and every baseline in turn, `rounds` times; no round but the first begins after `within` seconds."""
+    row, started = Row(case, baselines={name: [] for name in baselines}, unit=unit), time.monotonic()
     for turn in range(rounds):
+        if turn and time.monotonic() - started > within:
+            break
         order = list(baselines)
         for name in order if turn % 2 else []:
             row.baselines[name].append(baselines[name]())
@@ -64,3 +73,19 @@ def alternate(
         for name in order if not turn % 2 else []:
             row.baselines[name].append(baselines[name]())
     return row
+
+
+def absent(what: str, command: str) -> str:
+    """Say why something is not measured."""
+    return f"{what} is not installed; install it with: {command}"
+
+
+def cell(value: object) -> str:
+    """Write a figure, or several, with three digits at least."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {cell(figure)}" for name, figure in value.items())
+    if isinstance(value, list):
+        return " – ".join(map(cell, value))
+    if isinstance(value, float | int):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)

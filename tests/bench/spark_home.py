@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,10 +15,22 @@ from tests.bench.home import Home
 from txsaga.broker import Broker
 from txsaga.core.facts import Fact
 from txsaga.spark import session
+from txsaga.spark.sessions import JARS, named_jars
 from txsaga.wiring.connecting import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+MADE = Path(__file__).parents[2] / ".jars"
+MAKE = "make jars"
+
+
+def has_jar(name: str) -> bool:
+    """Say whether Spark gets a jar; what `make jars` fetched is taken where TXSAGA_SPARK_JARS names nothing."""
+    if MADE.is_dir():
+        os.environ.setdefault(JARS, str(MADE))
+    return any(name in Path(jar).name for jar in named_jars(os.environ.get(JARS, "")))
 
 
 class Clock:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.bench.callers import Calls, tasks, threads
 from tests.bench.home import Home, pgbench, run_pgbench
-from tests.bench.peers import dtm
-from tests.bench.report import Row, alternate
+from tests.bench.peers import dtm, unbuilt
+from tests.bench.report import Row, absent, alternate
 from txsaga import Decision, LocalState
 from txsaga.broker import Broker
 from txsaga.wiring.connecting import connect, open_store
@@ -61,8 +61,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
             if folder and case in AGAINST_DTM:
                 baselines["dtm"] = partial(dtm.rate, clients, seconds)
             rows.append(alternate(case, rounds, partial(ours, home, seconds), baselines))
-    missing = {"two-commits": tool, "dtm": folder, "rocketmq": None}
-    return rows, [name for name, found in missing.items() if found is None]
+    return rows, [*([] if tool else [absent("pgbench", "apt-get install -y postgresql")]), *unbuilt({"dtm": folder})]
 
 
 Begin = Callable[[], object]

@@ -53,7 +53,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
             case("work, batches", "work", _batches, BATCH),
             case("work, batches of chunks", "chunks", _batches, BATCH),
         ]
-        rows.append(alternate("receive", rounds, lambda: _receive(broker), {}))
+        rows.append(alternate("receive", rounds, lambda: _receive(broker), {}, unit="times"))
     return rows, []
 
 

@@ -39,7 +39,7 @@ def run(home: Home, _: float, rounds: int) -> tuple[list[Row], list[str]]:
         servers = {f"r{at}": opened.enter_context(embedded_server(MANY)) for at in range(SERVERS)}
         urls = {name: _ready(server) for name, server in servers.items()}
         beside, alone = partial(_beside_a_dead_one, home, urls), partial(_recovered, home, urls)
-        dead = alternate("branches, one resource dead", rounds, beside, {"none dead": lambda: alone()["seconds"]})
+        dead = alternate("branches, one resource dead", rounds, beside, {"none dead": lambda: alone()["txsaga"]})
     return [Row("branches", dead.baselines["none dead"]), dead], []
 
 
@@ -79,7 +79,7 @@ def _recovered(home: Home, urls: Mapping[str, str], dead: EmbeddedServer | None 
         broker.close()
         for engine in engines.values():
             engine.dispose()
-    return {"txsaga": seconds, "seconds": seconds}
+    return {"txsaga": seconds}
 
 
 def _prepared(url: str) -> int:

@@ -15,7 +15,8 @@ from txsaga.broker import Broker
 from txsaga.messages.producer import Producer
 from txsaga.messages.transaction import Transaction
 
-CALLERS = 16
+CALLERS = 8
+"""Of each process: ten of them share the connections of a server."""
 WORK = text("INSERT INTO business(v) VALUES (1)")
 READY = "ready"
 """What a process says when it stands where it is to be killed, or where it is to be asked."""

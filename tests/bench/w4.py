@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.bench.home import Home
-from tests.bench.report import Row, alternate
-from tests.bench.spark_home import Clock, opened, spark_beside
+from tests.bench.report import Row, absent, alternate
+from tests.bench.spark_home import MAKE, Clock, has_jar, opened, spark_beside
 from txsaga.broker import Broker
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ EDGE = 20
 
 
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
-    skipped = [] if os.environ.get("TXSAGA_SPARK_JARS") else ["plain-append: set TXSAGA_SPARK_JARS (make jars)"]
+    skipped = [] if has_jar("iceberg-spark-runtime") else [absent("the Iceberg runtime of plain-append", MAKE)]
     with opened(home) as (broker, clock), spark_beside(broker) as spark:
         three = _three_tables(broker, clock, spark, rounds, plain=not skipped)
         files = _many_files(broker, clock, spark, rounds)

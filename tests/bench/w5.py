@@ -3,9 +3,9 @@ W5: flows in Airflow, with real processes.
 
 `10 tasks`: ten plain tasks against the same as a message flow, in seconds from the start of the first to the end of
 the last; `overhead` is ours over theirs, `ms_per_step` what a step of ours takes longer. `200 waiting`: what two
-hundred sensors cost while they wait and the engine is stopped: `tx_per_s` of the store's database, `core` of the
-triggerer. `burst`: a thousand messages at once (see `w5_burst`). `parse`: the flow's file against the plain one's, in
-milliseconds.
+hundred sensors cost while they wait and the engine is stopped: commits per second of the store's database, `core` of
+the triggerer. `burst`: a thousand messages at once (see `w5_burst`). `parse`: the flow's file against the plain one's,
+in milliseconds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ print(json.dumps(times[2:]))
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     """Measure on an Airflow of its own."""
     with hosted(prepare=_databases, dags=DAGS) as host:
-        tasks, waiting, bursts = Row("10 tasks", baselines={"plain": []}), Row("200 waiting"), Row("burst")
+        tasks, waiting, bursts = Row("10 tasks", baselines={"plain": []}), Row("200 waiting", unit="tx/s"), Row("burst")
         burst(host, 10)  # for warmth
         for _ in range(rounds):
             bursts.add(burst(host))
@@ -70,7 +70,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
         for kept in (tasks.ours, tasks.baselines["plain"], *tasks.extra.values()):
             del kept[0]
         waiting.add(_waiting(host, max(10.0, seconds)))
-    parse = Row("parse", baselines={"plain": []})
+    parse = Row("parse", baselines={"plain": []}, unit="ms")
     for _ in range(rounds):
         plain_ms, flow_ms = _parsed("plain"), _parsed("flow")
         parse.baselines["plain"].append(plain_ms)
@@ -118,7 +118,7 @@ def _waiting(host: HostedAirflow, seconds: float) -> dict[str, float]:
             until(lambda: _started(host) >= SENSORS, 200)
             with _silent(host.pid(AirflowPart.ENGINE)):
                 commits, core = _cost(host, seconds)
-    return {"txsaga": commits, "tx_per_s": commits, "core": core}
+    return {"txsaga": commits, "core": core}
 
 
 def _started(host: HostedAirflow) -> int:

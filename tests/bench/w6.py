@@ -25,7 +25,7 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.bench.callers import threads
 from tests.bench.home import Home
-from tests.bench.peers import dbos, dtm, restate
+from tests.bench.peers import dbos, dtm, restate, unbuilt
 from tests.bench.peers.dtm import saga as dtm_saga
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
@@ -71,8 +71,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     ]
     rows.append(alternate("2 steps", rounds, _two(home, seconds), theirs("two", CALLERS)))
     rows.append(alternate("killed", 1, partial(_killed, home), {}))
-    peers = {"dbos": python, "dtm": server, "restate": folder}
-    return rows, [name for name, found in peers.items() if found is None]
+    return rows, unbuilt({"dbos": python, "dtm": server, "restate": folder})
 
 
 def travel(broker: Broker, last: Callable[..., object]) -> None:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import make_url
 
 from tests.bench.home import Home
-from tests.bench.report import Row, alternate
-from tests.bench.spark_home import Clock, opened, spark_beside
+from tests.bench.report import Row, absent, alternate
+from tests.bench.spark_home import MAKE, Clock, has_jar, opened, spark_beside
 from txsaga.broker import Broker
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.spark import read, send
-from txsaga.spark.sessions import JARS, named_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +34,6 @@ WORDS = (
     "cast(repeat(md5(cast(id AS string)), 4) AS binary) AS body",
 )
 TABLE = "CREATE TABLE plain (seq bigint NOT NULL, key text, body bytea NOT NULL)"
-MISSING = f"jdbc: set {JARS} (make jars)"
 
 
 class Plain:
@@ -81,7 +79,7 @@ class Plain:
 
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     del seconds  # a frame at a time is the unit
-    has_driver = any("postgresql" in jar for jar in named_jars(os.environ.get(JARS, "")))
+    has_driver = has_jar("postgresql")
     with opened(home) as (broker, clock), spark_beside(broker) as spark:
         frame = spark.range(0, ROWS, 1, PARTITIONS).selectExpr(*WORDS)
         ours = Ours(home, broker, clock, spark)
@@ -89,7 +87,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
         plain = Plain(home, len(broker.kernel.store.registry.topic("read").qids)) if has_driver else None
         sink = _compared("sink", rounds, lambda: ours.write("written", frame), plain, lambda p: p.write(frame))
         source = _compared("source", rounds, lambda: ours.read("read"), plain, lambda p: p.read(spark))
-    return [sink, source], [] if has_driver else [MISSING]
+    return [sink, source], [] if has_driver else [absent("the JDBC driver of PostgreSQL", MAKE)]
 
 
 class Ours:

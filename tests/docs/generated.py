@@ -1,14 +1,13 @@
 """
 The parts of the reference that are written from the code; `python -m tests.docs.generated` writes them anew.
 
-Such a part stands between `<!-- generated: name -->` and `<!-- end -->`. What is outside of these lines is
-never touched.
+What is outside of such parts is never touched, nor are the parts that a benchmark writes from what it measured.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from tests.docs.parts import PART, filled
 from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
 from txsaga.core.lifecycle import MESSAGE, TRANSACTION
@@ -18,7 +17,6 @@ from txsaga.flows.step import STEP
 from txsaga.provider.planning.refusals import Refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
-PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 POLICIES: Mapping[PolicyName, tuple[str, str]] = {
     PolicyName.ROUND_ROBIN: ("the next available broker in order", "the chosen broker"),
     PolicyName.STICKY: ("the first broker; if it fails, the next one for as long as that works", "the chosen broker"),
@@ -113,7 +111,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 def renewed(text: str) -> str:
     """Write the generated parts of a page anew."""
-    return PART.sub(lambda found: f"{found['begin']}{PARTS[found['name']]()}\n{found['end']}", text)
+    return filled(text, {part["name"]: PARTS[part["name"]]() for part in PART.finditer(text) if part["name"] in PARTS})
 
 
 def pages() -> list[Path]:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.generated import DOCS, PART, PARTS, facts_table, pages, renewed
+from tests.bench.workloads import WORKLOADS
+from tests.docs.generated import DOCS, PARTS, facts_table, pages, renewed
+from tests.docs.parts import PART
 from txsaga.core import facts
 
 ADVICE = "run `python -m tests.docs.generated`"
@@ -18,7 +20,7 @@ def test_the_generated_parts_of_a_page_are_fresh(page: Path) -> None:
 
 def test_every_generated_part_stands_on_a_page_once() -> None:
     found = [part["name"] for page in pages() for part in PART.finditer(page.read_text("utf-8"))]
-    assert sorted(found) == sorted(PARTS)
+    assert sorted(found) == sorted([*PARTS, *WORKLOADS])
 
 
 def test_a_stale_part_is_found() -> None:

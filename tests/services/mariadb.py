@@ -87,10 +87,10 @@ class MariaServer:
 @contextmanager
 def maria_server() -> Iterator[MariaServer]:
     """Start a server, give it out, stop it and remove its folder."""
-    programs = [_program(name) for name in ("mariadb-install-db", "mariadbd")]
+    install_db, mariadbd = (found or ci_or_skip("MariaDB", INSTALL_LINE) for found in programs())
     folder = Path(tempfile.mkdtemp(prefix="txsaga-mariadb-"))
     try:
-        server = _started(folder, *programs)
+        server = _started(folder, install_db, mariadbd)
         try:
             server.await_ready()
             yield server
@@ -100,9 +100,10 @@ def maria_server() -> Iterator[MariaServer]:
         shutil.rmtree(folder)
 
 
-def _program(name: str) -> str:
-    found = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
-    return found or ci_or_skip("MariaDB", INSTALL_LINE)
+def programs() -> tuple[str | None, str | None]:
+    """Find what makes a server's folder, and the server."""
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin"
+    return shutil.which("mariadb-install-db", path=path), shutil.which("mariadbd", path=path)
 
 
 def _started(folder: Path, install_db: str, mariadbd: str) -> MariaServer:
