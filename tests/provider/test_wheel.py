@@ -14,8 +14,9 @@ from tests.provider import stranger
 from tests.provider.house import Databases, House
 from tests.provider.stranger import ROOT, Stranger
 from tests.services.absent import ci_or_skip
+from tests.services.embedded import temporary_home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.req("CARD-08")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 FOREIGN = '''
 """An airflow dag of somebody who has the package, and nothing else of the project."""
@@ -71,6 +72,7 @@ def shop(home_url: str, databases: Databases, tmp_path: Path) -> Iterator[tuple[
     house.close()
 
 
+@pytest.mark.req("CARD-08")
 def test_a_stranger_s_dag_works_with_the_wheel_alone(
     wheel: Path, shop: tuple[House, dict[str, str]], migrated_database: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +89,16 @@ def test_a_stranger_s_dag_works_with_the_wheel_alone(
         assert (done.returncode == 0) is works, done.stdout[-4000:] + done.stderr[-4000:]
         assert len(house.rows("shop", "SELECT * FROM orders")) == left
         assert house.seen("ordered") == [str(somebody.site / "txsaga" / "__init__.py").encode()] * left
+
+
+@pytest.mark.postgres
+def test_the_demo_needs_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    with temporary_home() as folder:
+        somebody = stranger.settle(wheel, tmp_path, {"TXSAGA_PG_HOME": str(folder / "pg")})
+        done = somebody.run("-m", "txsaga", "demo", "--no-browser")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"page    {(somebody.home / 'txsaga-demo.html').as_uri()}" in done.stdout.splitlines()
+    assert (somebody.home / "txsaga-demo.html").read_text("utf-8").count("<svg") == 3
 
 
 def assert_found_in_the_wheel(somebody: Stranger) -> None:

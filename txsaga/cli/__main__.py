@@ -45,6 +45,7 @@ MODULES = {
     "db": "db",
     "barrier": "barrier",
     "airflow": "airflow",
+    "demo": "demo",
     "config": "config",
     "completion": "completion",
 }
