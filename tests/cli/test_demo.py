@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.program import Said, environment, run
+from tests.cli.program import COMMAND, environment
 from tests.services.embedded import temporary_home
 from txsaga.embedded.server import EmbeddedServer
 
@@ -28,23 +29,27 @@ LOADED = re.compile(r"https?:|<script|<link|@import|url\(|src=")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.postgres
 @pytest.mark.req("RMQ-01")
 def test_the_demo_shows_two_kills_and_their_recovery_and_runs_again(tmp_path: Path) -> None:
     with temporary_home() as folder:
         for html in (tmp_path / "first.html", tmp_path / "second.html"):
-            said = run("demo", "--no-browser", "--html", str(html), env=environment(TXSAGA_PG_HOME=str(folder / "pg")))
-            assert (said.code, said.err) == (0, "")
-            assert moments(said) == MOMENTS
-            assert f"page    {html.as_uri()}" in said.lines
+            env = environment(TXSAGA_PG_HOME=str(folder / "pg"))
+            words = [*COMMAND, "demo", "--no-browser", "--html", html]
+            said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=150)
+            assert (said.returncode, said.stderr) == (0, "")
+            lines = said.stdout.splitlines()
+            assert moments(lines) == MOMENTS
+            assert f"page    {html.as_uri()}" in lines
             assert_is_drawn(html.read_text("utf-8"))
         assert [each.name for each in folder.iterdir()] == ["pg-demo"]
         assert not EmbeddedServer(home=folder / "pg-demo").status().running
 
 
-def moments(said: Said) -> list[tuple[str, ...]]:
+def moments(lines: list[str]) -> list[tuple[str, ...]]:
     """Return the rows of the printed tables."""
-    rows = (tuple(re.split(r"  +", line)) for line in said.lines)
+    rows = (tuple(re.split(r"  +", line)) for line in lines)
     return [row for row in rows if len(row) == 4 and row[0].startswith(("before", "after"))]
 
 
@@ -56,6 +61,7 @@ def assert_is_drawn(page: str) -> None:
     assert ['class="visible"' in each for each in pictures] == [True, False, True]
     assert all('class="mark decision"' in each and 'class="hidden"' in each for each in pictures)
     assert ["<td>ROLLBACK" in each for each in pictures] == [False, True, False]
+    assert ["closed by its owner" in each for each in pictures] == [True, False, True]
     assert not LOADED.search(page)
 
 

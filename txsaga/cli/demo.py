@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
@@ -71,14 +72,12 @@ def demo(
         logging.getLogger("txsaga").setLevel(logging.ERROR)  # recovery is what is shown
     user = EmbeddedServer.from_env(Settings.from_env(os.environ).embedded)
     home = user.home.with_name(f"{user.home.name}-demo")
-    sections = run_transfers(EmbeddedServer(home=home, binaries=user.binaries, account=user.account))
-    place.write_text(page(ABOUT, sections), "utf-8")
+    server = EmbeddedServer(home=home, binaries=user.binaries, account=user.account)
+    place.write_text(page(ABOUT, run_transfers(server)), "utf-8")
     folder = shlex.quote(str(home))
     there = f"{PG_HOME.name}={folder} txsaga"
     fields({"page": place.as_uri(), "look": f"{there} tx list", "remove": f"{there} db stop && rm -r {folder}"})
     if not no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        import webbrowser
-
         webbrowser.open(place.as_uri())
 
 
@@ -93,9 +92,8 @@ def run_examples() -> int:
     return next(filter(None, codes), 0)
 
 
-def run_transfers(server: EmbeddedServer) -> list[str]:
-    """Run and print the transfers one by one; return the sections of the page. The server is stopped at the end."""
-    sections = list[str]()
+def run_transfers(server: EmbeddedServer) -> Iterator[str]:
+    """Run and print the transfers one by one; yield the sections of the page. The server is stopped at the end."""
     say(f"{ABOUT}\n")
     try:
         banks = BankDemo(server.ensure())
@@ -104,11 +102,10 @@ def run_transfers(server: EmbeddedServer) -> list[str]:
             say(f"{title}\n")
             table(COLUMNS, moments)
             say(f"\n{why}\n")
-            sections.append(section(title, why, COLUMNS, moments, steps))
+            yield section(title, why, COLUMNS, moments, steps)
         banks.broker.close()
     finally:
         server.stop()
-    return sections
 
 
 def transfer(run: str, key: str) -> None:
@@ -135,9 +132,8 @@ class BankDemo:
 
         self._run = secrets.token_hex(3)
         urls = {bank: server.database(bank).url(bank) for bank in STEPS}
-        own = {name: text for name, text in os.environ.items() if not name.startswith("TXSAGA_")}
-        resources = {f"{RESOURCE}{bank.upper()}": url for bank, url in urls.items()}
-        self._env = {**own, **resources, PG_HOME.name: str(server.home)}
+        self._env = {name: text for name, text in os.environ.items() if not name.startswith("TXSAGA_")}
+        self._env |= {f"{RESOURCE}{bank.upper()}": url for bank, url in urls.items()} | {PG_HOME.name: str(server.home)}
         self.broker = connect(roles=False, env=self._env)
         topic = self.broker.create_topic(f"transfers-{self._run}", "transaction", queues=1)
         self._stream = self.broker.stream("demo", [topic.name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pkgutil import get_data
 from string import Template
@@ -15,17 +15,17 @@ PAGE = Template((get_data("txsaga", "cli/picture.html") or b"").decode())
 Rows = Sequence[Sequence[str]]
 
 
-def page(about: str, sections: Sequence[str]) -> str:
+def page(about: str, sections: Iterable[str]) -> str:
     """Return the page with its sections."""
     return PAGE.substitute(about=escape(about), sections="\n".join(sections))
 
 
 def section(title: str, why: str, columns: Sequence[str], rows: Rows, steps: Sequence[TimelineStep]) -> str:
     """Return what was seen of a transaction as a table, and its steps as a picture and a list."""
-    listed = [(str(number), each.lane, each.what, each.why) for number, each in enumerate(steps, 1)]
+    listed = [(str(number), each.what, each.why) for number, each in enumerate(steps, 1)]
     return (
         f"<h2>{escape(title)}</h2><p>{escape(why)}</p>{_table(columns, rows)}{picture(steps)}"
-        f"<details><summary>Steps</summary>{_table(('step', 'lane', 'what', 'why'), listed)}</details>"
+        f"<details open><summary>Steps</summary>{_table(('step', 'what', 'why'), listed)}</details>"
     )
 
 
@@ -42,7 +42,8 @@ def picture(steps: Sequence[TimelineStep]) -> str:
     width, height = places[-1], TOP + ROW * len(rows)
     drawn = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="the steps in order">']
     for lane, y in rows.items():
-        drawn.append(f'<text y="{y + 4}">{escape(lane)}</text><path d="M{LEFT} {y}H{width}"/>')
+        name = "txsaga" if lane == MAIN_LANE else escape(lane)
+        drawn.append(f'<text y="{y + 4}">{name}</text><path d="M{LEFT} {y}H{width}"/>')
         for x, state in zip(places, _states(lane, steps), strict=False):
             drawn.append(f'<rect class="{state}" x="{x}" y="{y - 6}" width="{COLUMN}" height="12"/>')
     for number, (x, step) in enumerate(zip(places, steps, strict=False), 1):

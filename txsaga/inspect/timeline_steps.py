@@ -202,7 +202,7 @@ def _closed(trace: Trace) -> Iterator[TimelineStep]:
     life = trace.life
     if life is None or life.state is TxState.ACTIVE:
         return
-    if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
+    if life.state is TxState.ROLLED_BACK and (life.flow or not any(sent.counts for sent in trace.sent)):
         return  # it is not known whether it was closed before the rollback
     at = life.touched if life.state in CLOSED else None
     yield TimelineStep("closed by its owner", HELD, Phase.CLOSED, at=at)
