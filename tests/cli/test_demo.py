@@ -36,7 +36,7 @@ def test_the_demo_shows_two_kills_and_their_recovery_and_runs_again(tmp_path: Pa
     with temporary_home() as folder:
         for html in (tmp_path / "first.html", tmp_path / "second.html"):
             env = environment(TXSAGA_PG_HOME=str(folder / "pg"))
-            words = [*COMMAND, "demo", "--no-browser", "--html", html]
+            words = [*COMMAND, "demo", "--no-browser", "--html", str(html)]
             said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=150)
             assert (said.returncode, said.stderr) == (0, "")
             lines = said.stdout.splitlines()
