@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from tests.docs import licences
 from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
 from txsaga.core.lifecycle import MESSAGE, TRANSACTION
@@ -117,6 +118,22 @@ def policies_table() -> str:
     return table(("policy", "sends to", "must accept"), rows)
 
 
+def licences_table() -> str:
+    """List the licence of each package that txsaga names as needed."""
+    named: dict[str, list[str]] = {}
+    for extra, packages in licences.declared().items():
+        for package in packages:
+            named.setdefault(package.name, []).append(f"`{extra}`" if extra else "always")
+    rows = ((f"`{package}`", licences.licence(package), ", ".join(extras)) for package, extras in sorted(named.items()))
+    return table(("package", "licence", "comes with"), rows)
+
+
+def sharing_table() -> str:
+    """List the packages, of these and of those that they bring, under LGPL or MPL."""
+    rows = ((f"`{package}`", said) for package, said in licences.demanding(licences.SHARING).items())
+    return table(("package", "licence"), rows)
+
+
 def _cells(key: Iterable[object]) -> Iterable[str]:
     return map(_cell, key)
 
@@ -149,6 +166,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "flow-persistence": persistence_table,
     "flow-refusals": refusals_table,
     "cluster-policies": policies_table,
+    "licences": licences_table,
+    "licences-sharing": sharing_table,
 }
 
 
