@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import distribution
 
 from packaging.requirements import Requirement
@@ -57,6 +58,7 @@ def demanding(licences: re.Pattern[str]) -> dict[str, str]:
     return {package: NAMED.get(said[0], said[0]) for package, said in found.items() if said and package not in CHOSEN}
 
 
+@cache
 def needed() -> set[str]:
     """Return every package that txsaga may run with, those that others bring included."""
     pending = [each for packages in declared().values() for each in packages]
