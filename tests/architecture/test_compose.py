@@ -26,15 +26,20 @@ KNOWN: dict[str, type | tuple[type, ...]] = {
     "image": str,
     "command": list,
     "depends_on": dict,
+    "entrypoint": list,
     "environment": dict,
     "healthcheck": dict,
     "ports": list,
+    "profiles": list,
     "restart": str,
     "volumes": list,
 }
 CHECK = {"test", "interval", "timeout", "retries", "start_period"}
-ONCE = {"migrate", "prepare"}
+ONCE = {"migrate", "grant", "prepare"}
 AIRFLOW = {part.value for part in AirflowPart if part.is_airflow}
+ALWAYS = {"postgres", "migrate", "grant"}
+FIRST_START = ROOT / ".ci" / "docker" / "databases" / "first-start.sql"
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
 def test_the_file_holds_nothing_but_services_volumes_and_what_they_share() -> None:
@@ -81,12 +86,34 @@ def test_every_declared_volume_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_built_or_named(name: str) -> None:
-    build = SERVICES[name].get("build")
-    assert bool(build) != ("image" in SERVICES[name])
+def test_an_image_has_a_tag_and_the_one_that_is_built_is_of_this_version(name: str) -> None:
+    build, (image, _, tag) = SERVICES[name].get("build"), SERVICES[name]["image"].partition(":")
+    assert tag and tag != "latest"
+    assert bool(build) == image.startswith("txsaga-")
     if build:
-        assert set(build) == {"context", "dockerfile"}
-        assert (ROOT / build["context"] / build["dockerfile"]).is_file()
+        assert tag == VERSION
+        assert build == {"context": ".", "dockerfile": f".ci/docker/{image.removeprefix('txsaga-')}.Dockerfile"}
+        assert (ROOT / build["dockerfile"]).is_file()
+
+
+def test_the_profile_of_the_generated_file_starts_everything_and_engine_the_store_and_its_engine() -> None:
+    profiles = {name: set(service.get("profiles", ())) for name, service in SERVICES.items()}
+    assert {name for name in profiles if "airflow" in profiles[name]} == set(SERVICES) - ALWAYS
+    assert {name for name in profiles if "engine" in profiles[name]} == {"engine"}
+    for name, service in SERVICES.items():
+        assert all(profiles[name] <= profiles[other] or other in ALWAYS for other in service.get("depends_on", {}))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_only_what_is_run_once_knows_the_owner_of_the_store(name: str) -> None:
+    urls = re.findall(r"postgresql[^ \"]*://(\w+):\$\{(\w+)[^@]*}@postgres", str(SERVICES[name].get("environment", "")))
+    known = {"txsaga": "POSTGRES_PASSWORD"} if name in {"migrate", "grant"} else {
+        login: f"{login.upper()}_DB_PASSWORD" for login in ("airflow", "engine", "flows")
+    }  # fmt: skip
+    assert set(urls) <= set(known.items())
+    created = dict(re.findall(r"CREATE ROLE (\w+) LOGIN PASSWORD :'(\w+)';", FIRST_START.read_text("utf-8")))
+    assert set(created) >= {login for login, _ in urls} - {"txsaga"}
+    assert all(login == variable for login, variable in created.items())
 
 
 @pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "environment" in service])
@@ -135,7 +162,7 @@ def test_a_database_has_one_name_for_airflow_and_for_the_engine_and_is_made_at_t
     named = {name.removeprefix(CONNECTION): url for name, url in told.items() if name.startswith(CONNECTION)}
     named.pop("TXSAGA_DEFAULT")
     assert named == {name.removeprefix(RESOURCE): url for name, url in engine.items() if name.startswith(RESOURCE)}
-    made = re.findall(r"CREATE DATABASE (\w+);", (ROOT / ".ci/docker/databases/examples.sql").read_text("utf-8"))
+    made = re.findall(r"CREATE DATABASE (\w+) OWNER flows;", FIRST_START.read_text("utf-8"))
     assert sorted(url.rpartition("/")[2] for url in named.values()) == sorted(made)
     dags = "".join(path.read_text("utf-8") for path in (ROOT / "dags").glob("*.py"))
     assert all(f'"{name}"' in dags for name in made)
@@ -168,10 +195,12 @@ def test_every_secret_is_in_the_one_generated_file(capsys: pytest.CaptureFixture
     asked = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text("utf-8")))
     assert main(["airflow", "keys"]) == 0
     made = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    assert made.pop("COMPOSE_PROFILES") == "airflow"
     assert set(made) == asked
     assert all(re.fullmatch(r"[\w=-]{12,}", value) for value in made.values())  # it stands in URLs as it is
     assert main(["airflow", "keys", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
+    assert again.pop("COMPOSE_PROFILES") == "airflow"
     assert (set(again), set(made.values()) & set(again.values())) == (asked, set())
 
 

@@ -7,6 +7,7 @@ What is outside of such parts is never touched, nor are the parts that a benchma
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from tests.docs import licences
 from tests.docs.parts import PART, filled
 from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
@@ -91,6 +92,22 @@ def policies_table() -> str:
     return table(("policy", "sends to", "must accept"), rows)
 
 
+def licences_table() -> str:
+    """List the licence of each package that txsaga names as needed."""
+    named: dict[str, list[str]] = {}
+    for extra, packages in licences.declared().items():
+        for package in packages:
+            named.setdefault(package.name, []).append(f"`{extra}`" if extra else "always")
+    rows = ((f"`{package}`", licences.licence(package), ", ".join(extras)) for package, extras in sorted(named.items()))
+    return table(("package", "licence", "comes with"), rows)
+
+
+def sharing_table() -> str:
+    """List the packages, of these and of those that they bring, under LGPL or MPL."""
+    rows = ((f"`{package}`", said) for package, said in licences.demanding(licences.SHARING).items())
+    return table(("package", "licence"), rows)
+
+
 def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Write a table."""
     lines = [heads, ("---",) * len(heads), *rows]
@@ -106,6 +123,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "topics": topics_table,
     "flow-refusals": refusals_table,
     "cluster-policies": policies_table,
+    "licences": licences_table,
+    "licences-sharing": sharing_table,
 }
 
 

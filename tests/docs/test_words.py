@@ -54,6 +54,7 @@ PROPER = {
     "Temporal",
     "DBOS",
     "PgBouncer",
+    "Kubernetes",
     "Kafka",
 }
 PROPER |= {

@@ -92,18 +92,20 @@ def status(context: typer.Context) -> None:
 
 @app.command()
 def keys(context: typer.Context) -> None:
-    """Generate secrets for docker-compose.yml. Run it once: `txsaga airflow keys > .env`."""
+    """Generate settings for docker-compose.yml. Run it once: `txsaga airflow keys > .env`."""
     from txsaga.airflow_host.home import Keys
 
     made = Keys.new(Path("dags"))
-    secrets = {
-        "POSTGRES_PASSWORD": Keys.new(Path("dags")).secret,
+    logins = ("POSTGRES_PASSWORD", "AIRFLOW_DB_PASSWORD", "ENGINE_DB_PASSWORD", "FLOWS_DB_PASSWORD")
+    settings = {
+        "COMPOSE_PROFILES": "airflow",
+        **{login: Keys.new(Path("dags")).secret for login in logins},
         "AIRFLOW_PASSWORD": made.password,
         "AIRFLOW_FERNET_KEY": made.fernet,
         "AIRFLOW_JWT_SECRET": made.jwt,
         "AIRFLOW_SECRET_KEY": made.secret,
     }
-    result(options_of(context), secrets, "\n".join(f"{name}={value}" for name, value in secrets.items()))
+    result(options_of(context), settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
 def _shown(host: Host, keys: Keys | None) -> dict[str, object]:
