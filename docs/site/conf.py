@@ -1,13 +1,13 @@
 """What Sphinx needs to know to build the site of these pages: `make docs`."""
 
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # the extensions `diagrams` and `outline`
 
 project = "txsaga"
-release = version(project)
+release = metadata.version(project)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "diagrams", "outline"]
 root_doc = "index"
 default_role = "code"  # docstrings write names in single backticks
@@ -18,7 +18,7 @@ myst_fence_as_directive = ["mermaid"]
 add_module_names = False
 autodoc_default_options = {
     "members": True,
-    "inherited-members": "Enum,Exception,Generic,Protocol,StrEnum,str,tuple",
+    "inherited-members": "Enum,Exception,Generic,IntEnum,Protocol,StrEnum,int,str,tuple",
 }
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

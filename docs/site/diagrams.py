@@ -23,7 +23,11 @@ THEMES = {"default": "only-light", "dark": "only-dark"}
 """Themes of mermaid, and the class by which the site shows a drawing in its own light or dark theme."""
 DRAW = """async ([id, text, theme]) => {
     mermaid.initialize({startOnLoad: false, theme});
-    return (await mermaid.render(id, text)).svg;
+    try {
+        return [(await mermaid.render(id, text)).svg, null];
+    } catch (wrong) {
+        return [null, wrong.message];
+    }
 }"""
 
 
@@ -35,10 +39,13 @@ class Pen:
         self._open = ExitStack()
 
     def draw(self, script: str, text: str, theme: str) -> str:
-        """Return a diagram as SVG."""
+        """Return a diagram as SVG; ValueError says what is wrong with its text."""
         self._page = self._page or self._start(script)
         name = f"{theme}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"  # its styles are bound to this id
-        return str(self._page.evaluate(DRAW, [name, text, theme]))
+        drawn, wrong = self._page.evaluate(DRAW, [name, text, theme])
+        if wrong:
+            raise ValueError(wrong)
+        return str(drawn)
 
     def _start(self, script: str) -> Any:
         place = next(filter(None, map(shutil.which, CHROMIUM)), None)
@@ -71,11 +78,12 @@ class Diagram(SphinxDirective):
         text = "\n".join(self.content)
         if not self.config.mermaid:
             return [nodes.literal_block(text, text, language="text")]
-        drawn = [
-            f'<div class="{shown}">{self.pen.draw(self.config.mermaid, text, theme)}</div>'
-            for theme, shown in THEMES.items()
-        ]
-        return [nodes.raw("", "\n".join(drawn), format="html")]
+        try:
+            drawn = {shown: self.pen.draw(self.config.mermaid, text, theme) for theme, shown in THEMES.items()}
+        except ValueError as wrong:
+            raise self.error(f"this diagram cannot be drawn: {wrong}") from None
+        html = "\n".join(f'<div class="{shown}">{svg}</div>' for shown, svg in drawn.items())
+        return [nodes.raw("", html, format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

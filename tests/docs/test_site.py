@@ -19,7 +19,6 @@ from tests.services.absent import ci_or_skip
 
 INDEX = (ROOT / "docs" / "index.md").read_text("utf-8")
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']([^"']+)""")
-TITLE = re.compile(r"<title>(.+?)</title>", re.S)
 
 
 def sphinx(docs: Path, configuration: Path, site: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -82,23 +81,29 @@ def test_the_site_shows_the_signatures_of_public_names(site: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_list_for_programs_has_each_page_once(site: Path) -> None:
-    listed = re.findall(r"^- \[.+\]\((.+)\): \w", (site / "llms.txt").read_text("utf-8"), re.M)
+    listed = re.findall(r"^- \[.+\]\((.+)\): \S", (site / "llms.txt").read_text("utf-8"), re.M)
     assert sorted(listed) == sorted(str(page) for page in ON_SITE if page.name != "index.md")
+
+
+def page_with_a_diagram(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Build a site of one page, with a script in place of the npm package."""
+    if not any(map(shutil.which, NAMES)) or find_spec("playwright") is None:
+        ci_or_skip("Chromium", "make venv; apt-get install -y --no-install-recommends chromium")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "index.md").write_text(f"# Page\n\n```mermaid\n{text}\n```\n", "utf-8")
+    script = folder / "mermaid.js"
+    script.write_text(
+        "let drawn; window.mermaid = {initialize: (settings) => drawn = settings.theme, render: async (id, text) => {"
+        " if (text.includes('wrong')) throw Error('no such shape');"
+        " return {svg: `<svg id='${id}'>${drawn} ${text}</svg>`}}}",
+        "utf-8",
+    )
+    return sphinx(folder / "docs", SITE, folder / "site", "-D", f"mermaid={script}")
 
 
 @pytest.mark.slow
 def test_a_diagram_is_drawn_while_the_site_is_built(tmp_path: Path) -> None:
-    if not any(map(shutil.which, NAMES)) or find_spec("playwright") is None:
-        ci_or_skip("Chromium", "make venv; apt-get install -y --no-install-recommends chromium")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text("# Page\n\n```mermaid\nflowchart LR\n    a --> b\n```\n", "utf-8")
-    script = tmp_path / "mermaid.js"  # in place of the npm package
-    script.write_text(
-        "let drawn; window.mermaid = {initialize: (settings) => drawn = settings.theme,"
-        " render: async (id, text) => ({svg: `<svg id='${id}'>${drawn} ${text}</svg>`})}",
-        "utf-8",
-    )
-    built = sphinx(tmp_path / "docs", SITE, tmp_path / "site", "-D", f"mermaid={script}")
+    built = page_with_a_diagram(tmp_path, "flowchart LR\n    a --> b")
     assert built.returncode == 0, built.stderr
     page = (tmp_path / "site" / "index.html").read_text("utf-8")
     assert re.findall(r"<div class=\"(\S+)\"><svg id='\S+'>(\w+) flowchart LR", page) == [
@@ -107,6 +112,14 @@ def test_a_diagram_is_drawn_while_the_site_is_built(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_a_diagram_that_cannot_be_drawn_is_named_with_its_page(tmp_path: Path) -> None:
+    built = page_with_a_diagram(tmp_path, "wrong")
+    assert built.returncode != 0
+    assert re.search(r"index\.md:3: .*cannot be drawn: no such shape", built.stderr)
+
+
+@pytest.mark.slow
 def test_a_warning_of_sphinx_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# Page\n\n[nowhere](nowhere.md)\n", "utf-8")
