@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import blocks
+from tests.docs.test_snippets import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {
     "txsaga",
     "txsaga.errors",
