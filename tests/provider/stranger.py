@@ -8,7 +8,6 @@ packages are links to those that are installed here, all but this project and wh
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,14 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.program import environment
-from tests.services.absent import ci_or_skip
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "txsaga"
 TIMEOUT = 180.0
-SUPPORTED = ("python3.11", "python3.12")
-UNREACHED = "Failed to establish a new connection"
-"""What pip writes where there is no index of packages; uv has other words, and is not used here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,24 +70,6 @@ def settle(wheel: Path, folder: Path, said: Mapping[str, str]) -> Stranger:
     kept = {name: value for name, value in environment().items() if not name.startswith(("AIRFLOW", "PYTHON"))}
     env = kept | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"} | dict(said)
     return Stranger(python=folder / "venv" / "bin" / "python", site=site, home=home, env=env)
-
-
-def pythons() -> list[str]:
-    """Return the supported Pythons on PATH, those left out that are only a version manager's name."""
-    there = [name for name in SUPPORTED if shutil.which(name)]
-    return [name for name in there if not subprocess.run([name, "-c", ""], capture_output=True).returncode]
-
-
-def alone(wheel: Path, python: str, folder: Path) -> Path:
-    """Install a wheel, with what it needs and nothing else, into an environment of a Python; return the command."""
-    subprocess.run([python, "-m", "venv", folder], check=True, capture_output=True, timeout=TIMEOUT)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    words = ["--constraint", ROOT / ".ci" / "constraints.txt", wheel]
-    done = subprocess.run([*pip, *words], capture_output=True, text=True, timeout=TIMEOUT)
-    if done.returncode and UNREACHED in done.stderr:
-        ci_or_skip("an index of packages", "set PIP_INDEX_URL")
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder / "bin" / "txsaga"
 
 
 def inside(place: str | os.PathLike[str], folder: Path) -> bool:

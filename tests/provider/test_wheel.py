@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.cli.program import environment
 from tests.provider import stranger
 from tests.provider.house import Databases, House
 from tests.provider.stranger import ROOT, Stranger
@@ -105,25 +103,6 @@ def test_the_demo_needs_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert f"page    {(somebody.home / 'txsaga-demo.html').as_uri()}" in done.stdout.splitlines()
     assert (somebody.home / "txsaga-demo.html").read_text("utf-8").count("<svg") == 3
-
-
-@pytest.mark.parametrize("python", stranger.pythons())
-def test_the_command_line_works_in_a_clean_python(wheel: Path, python: str, tmp_path: Path) -> None:
-    txsaga = stranger.alone(wheel, python, tmp_path / "venv")
-    with temporary_home() as home:
-        kept = {name: value for name, value in environment().items() if not name.startswith("PYTHON")}
-        env = kept | {"TXSAGA_PG_HOME": str(home / "pg")}
-
-        def said(*words: str) -> str:
-            done = subprocess.run([txsaga, *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        assert said("--version").strip() == "txsaga 0.1.0"
-        assert json.loads(said("status", "--json"))["undecided"]["count"] == 0
-        said("topic", "create", "orders")
-        said("send", "orders", "hello")
-        assert "hello" in said("tail", "orders", "--from", "earliest")
 
 
 def assert_found_in_the_wheel(somebody: Stranger) -> None:
