@@ -67,7 +67,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
         """Return the newest record of a key, or the newest before an epoch, locked until the block ends."""
-        return self._life("latest", group=group, key=key, before=before)
+        return self._read("latest", group=group, key=key, before=before)
 
     def sees(self, group: int | None = None) -> bool:
         """Return whether this login sees a group's transactions, or all; if not, one it does not find may exist."""
@@ -75,11 +75,11 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
 
     def lock(self, txid: int) -> TxRecord | None:
         """Return a record, locked exclusively until the block ends."""
-        return self._life("lock", txid=txid)
+        return self._read("lock", txid=txid)
 
     def share(self, txid: int) -> TxRecord | None:
         """Return a record, locked against its decision until the block ends (R3)."""
-        return self._life("share", txid=txid)
+        return self._read("share", txid=txid)
 
     def create(
         self,
@@ -261,6 +261,6 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         if rejecting:
             raise TransactionsRejected(str(StoreId(uuid, incarnation)))
 
-    def _life(self, name: str, **values: object) -> TxRecord | None:
+    def _read(self, name: str, **values: object) -> TxRecord | None:
         row = self._run(SQL[name].replace("{token}", self._token), **values).one_or_none()
         return None if row is None else life_of(row)
