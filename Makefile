@@ -1,19 +1,21 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix mutants transfers constraints pictures
+.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix mutants transfers constraints pictures docs
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev,asyncio,spark,lake,airflow,gate
+EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate
 # How many processes share the tests: each has servers of its own.
 JOBS ?= 2
+# The version of the npm package that draws the diagrams of the site.
+mermaid := 12.3.0
 # Further words for the command behind a target: make test ARGS="-k batcher"
 ARGS ?=
 
 py := .venv/bin/python
 stamp := .venv/.ready-$(EXTRAS)
-sources := txsaga tests $(wildcard examples dags plugins spark_jobs)
+sources := txsaga tests $(wildcard docs/site examples dags plugins spark_jobs)
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -75,5 +77,15 @@ soak: venv ## two writers of the same tables for ten minutes while every process
 pictures: venv ## pictures of Airflow's pages for docs/pictures (needs Chromium)
 	TXSAGA_PICTURES=$$PWD/docs/pictures $(py) -m pytest tests/airflow_host/test_pages.py $(ARGS)
 
+docs: venv build/mermaid-$(mermaid).js ## the site of the documentation, into build/docs (needs npm and Chromium for its diagrams)
+	$(py) -m sphinx --fail-on-warning --quiet -d build/doctrees -c docs/site -D mermaid=$(lastword $^) docs build/docs
+
+build/mermaid-$(mermaid).js:
+	@command -v npm >/dev/null || { echo "npm fetches what draws the diagrams: apt-get install npm" >&2; exit 1; }
+	mkdir -p build/npm
+	cd build/npm && npm pack --silent mermaid@$(mermaid)
+	tar xzOf build/npm/mermaid-$(mermaid).tgz package/dist/mermaid.min.js >$@.part
+	mv $@.part $@
+
 constraints: ## compile .ci/constraints.txt again (needs uv)
-	uv pip compile pyproject.toml --extra all --extra dev --python-version 3.11 --universal --no-emit-index-url --no-header --no-annotate -o .ci/constraints.txt
+	uv pip compile pyproject.toml --extra all --extra dev --extra docs --python-version 3.11 --universal --no-emit-index-url --no-header --no-annotate -o .ci/constraints.txt

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import blocks
+from tests.docs.test_snippets import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {"txsaga", "txsaga.errors", "txsaga.provider", "txsaga.gate", "txsaga.testing", "txsaga.testing.checking"}
 SHOWS_THE_CORE = {"docs/reference/chunk-layout.md"}
 """The page about bytes that other programs read shows the module that lays them out."""

@@ -19,7 +19,9 @@ from tests.scene.warm import WarmPython
 from tests.services.embedded import temporary_home
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = ROOT / "docs" / "site"
+"""What only Sphinx reads."""
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != SITE)]
 RUN = ("python", "console")
 OWN_PROGRAMS = {"txsaga": ("-m", "txsaga.cli"), "python": ()}
 
