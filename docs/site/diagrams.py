@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
-from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 if TYPE_CHECKING:
@@ -48,13 +47,14 @@ class Pen:
         return str(drawn)
 
     def _start(self, script: str) -> Any:
+        # SystemExit, because Sphinx prints a traceback for any other error.
         place = next(filter(None, map(shutil.which, CHROMIUM)), None)
         if place is None:
-            raise ExtensionError("diagrams are drawn by Chromium: apt-get install chromium fonts-dejavu-core")
+            raise SystemExit("diagrams are drawn by Chromium: apt-get install chromium fonts-dejavu-core")
         try:
             from playwright.sync_api import sync_playwright
         except ImportError:
-            raise ExtensionError("diagrams are drawn with playwright: make venv") from None
+            raise SystemExit("diagrams are drawn with playwright: make venv") from None
         playwright = self._open.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=place)
         self._open.callback(browser.close)

@@ -48,7 +48,7 @@ ON_SITE = [place(page) for page in [*PAGES, ROOT / "SECURITY.md"]]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_page_is_on_the_site_and_also_there_as_markdown(site: Path) -> None:
     missing = {page for page in ON_SITE for name in (page, page.with_suffix(".html")) if not (site / name).is_file()}
     assert missing == set()
@@ -62,7 +62,7 @@ def test_every_page_is_on_the_site_and_also_there_as_markdown(site: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_reader_of_the_site_needs_no_network(site: Path) -> None:
     loaded = {target for page in site.rglob("*.html") for target in LOADED.findall(page.read_text("utf-8"))}
     assert loaded
@@ -70,7 +70,7 @@ def test_a_reader_of_the_site_needs_no_network(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_site_shows_the_signatures_of_public_names(site: Path) -> None:
     import txsaga
 
@@ -79,7 +79,7 @@ def test_the_site_shows_the_signatures_of_public_names(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_list_for_programs_has_each_page_once(site: Path) -> None:
     listed = re.findall(r"^- \[.+\]\((.+)\): \S", (site / "llms.txt").read_text("utf-8"), re.M)
     assert sorted(listed) == sorted(str(page) for page in ON_SITE if page.name != "index.md")
