@@ -76,7 +76,7 @@ def test_a_wrong_url_is_told_without_its_password(bare: Cli, url: str, code: int
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "the namespace is empty"), ("a&host=b", "namespace 'a&host=b' is for")]
+    ("name", "told"), [("", "the namespace is empty"), ("a&host=b", "namespace 'a&host=b' is invalid")]
 )
 def test_a_namespace_that_is_none_is_refused(bare: Cli, name: str, told: str) -> None:
     said = bare("topic", "list", "--namespace", name, "--url", "postgresql://anna@127.0.0.1:1/home")

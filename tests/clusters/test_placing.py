@@ -164,7 +164,7 @@ def test_every_broker_that_is_listed_can_be_reached(town: Town) -> None:
 @pytest.mark.req("WM-43")
 def test_under_xa_there_is_exactly_one_coordinator_and_no_broker_is_it(town: Town) -> None:
     xa = {"brokers": list(NAMES), "policy": "sticky", "xa": True}
-    with pytest.raises(ConfigError, match="has no coordinator"):
+    with pytest.raises(ConfigError, match="has xa but no coordinator"):
         town.opened(xa)
     with pytest.raises(ConfigError, match="coordinator"):
         town.opened(xa, coordinator=[town.coordinator, town.coordinator])
