@@ -95,16 +95,10 @@ def keys(context: typer.Context) -> None:
     """Generate settings for docker-compose.yml. Run it once: `txsaga airflow keys > .env`."""
     from txsaga.airflow_host.home import Keys
 
-    made = Keys.new(Path("dags"))
-    logins = ("POSTGRES_PASSWORD", "AIRFLOW_DB_PASSWORD", "ENGINE_DB_PASSWORD", "FLOWS_DB_PASSWORD")
-    settings = {
-        "COMPOSE_PROFILES": "airflow",
-        **{login: Keys.new(Path("dags")).secret for login in logins},
-        "AIRFLOW_PASSWORD": made.password,
-        "AIRFLOW_FERNET_KEY": made.fernet,
-        "AIRFLOW_JWT_SECRET": made.jwt,
-        "AIRFLOW_SECRET_KEY": made.secret,
-    }
+    made, logins = Keys.new(Path("dags")), ("POSTGRES", "AIRFLOW_DB", "ENGINE_DB", "FLOWS_DB")
+    settings = {"COMPOSE_PROFILES": "airflow"} | {f"{each}_PASSWORD": Keys.new(Path("dags")).secret for each in logins}
+    settings |= {"AIRFLOW_PASSWORD": made.password, "AIRFLOW_FERNET_KEY": made.fernet}
+    settings |= {"AIRFLOW_JWT_SECRET": made.jwt, "AIRFLOW_SECRET_KEY": made.secret}
     result(options_of(context), settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
