@@ -31,7 +31,7 @@ All = Annotated[bool, typer.Option("--all", help="All dead letters of the group.
 
 
 @app.command("list")
-def list_letters(context: typer.Context, group: Group = None, limit: Limit = 20) -> None:
+def list_letters(context: typer.Context, group: Group = None, limit: Limit = 50) -> None:
     """List dead letters, newest first."""
     options = options_of(context)
     with opened(options) as broker:
