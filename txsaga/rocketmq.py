@@ -5,8 +5,8 @@ RocketMQ's transactional producer: a half message, local work and its end, then 
 
 Any exception of the first step is raised wrapped, and nothing runs. Any exception of local work is UNKNOWN
 with its text as remark: the half stays pending and is checked later. The answer to the end is awaited for
-`end_timeout` seconds; a failed or late end is a warning, and the check settles the message. End hooks see each end, and
-each answer of a check, before it is written.
+`end_timeout` seconds; a failed or late end is a warning, and the check settles the message. End hooks see each of
+these ends, and each answer of a check, before it is written.
 """
 
 from __future__ import annotations
@@ -178,21 +178,22 @@ class TransactionMQProducer(Producer):
         if executor is None:
             raise errors.ExecutorMissing(self.group.name)
         check_function(executor, "executor", "give a function that takes message and arg")
+        kernel = self._kernel  # the local work may close the broker
         message, receipt, half = self._store(as_message(message, None, {}), immunity)
-        qid, identity = half.rows[0].qid, self._kernel.store.registry.identity
+        qid, identity = half.rows[0].qid, kernel.store.registry.identity
         message_id = HalfId(identity, receipt.txid, 0, 0, qid, 0, 0).encode()
         request = self._request(receipt, message_id, message.tx_id or identity.transaction(receipt.txid))
         worker = _Worker()
         if half.immunity is None:  # an immunity itself sets the time of its check
-            self._kernel.running.begin(worker, Doubt.of(receipt))
+            kernel.running.begin(worker, Doubt.of(receipt))
         try:
             state, remark = self._run(executor, message, arg, receipt.code, message_id)
         finally:
-            self._kernel.running.end(worker)
+            kernel.running.end(worker)
         self._send_end(replace(request, state=state, remark=remark, topic=message.topic, message=message))
         return SendResult(
             status=receipt.code,
-            queue=self._kernel.topics.open(message.topic, SendKind.HALF).qids.index(qid),
+            queue=kernel.topics.open(message.topic, SendKind.HALF).qids.index(qid),
             message_id=message_id,
             queue_offset=receipt.txid,
             transaction_id=request.transaction_id,
@@ -278,11 +279,14 @@ class TransactionMQProducer(Producer):
             request = replace(self._request(case.doubt, case.message_id, case.id), from_check=True, topic=topic)
             try:
                 answer = checker(question)
-                state = LocalState.of(answer, "the checker")
             except Exception as failure:
                 self._tell_hooks(replace(request, remark=f"{type(failure).__name__}: {failure}"))
                 raise
-            self._tell_hooks(replace(request, state=state))
+            try:
+                request = replace(request, state=LocalState.of(answer, "the checker"))
+            except ValueError as wrong:
+                request = replace(request, remark=str(wrong))
+            self._tell_hooks(request)
             return answer
 
         return check

@@ -61,7 +61,7 @@ def assert_is_drawn(page: str) -> None:
     assert ['class="visible"' in each for each in pictures] == [True, False, True]
     assert all('class="mark decision"' in each and 'class="hidden"' in each for each in pictures)
     assert ["<td>ROLLBACK" in each for each in pictures] == [False, True, False]
-    assert ["closed by its owner" in each for each in pictures] == [True, False, True]
+    assert ["sealed by its owner" in each for each in pictures] == [True, False, True]
     assert not LOADED.search(page)
 
 

@@ -74,7 +74,7 @@ def test_a_pod_is_restricted(name: str) -> None:
     assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         security = container["securityContext"]
-        assert security["readOnlyRootFilesystem"] is not security["allowPrivilegeEscalation"]
+        assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert container["resources"]["limits"].keys() == {"memory"}
 

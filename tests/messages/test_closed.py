@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, says
-from txsaga import COMMIT, Broker, Callables, Decision, Message
+from txsaga import COMMIT, Broker, Callables, Decision, LocalState, Message
 from txsaga.checkback.profile import CheckProfile
 from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.consume.consumer import Consumer
@@ -315,3 +315,12 @@ def test_a_retry_that_finds_the_broker_closed_keeps_what_was_unknown() -> None:
 
     with pytest.raises(OutcomeUnknown, match="broke at COMMIT"):
         patiently(step, 5)
+
+
+def test_local_work_that_closes_its_broker_still_has_a_result(moody_shop: Shop) -> None:
+    def work(message: Message, arg: object) -> LocalState:
+        moody_shop.broker.close()
+        return COMMIT
+
+    result = moody_shop.mq_producer().send_message_in_transaction(Message(ORDERS, b"a chair"), executor=work)
+    assert (result.local_state, result.remark) == (COMMIT, "")

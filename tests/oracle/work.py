@@ -221,7 +221,7 @@ class MemoryWork(WorkStore):
         if call.life.txid in kept.ops:
             raise DecidedOtherwise(call.life.txid, kept.ops[call.life.txid].decision.name)
         if opened.life.state is not TxState.ACTIVE:
-            raise TransactionClosed(f"transaction {call.life.txid} is closed; no step can begin any more")
+            raise TransactionClosed(f"transaction {call.life.txid} is sealed; no step can begin any more")
         kept.sagas.setdefault(call.life.txid, SagaRow(self._home.now() + LEASE))
         self._put(kept, opened.life, call.steps)
         return None

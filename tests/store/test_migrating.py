@@ -97,7 +97,9 @@ def test_a_check_without_an_answer_keeps_its_result_under_the_new_name(
     remark = '[{"at": "2026-01-01", "why": "it is \\"NOBODY\\"", "who": "anna", "answer": "NOBODY"}]'
     stored.rows(f"INSERT INTO doubt (txid, pgroup, check_at, remarks) VALUES (7, 1, now(), '{remark}')")
     stored.rows("INSERT INTO tally (pgroup, answer, n) VALUES (1, 'NOBODY', 3), (1, 'UNKNOWN', 2)")
+    stored.rows("INSERT INTO event (txid, what, who, why) VALUES (7, 'CHECK NOBODY', 'anna', '')")
     open_store(home_url).close()
     assert stored.rows("SELECT answer, n FROM tally ORDER BY n") == [("UNKNOWN", 2), ("NO_ANSWER", 3)]
+    assert stored.rows("SELECT what FROM event") == [("CHECK NO_ANSWER",)]
     found = stored.rows("SELECT remarks -> 0 ->> 'answer', remarks -> 0 ->> 'why' FROM doubt")
     assert found == [("NO_ANSWER", 'it is "NOBODY"')]

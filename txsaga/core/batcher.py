@@ -159,9 +159,8 @@ class Batcher(Generic[Item, Answer]):
     def _wake_worker(self) -> None:
         with self._lock:
             if not self._worker_awake:
-                with on_failure(
-                    setattr, self, "_worker_awake", False
-                ):  # a signal handler's error: no caller wakes an awake worker
+                # After an error of a signal handler: no caller wakes a worker that counts as awake.
+                with on_failure(setattr, self, "_worker_awake", False):
                     self._worker_awake = True
                     self._signal()
 

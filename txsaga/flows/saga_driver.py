@@ -352,7 +352,7 @@ def wait_until_undone(kernel: Kernel, txid: int) -> None:
             time.sleep(LOOK)
 
 
-WHY = "the owner is gone and did not close it"
+WHY = "the owner is gone and did not seal it"
 
 
 class SagaRecovery:

@@ -327,7 +327,7 @@ def _refusal(life: TxRecord, stands: tuple[Any, ...] | None) -> errors.TxSagaErr
         return errors.Superseded(life.txid)
     if decision is not None:
         return errors.DecidedOtherwise(life.txid, Decision(decision).name)
-    return errors.TransactionClosed(f"transaction {life.txid} is closed; no step can begin any more")
+    return errors.TransactionClosed(f"transaction {life.txid} is sealed; no step can begin any more")
 
 
 def _unknown(life: TxRecord) -> errors.TxSagaError:
@@ -384,9 +384,9 @@ class BranchLedger(HomeTransaction):
             if resource not in numbers:
                 numbers[resource] = next(fresh)
         common = {"txid": life.txid, "attempt": life.owner, "aux": aux}
-        for resource in resources:
-            if numbers[resource] not in named:
-                self._run(BRANCHES["name"], number=numbers[resource], resource=resource, **common)
+        fresh_ones = [each for each in resources if numbers[each] not in named]
+        if values := [{"number": numbers[each], "resource": each, **common} for each in fresh_ones]:
+            self._connection.execute(text(BRANCHES["name"].format(s=self._schema)), values)
         return [numbers[resource] for resource in resources]
 
     def record_votes(self, txid: int, votes: Sequence[BranchVote]) -> None:

@@ -224,7 +224,7 @@ def test_a_rollback_frees_what_was_being_consumed(bank: Bank, home_url: str) -> 
 
 
 def test_a_resource_that_was_not_named_is_refused_and_nothing_is_begun(bank: Bank) -> None:
-    with pytest.raises(TransactionError, match="'audit' is not one of this transaction's"):
+    with pytest.raises(TransactionError, match="'audit' is not part of this transaction"):
         with bank.producer.coordinated("current") as tx, tx.on("audit"):
             pytest.fail("entered")  # pragma: no cover
     assert tx.decision is Decision.ROLLBACK

@@ -8,7 +8,8 @@ down_revision = "0020"
 SQL = """
 UPDATE tally SET answer = 'NO_ANSWER' WHERE answer = 'NOBODY';
 UPDATE event SET what = 'CHECK NO_ANSWER' WHERE what = 'CHECK NOBODY';
-UPDATE doubt SET remarks = replace(remarks::text, '"answer": "NOBODY"', '"answer": "NO_ANSWER"')::jsonb;
+UPDATE doubt SET remarks = replace(remarks::text, '"answer": "NOBODY"', '"answer": "NO_ANSWER"')::jsonb
+ WHERE remarks::text LIKE '%"answer": "NOBODY"%';
 """
 
 
