@@ -110,7 +110,7 @@ def test_a_message_is_recalled_by_its_own_group_and_token(later_shop: Shop) -> N
         later_shop.broker.producer("other").recall(receipt)
     with pytest.raises(UnknownTransaction, match="token"):
         producer.recall(receipt._replace(token=b"mine"))
-    with pytest.raises(InvalidMessage, match="not by str"):
+    with pytest.raises(InvalidMessage, match="not a receipt"):
         producer.recall("1")  # type: ignore[arg-type]
     later_shop.later(OVER)
     assert come(later_shop) == ["1"]

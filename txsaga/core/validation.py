@@ -93,10 +93,10 @@ def validate_life(key: object, run: object) -> None:
 def validate_receipt(receipt: object) -> None:
     """Raise `InvalidMessage` unless this can name a half message: others in its batch would fail too."""
     if not isinstance(receipt, Receipt):
-        raise InvalidMessage(f"this is {kind_of(receipt)}, not a receipt; give the receipt that prepare returned")
+        raise InvalidMessage(f"this is {kind_of(receipt)}, not a receipt; give one that a producer returned")
     numbers = all(type(each) is int and abs(each) <= LAST for each in (receipt.txid, receipt.group))
     if not numbers or not isinstance(receipt.token, bytes) or len(receipt.token) > MAX_TOKEN:
-        raise InvalidMessage("this receipt has an invalid number or token; give the receipt that prepare returned")
+        raise InvalidMessage("this receipt has an invalid number or token; give one that a producer returned")
 
 
 def validate_wanted_tag(tag: object) -> None:

@@ -157,7 +157,8 @@ def require_like(new: ParquetShape, old: ParquetShape | None, name: str) -> None
         return
     if set(old.schema.names) != set(new.schema.names) or old.parts != new.parts:
         has, have = (", ".join([*each.schema.names, *each.parts]) for each in (old, new))
-        raise ColumnsDiffer(f"directory {name!r} has {has}, partitioned by {', '.join(old.parts)}; rows have {have}")
+        parts = ", ".join(old.parts) or "nothing"
+        raise ColumnsDiffer(f"directory {name!r} has columns {has}, partitioned by {parts}; the rows have {have}")
     for field in new.schema:
         if field.type != (wanted := old.schema.field(field.name).type):
             raise TypeDiffers(f"column {field.name!r} of directory {name!r} is {wanted}; cast it")
