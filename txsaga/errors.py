@@ -227,10 +227,13 @@ class ResourceUnknown(TxSagaError):
     """A resource that was never registered with this broker."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        setting = f"TXSAGA_RESOURCE_{name.upper()}"
+        settings = (
+            f", or set TXSAGA_RESOURCE_{name.upper()} to its URL (TXSAGA_BROKER_{name.upper()} for a store, "
+            f"TXSAGA_PARTICIPANT_{name.upper()} for a participant that is not a database)"
+        )
         super().__init__(
             f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); register it with "
-            f"broker.register({name!r}, engine)" + (f", or set {setting} to its URL" if name.isidentifier() else "")
+            f"broker.register({name!r}, engine){settings if name.isidentifier() else ''}"
         )
         self.name = name
 

@@ -10,7 +10,7 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 
 MARKS = {
     "files": 304,
-    "lines": 53_249,
+    "lines": 53_252,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,
