@@ -161,7 +161,7 @@ def test_who_may_not_finish_or_forget_a_branch_is_told_what_is_missing(engine: E
         participant = PostgresParticipant(clerks, name="billing")
         with pytest.raises(RightsMissing, match=r"only the user that prepared .* or a superuser"):
             participant.finish(branch, COMMIT)
-        with pytest.raises(RightsMissing, match="delete on txsaga_evidence"):
+        with pytest.raises(RightsMissing, match="grant DELETE on txsaga_evidence"):
             participant.forget(branch)
     assert PostgresParticipant(engine, name="billing").finish(branch, ROLLBACK) is Finish.DONE
 
