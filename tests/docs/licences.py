@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 from tests.architecture.sources import ROOT
 
-DEVELOPMENT = {"all", "dev"}
-"""Extras that are no feature: `all` names the others, `dev` is for this repository."""
+DEVELOPMENT = {"all", "dev", "docs"}
+"""Extras that are no feature: `all` names the others, `dev` and `docs` are for this repository."""
 NAMED: Mapping[str, str] = {
     "Apache Software License": "Apache-2.0",
     "BSD 3-Clause License": "BSD-3-Clause",
@@ -41,7 +41,11 @@ def declared() -> dict[str, list[Requirement]]:
 def written(package: str) -> list[str]:
     """Return what an installed package says about its licence, the most exact first."""
     about = distribution(package).metadata
-    said = [about["License-Expression"], (about["License"] or "").partition("\n")[0].strip()]
+    said = [
+        each.partition("\n")[0].strip()
+        for name in ("License-Expression", "License")
+        for each in about.get_all(name) or ()
+    ]
     classified = (each for each in about.get_all("Classifier") or () if each.startswith("License"))
     return [each for each in [*said, *(each.rpartition(" :: ")[2] for each in classified)] if each]
 
