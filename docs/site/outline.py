@@ -98,7 +98,7 @@ def write_markdown(app: Sphinx, failure: Exception | None) -> None:
         place = site / path.relative_to(docs)
         if path.suffix == ".md" and (text := markdown(path)) is not None:
             place.write_text(text, "utf-8")
-        elif path.suffix in (".png", ".yml"):
+        elif path.suffix in (".png", ".yaml", ".yml"):
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
 

@@ -131,7 +131,7 @@ def test_it_is_refused_where_the_engine_takes_several_statements_at_once(
 ) -> None:
     engine = make_engine(url, pool_size=1, connect_args={"client_flag": CLIENT.MULTI_STATEMENTS})
     participant = MysqlParticipant(engine, name="shelf")
-    refused(participant, OtherReason, "a journal statement for 'shelf'", hidden)
+    refused(participant, OtherReason, "for 'shelf'", hidden)
     assert noted(notes) == ["old"]
     committed(participant, "insert into note values ('new')")
     assert noted(notes) == ["new", "old"]
