@@ -102,6 +102,19 @@ def test_the_first_signal_asks_and_the_next_one_works_as_usual() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_stop_that_another_thread_gets_ends_the_wait() -> None:
+    """As does one that comes just before the wait: nothing interrupts that either."""
+
+    def get() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    with stopping() as stopped:
+        other = threading.Timer(0.1, get)
+        other.start()
+        assert stopped(TIMEOUT)
+        other.join(TIMEOUT)
+
+
 @pytest.mark.req("RMQ-28", "RMQ-26", "RMQ-96")
 def test_check_back_has_the_defaults_of_its_profile_and_what_is_said_beside_it() -> None:
     classic = PROFILES["classic"].of_group({})

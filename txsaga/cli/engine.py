@@ -9,12 +9,12 @@ again, goes on where it was.
 from __future__ import annotations
 
 import logging
-import queue
+import select
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -185,27 +185,29 @@ def run(roles: list[Role], told: str, stopped: Stopped) -> None:
 
 @contextmanager
 def stopping() -> Iterator[Stopped]:
-    """Let the first SIGTERM or SIGINT end a wait; the next one works as usual."""
-    requests: queue.SimpleQueue[int] = queue.SimpleQueue()  # an Event hangs if its `set` interrupts its own `wait`
+    """
+    Let the first SIGTERM or SIGINT end a wait; the next one works as usual.
+
+    A wait on a lock or queue may sleep through a signal that comes just before it, or that another thread gets. The
+    interpreter writes every signal to this socket at once.
+    """
     before = {number: signal.getsignal(number) for number in STOPPING}
 
-    def restore() -> None:
+    def restore(*_: object) -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        restore()
-        requests.put(number)
-
     def stopped(seconds: float | None) -> bool:
-        try:
-            return requests.get(timeout=seconds) in STOPPING
-        except queue.Empty:
-            return False
+        return bool(select.select([requests], [], [], seconds)[0])
 
-    for number in STOPPING:
-        signal.signal(number, ask)
-    try:
-        yield stopped
-    finally:
-        restore()
+    requests, sender = socket.socketpair()
+    with requests, sender:
+        sender.setblocking(False)
+        wakeup = signal.set_wakeup_fd(sender.fileno())
+        try:
+            for number in STOPPING:
+                signal.signal(number, restore)
+            yield stopped
+        finally:
+            restore()
+            signal.set_wakeup_fd(wakeup)
