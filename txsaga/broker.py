@@ -106,6 +106,10 @@ class Broker(Administration):
         self._starting = Lock()
         _every_broker.add(self)
 
+    def __repr__(self) -> str:
+        store = self._parts.store
+        return f"<Broker {store.namespace} in database {store.engine.url.database}>"
+
     @property
     def identity(self) -> StoreId:
         """The store's uuid and incarnation."""

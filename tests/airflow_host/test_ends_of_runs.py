@@ -44,7 +44,7 @@ def waiting(host: HostedAirflow, dag: str, run: str) -> int:
     said = run_command("producer", "alter", dag, "--check-interval", "1s", env=host.env)
     assert said.code == 0, said.err
     with host.broker() as broker:
-        views = broker.kernel.store.registry.transactions(undecided=True, limit=50)
+        views = broker.kernel.store.overview.transactions(undecided=True, limit=50)
         (txid,) = [each.txid for each in views if each.group == dag]
     return txid
 

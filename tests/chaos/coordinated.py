@@ -272,7 +272,7 @@ def recover(broker: Broker, world: World) -> None:
 def is_quiet(broker: Broker) -> bool:
     """Tell whether everything is decided and every database has heard of it."""
     store = broker.kernel.store
-    undecided = store.registry.transactions(undecided=True, limit=1) or store.doubts.due(1)
+    undecided = store.overview.transactions(undecided=True, limit=1) or store.doubts.due(1)
     return not (undecided or store.questions.backlog() or store.work.unfinished(limit=1) or held(broker))
 
 

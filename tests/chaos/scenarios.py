@@ -249,7 +249,7 @@ def resume(broker: Broker, world: World) -> None:
     """Have parked transactions asked about again, by somebody who has found the books of the secretive."""
     broker.producer("bank", checker=nobody_knows)
     broker.producer("secretive", checker=lambda _: LocalState.COMMIT)
-    for view in broker.kernel.store.registry.transactions(undecided=True, limit=100):
+    for view in broker.kernel.store.overview.transactions(undecided=True, limit=100):
         if view.state == "parked":
             ByHand(broker.kernel).resume(view.txid, who="anna", why="the books were found")
     settle(broker, world)
@@ -257,7 +257,7 @@ def resume(broker: Broker, world: World) -> None:
 
 def decide_by_hand(broker: Broker, world: World) -> None:
     """Settle what is parked: a person knows."""
-    for view in broker.kernel.store.registry.transactions(undecided=True, limit=100):
+    for view in broker.kernel.store.overview.transactions(undecided=True, limit=100):
         if view.state == "parked":
             ByHand(broker.kernel).decide(view.txid, Decision.COMMIT, who="anna", why="asked the bank")
     settle(broker, world)

@@ -79,7 +79,7 @@ def test_an_engine_that_sleeps_past_its_lease_asks_and_counts_nothing_when_it_wa
         stalled.say()  # it goes on where it stood, its lead long lost
         assert stalled.heard() == "round 0"
         wait_for(lambda: answers(broker) == {"COMMIT": 1})
-    view = broker.kernel.store.registry.transaction(receipt.txid)
+    view = broker.kernel.store.overview.transaction(receipt.txid)
     assert view is not None
     assert (view.state, view.from_check) == ("committed", True)
 
@@ -103,7 +103,7 @@ def test_a_member_that_is_killed_in_the_middle_of_its_answer_leaves_the_question
                 time.sleep(0.05)
             assert second.heard() == f"asked {receipt.txid}"
             wait_for(lambda: answers(broker) == {"UNKNOWN": 1, "COMMIT": 1})
-    view = broker.kernel.store.registry.transaction(receipt.txid)
+    view = broker.kernel.store.overview.transaction(receipt.txid)
     assert view is not None and view.state == "committed"
 
 
@@ -121,7 +121,7 @@ def test_an_engine_that_is_killed_just_before_it_asks_has_counted_nothing(world:
                 other.heard()
                 time.sleep(0.05)
         assert member.heard() == f"asked {receipt.txid}"
-        wait_for(lambda: not broker.kernel.store.registry.transactions(undecided=True, limit=1))
+        wait_for(lambda: not broker.kernel.store.overview.transactions(undecided=True, limit=1))
 
 
 @pytest.mark.timeout(90)

@@ -111,7 +111,7 @@ def wait_until_settled(broker: Broker) -> None:
     while time.monotonic() < end:
         try:
             store = broker.kernel.store
-            if not store.registry.transactions(undecided=True, limit=1) and not store.questions.backlog():
+            if not store.overview.transactions(undecided=True, limit=1) and not store.questions.backlog():
                 return
         except StoreError:
             pass  # it is away

@@ -57,7 +57,7 @@ def come_to_rest(world: World) -> None:
         world.let_leases_run_out()
         with soaking.opened(world) as broker:
             recover(broker, world)
-            if not broker.kernel.store.registry.transactions(undecided=True, limit=1):
+            if not broker.kernel.store.overview.transactions(undecided=True, limit=1):
                 return
     left = delivered(world, CREDITS)
     raise AssertionError(f"after {ROUNDS} rounds something is undecided; {len(left)} messages are delivered")

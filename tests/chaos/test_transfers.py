@@ -78,7 +78,7 @@ def wait_for_quiet(world: World) -> None:
 def is_quiet(world: World) -> bool:
     """Tell whether every transaction is decided, and every message credited."""
     with closing(txsaga.connect(world.home, roles=False, answering=False, env={})) as broker:
-        if broker.kernel.store.registry.transactions(undecided=True, limit=1):
+        if broker.kernel.store.overview.transactions(undecided=True, limit=1):
             return False
     return credits(world) == delivered(world, CREDITS)
 

@@ -104,7 +104,7 @@ class Desk:
 
     def undecided(self) -> list[int]:
         """List what nobody decided."""
-        return [view.txid for view in self.store.registry.transactions(undecided=True, limit=100)]
+        return [view.txid for view in self.store.overview.transactions(undecided=True, limit=100)]
 
     def move(self, txid: int, event: TxEvent, outcome: EvidenceOutcome | None = None) -> None:
         """Move a life as its owner or a check does, its evidence behind it."""
@@ -147,7 +147,7 @@ def test_a_half_without_evidence_is_decided_by_word(desk: Desk, decision: Decisi
     assert desk.decide(receipt.txid, decision)
     assert read(desk.store, desk.qid) == (["a"] if decision is COMMIT else [])
     assert desk.history(receipt.txid) == [(f"{decision.name} BY HAND", "anna", "asked the shop")]
-    view = desk.store.registry.transaction(receipt.txid)
+    view = desk.store.overview.transaction(receipt.txid)
     assert view is not None
     assert (view.decision, view.from_check) == (decision, True)
 

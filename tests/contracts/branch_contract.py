@@ -102,7 +102,7 @@ class BranchContract:
         assert written(store, said(life, COMMIT, [row(qid, "a", "b")], FIRST_OF)) is COMMIT
         assert states(store, life) == [BranchState.PREPARED, BranchState.PREPARED]
         assert read(store, qid) == ["a", "b"]
-        assert store.registry.transaction(life.txid).decision is COMMIT  # type: ignore[union-attr]
+        assert store.overview.transaction(life.txid).decision is COMMIT  # type: ignore[union-attr]
 
     def test_what_only_read_has_left_with_the_decision(self, store: Store) -> None:
         life = begun(store)

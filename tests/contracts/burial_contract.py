@@ -142,10 +142,10 @@ class BurialContract:
         qid, (to,) = filled(store, "a"), new_queues(store, "failed")
         buried(store, taken(store, qid), backout=to)
         (entry,) = entries(store, to)
-        listed = store.registry.transaction(entry.txid)
+        listed = store.overview.transaction(entry.txid)
         assert listed is not None
         assert (listed.group, listed.state) == ("", "committed")
-        assert entry.txid in {view.txid for view in store.registry.transactions(undecided=False, limit=10)}
+        assert entry.txid in {view.txid for view in store.overview.transactions(undecided=False, limit=10)}
         assert [(view.group, view.topic, view.count) for view in store.halves.views(entry.txid)] == [("", "failed", 1)]
 
     @pytest.mark.parametrize("place", ["dead letters", "backout"])

@@ -167,11 +167,11 @@ class DoubtContract:
         park(store, doubt.txid, "out of checks")
         store.doubts.sweep(timedelta(0))
         assert list(store.doubts.due(10)) == []
-        (view,) = store.registry.transactions(undecided=True, limit=10)
+        (view,) = store.overview.transactions(undecided=True, limit=10)
         assert (view.txid, view.state, view.decision) == (receipt.txid, "parked", None)
         assert read(store, qid) == []
         assert decided(store, end_of(receipt, ROLLBACK, from_check=True)).won
-        after = store.registry.transaction(receipt.txid)
+        after = store.overview.transaction(receipt.txid)
         assert after is not None
         assert after.state == "rolled_back"
 
@@ -301,7 +301,7 @@ class DoubtContract:
         (told,) = store.overview.history(receipts[0].txid)
         assert (told.what, told.who, told.why) == ("COMMIT", "check-back", "the evidence is there")
         assert list(store.overview.history(receipts[2].txid)) == []
-        view = store.registry.transaction(receipts[0].txid)
+        view = store.overview.transaction(receipts[0].txid)
         assert view is not None and view.from_check
 
     @pytest.mark.rule("R2")

@@ -128,7 +128,7 @@ class HalfContract:
         store.registry.reject_transactions(True)
         answers = store.halves.write([Half(group, [row(qid, "a")])] * 2, ()).receipts
         assert [type(answer) for answer in answers] == [TransactionsRejected] * 2
-        assert store.registry.transactions(undecided=True, limit=10) == []
+        assert store.overview.transactions(undecided=True, limit=10) == []
         published(store, group, row(qid, "b"))
         store.registry.reject_transactions(False)
         decided(store, end_of(prepared(store, group, row(qid, "c")), COMMIT))

@@ -126,7 +126,7 @@ class RegistryContract:
             ledger.create(group, key, 1)
         with pytest.raises(TransactionsRejected, match="NO_PERMISSION"), store.ledgers.open() as ledger:
             ledger.take_over(life.txid)
-        assert [view.txid for view in store.registry.transactions(undecided=True, limit=10)] == [life.txid]
+        assert [view.txid for view in store.overview.transactions(undecided=True, limit=10)] == [life.txid]
         settle(store, life, COMMIT)  # what is there already comes to its end
         store.registry.reject_transactions(False)
         assert opened(store, group, key).owner == 1
@@ -137,7 +137,7 @@ class RegistryContract:
         receipts = [prepared(store, group, row(qid, text)) for text in "abc"]
         decided(store, end_of(receipts[0], COMMIT))
         decided(store, end_of(receipts[1], ROLLBACK, from_check=True))
-        listed = store.registry.transactions(undecided=False, limit=10)
+        listed = store.overview.transactions(undecided=False, limit=10)
         assert [(view.txid, view.state, view.decision, view.from_check) for view in listed] == [
             (receipts[2].txid, "prepared", None, False),
             (receipts[1].txid, "rolled_back", ROLLBACK, True),
@@ -152,25 +152,25 @@ class RegistryContract:
         with store.ledgers.open() as ledger:
             decide_life(ledger, lives[1].txid, ROLLBACK, from_check=True)
         wanted = [lives[0].txid, receipts[1].txid, receipts[0].txid]
-        assert [view.txid for view in store.registry.transactions(undecided=True, limit=10)] == wanted
-        assert [view.txid for view in store.registry.transactions(undecided=True, limit=2)] == wanted[:2]
+        assert [view.txid for view in store.overview.transactions(undecided=True, limit=10)] == wanted
+        assert [view.txid for view in store.overview.transactions(undecided=True, limit=2)] == wanted[:2]
 
     def test_a_keyed_transaction_is_shown_with_key_epoch_and_resource(self, store: Store) -> None:
         group, resource = new_group(store), store.registry.resource("billing", ONE)
         life = opened(store, group, "order-42")
         with store.ledgers.open() as ledger:
             ledger.move(life.txid, TxEvent.SEAL, evidence=resource.id)
-        view = store.registry.transaction(life.txid)
+        view = store.overview.transaction(life.txid)
         assert view is not None
         assert (view.id, view.group) == (store.registry.identity.transaction(life.txid), "shop")
         assert (view.key, view.epoch, view.state, view.resource) == ("order-42", 1, "sealed", "billing")
         assert (view.decision, view.from_check) == (None, False)
-        assert store.registry.transaction(life.txid + 1000) is None
+        assert store.overview.transaction(life.txid + 1000) is None
 
     def test_a_plain_half_is_shown_without_a_key(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"), row(qid, "b", chunk=1))
-        view = store.registry.transaction(receipt.txid)
+        view = store.overview.transaction(receipt.txid)
         assert view is not None
         assert (view.txid, view.group, view.key, view.epoch, view.resource) == (
             receipt.txid, "shop", None, None, None

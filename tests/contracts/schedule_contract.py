@@ -60,7 +60,7 @@ class ScheduleContract:
         assert read(store, qid) == []
         assert (commit_all_due(store), read(store, qid)) == (1, ["a"])
         assert (commit_all_due(store), read(store, qid)) == (0, ["a"])
-        view = store.registry.transaction(receipt.txid)
+        view = store.overview.transaction(receipt.txid)
         assert view is not None
         assert (view.state, view.due, view.from_check) == ("committed", None, False)
 
@@ -109,7 +109,7 @@ class ScheduleContract:
         (qid,), group = new_queues(store), new_group(store)
         receipts = [scheduled(store, group, qid, text, 0.3) for text in "abc"]
         assert recalled(store, receipts[1]) == DecisionOutcome(receipts[1].txid, ROLLBACK, True)
-        view = store.registry.transaction(receipts[1].txid)
+        view = store.overview.transaction(receipts[1].txid)
         assert view is not None
         assert (view.state, view.due) == ("rolled_back", None)
         assert store.overview.undecided().scheduled == 2
@@ -153,7 +153,7 @@ class ScheduleContract:
         assert [doubt.txid for doubt in swept(store, group)] == [half.txid]
         undecided = store.overview.undecided()
         assert (undecided.count, undecided.scheduled) == (1, 1)
-        views = {view.txid: view for view in store.registry.transactions(undecided=True, limit=10)}
+        views = {view.txid: view for view in store.overview.transactions(undecided=True, limit=10)}
         assert {txid: view.state for txid, view in views.items()} == {receipt.txid: "scheduled", half.txid: "prepared"}
         due, born = views[receipt.txid].due, views[receipt.txid].born
         assert due is not None

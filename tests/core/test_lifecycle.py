@@ -21,7 +21,7 @@ from txsaga.core.lifecycle import (
     TxState,
 )
 from txsaga.errors import IllegalTransition
-from txsaga.flows.branch import BRANCH, HEURISTIC, OPEN, UNIT, BranchEvent, BranchState
+from txsaga.flows.branch import BRANCH, HEURISTIC, OPEN, BranchEvent, BranchState
 
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
@@ -91,8 +91,6 @@ def test_a_transaction_moves_by_its_table_only(state: TxState, event: TxEvent) -
 @pytest.mark.parametrize(("state", "event"), list(product(BranchState, BranchEvent)))
 def test_a_branch_moves_by_its_table_only(state: BranchState, event: BranchEvent) -> None:
     assert_follows(BRANCH, BRANCH_MOVES, state, event)
-    alone = (state, event) == (BranchState.ACTIVE, BranchEvent.COMMIT)
-    assert ((state, event) in UNIT.moves) == (alone or (state, event) in BRANCH.moves)
 
 
 def test_a_branch_is_open_as_long_as_it_can_be_rolled_back() -> None:

@@ -7,7 +7,7 @@ What is outside of such parts is never touched, nor are the parts that a benchma
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.docs import licences
+from tests.docs import command_line, licences
 from tests.docs.parts import PART, filled
 from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
@@ -123,6 +123,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "topics": topics_table,
     "flow-refusals": refusals_table,
     "cluster-policies": policies_table,
+    "commands": command_line.commands,
     "licences": licences_table,
     "licences-sharing": sharing_table,
 }

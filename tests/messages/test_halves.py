@@ -138,7 +138,7 @@ def test_a_half_is_found_by_its_number_or_not_at_all(shop: Shop) -> None:
     receipt = shop.producer().prepare_now(ORDERS, b"a chair")
     assert HalfId.decode(shop.view(receipt.txid).id).txid == receipt.txid
     assert shop.store.halves.views(receipt.txid + 1) == []
-    assert shop.store.registry.transaction(receipt.txid + 1) is None
+    assert shop.store.overview.transaction(receipt.txid + 1) is None
 
 
 @pytest.mark.conf("BRK-25", "BRK-26", "BRK-14")

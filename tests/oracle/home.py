@@ -9,7 +9,7 @@ holds the first, and stops for ever when the pool is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -19,14 +19,13 @@ from threading import RLock
 from uuid import uuid4
 
 from tests.oracle.rows import Kept
-from txsaga.core.clock import Clock
 from txsaga.core.identity import StoreId
 
 
 class Home:
     """The place of the rows."""
 
-    def __init__(self, clock: Clock, *, rejecting: bool) -> None:
+    def __init__(self, clock: Callable[[], datetime], *, rejecting: bool) -> None:
         self.lock = RLock()
         self.identity = StoreId(uuid4(), 1)
         self.kept = Kept()

@@ -12,11 +12,12 @@ from tests.oracle.leases import MemoryLeases
 from tests.oracle.log import MemoryLog
 from tests.oracle.names import Names
 from tests.oracle.queues import MemoryQueues
+from tests.oracle.rows import Kept
 from tests.oracle.traces import trace
 from txsaga.checkback.questions import Remark
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import Doubt, Group
+from txsaga.core.records import EVERY, Doubt, Group, TxFilter, TxView
 from txsaga.flows.ballot import Polled
 from txsaga.flows.branch import HEURISTIC, OPEN
 from txsaga.inspect.overview import (
@@ -34,6 +35,8 @@ from txsaga.inspect.overview import (
 from txsaga.inspect.overview_store import Overview
 from txsaga.inspect.trace import Trace
 
+DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED_BACK}
+
 
 class MemoryOverview(Overview):
     """Figures and records for people."""
@@ -49,6 +52,50 @@ class MemoryOverview(Overview):
     ) -> None:
         self._home, self._names, self._doubts, self._leases = home, names, doubts, leases
         self._memory_log, self._queues = log, queues
+
+    def transactions(
+        self, *, limit: int, undecided: bool = False, txid: int | None = None, only: TxFilter = EVERY
+    ) -> Sequence[TxView]:
+        """List transactions, newest first."""
+        assert only is EVERY
+        with self._home.lock:
+            kept = self._home.kept
+            txids = sorted({*kept.halves, *kept.lives}, reverse=True)
+            wanted = [txid for txid in txids if not (undecided and txid in kept.ops)]
+            return [self._view(kept, txid) for txid in wanted[:limit]]
+
+    def transaction(self, txid: int) -> TxView | None:
+        """Show one transaction."""
+        with self._home.lock:
+            kept = self._home.kept
+            return self._view(kept, txid) if txid in kept.halves or txid in kept.lives else None
+
+    def _view(self, kept: Kept, txid: int) -> TxView:
+        op, opened = kept.ops.get(txid), kept.lives.get(txid)
+        if opened is not None:
+            life, born, _ = opened
+            group, key, epoch, state = life.group, life.key, life.epoch, life.state
+            evidence = life.evidence
+        else:
+            first = kept.halves[txid][0]
+            group, key, epoch, state = first.group, None, None, TxState.PREPARED
+            evidence, born = first.evidence, first.born
+        due = None if op else kept.scheduled.get(txid)
+        if self._doubts.parked(txid):
+            state = TxState.PARKED
+        return TxView(
+            txid=txid,
+            id=self._home.identity.transaction(txid),
+            group=self._names.group_name(group),
+            key=key,
+            epoch=epoch,
+            state=DECIDED[op.decision] if op else state if due is None else "scheduled",
+            resource=None if not evidence else self._names.resource_by_id(evidence).name,
+            born=born,
+            decision=op.decision if op else None,
+            from_check=op is not None and op.from_check,
+            due=due,
+        )
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""

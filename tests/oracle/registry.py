@@ -1,32 +1,25 @@
-"""The registry of a store in memory: what is registered, and what its transactions look like."""
+"""The registry of a store in memory: what is registered."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from tests.oracle.doubts import MemoryDoubts
 from tests.oracle.home import Home
 from tests.oracle.names import Names
-from tests.oracle.rows import Kept
-from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.core.lifecycle import TxState
-from txsaga.core.records import EVERY, Group, RegisteredResource, TxFilter, TxView
+from txsaga.core.records import Group, RegisteredResource
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError
 from txsaga.messages.registry_store import Registry
 
-DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED_BACK}
-
 
 class MemoryRegistry(Registry):
-    """Topics, groups, resources and transactions by name and number."""
+    """Topics, groups and resources by name and number."""
 
-    def __init__(self, home: Home, names: Names, doubts: MemoryDoubts) -> None:
+    def __init__(self, home: Home, names: Names) -> None:
         self._home = home
         self._names = names
-        self._doubts = doubts
         self._cluster: str | None = None
 
     @property
@@ -121,45 +114,3 @@ class MemoryRegistry(Registry):
     def resource_by_id(self, id: int) -> RegisteredResource:
         """Return a resource."""
         return self._names.resource_by_id(id)
-
-    def transactions(self, *, undecided: bool = False, limit: int, only: TxFilter = EVERY) -> Sequence[TxView]:
-        """List transactions, newest first."""
-        assert only is EVERY
-        with self._home.lock:
-            kept = self._home.kept
-            txids = sorted({*kept.halves, *kept.lives}, reverse=True)
-            wanted = [txid for txid in txids if not (undecided and txid in kept.ops)]
-            return [self._view(kept, txid) for txid in wanted[:limit]]
-
-    def transaction(self, txid: int) -> TxView | None:
-        """Show one transaction."""
-        with self._home.lock:
-            kept = self._home.kept
-            return self._view(kept, txid) if txid in kept.halves or txid in kept.lives else None
-
-    def _view(self, kept: Kept, txid: int) -> TxView:
-        op, opened = kept.ops.get(txid), kept.lives.get(txid)
-        if opened is not None:
-            life, born, _ = opened
-            group, key, epoch, state = life.group, life.key, life.epoch, life.state
-            evidence = life.evidence
-        else:
-            first = kept.halves[txid][0]
-            group, key, epoch, state = first.group, None, None, TxState.PREPARED
-            evidence, born = first.evidence, first.born
-        due = None if op else kept.scheduled.get(txid)
-        if self._doubts.parked(txid):
-            state = TxState.PARKED
-        return TxView(
-            txid=txid,
-            id=self.identity.transaction(txid),
-            group=self._names.group_name(group),
-            key=key,
-            epoch=epoch,
-            state=DECIDED[op.decision] if op else state if due is None else "scheduled",
-            resource=None if not evidence else self.resource_by_id(evidence).name,
-            born=born,
-            decision=op.decision if op else None,
-            from_check=op is not None and op.from_check,
-            due=due,
-        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from tests.oracle.claims import MemoryClaims
 from tests.oracle.doubts import MemoryDoubts
@@ -22,7 +23,7 @@ from tests.oracle.reservations import MemoryReservations
 from tests.oracle.rows import Audit
 from tests.oracle.schedule import MemorySchedule
 from tests.oracle.work import MemoryWork
-from txsaga.core.clock import Clock, wall_clock
+from txsaga.core.clock import wall_clock
 from txsaga.store.right import EVERY_RIGHT
 from txsaga.store.store import Store
 
@@ -32,7 +33,7 @@ class MemoryStore(Store):
 
     rights = EVERY_RIGHT
 
-    def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
+    def __init__(self, clock: Callable[[], datetime] = wall_clock, *, rejecting: bool = False) -> None:
         self._home = home = Home(clock, rejecting=rejecting)
         names, self.leases = Names(home), MemoryLeases(home)
         self.doubts = doubts = MemoryDoubts(home, names, self.leases)
@@ -48,7 +49,7 @@ class MemoryStore(Store):
         self.groups = MemoryGroups(home, self.queues)
         self.dead_letters = MemoryDeadLetters(home, names, self.groups)
         self.schedule = MemorySchedule(home)
-        self.registry = MemoryRegistry(home, names, doubts)
+        self.registry = MemoryRegistry(home, names)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues, self.leases)
 
     @property

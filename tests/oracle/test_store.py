@@ -121,7 +121,7 @@ def test_the_thread_of_a_block_sees_what_was_there_before_it() -> None:
         ledger.add(life, 1, [row(qid, "a")])
         decide_life(ledger, life.txid, COMMIT)
         assert not store.halves.views(life.txid)
-        view = store.registry.transaction(life.txid)
+        view = store.overview.transaction(life.txid)
         assert view is not None
         assert view.decision is None
 

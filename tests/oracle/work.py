@@ -25,7 +25,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.flows.branch import BRANCH, OVER, UNIT, Branch, BranchState
+from txsaga.flows.branch import BRANCH, OVER, Branch, BranchEvent, BranchState
 from txsaga.flows.requests import (
     NONE,
     Answer,
@@ -48,6 +48,8 @@ from txsaga.flows.requests import (
 from txsaga.flows.step import Step
 from txsaga.flows.work_store import WorkStore
 
+UNIT = {*BRANCH.moves, (BranchState.ACTIVE, BranchEvent.COMMIT)}
+"""The moves of an auxiliary lane's unit, which may also commit by itself."""
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
 GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
@@ -258,7 +260,7 @@ class MemoryWork(WorkStore):
         row = kept.branches.get(call[:3])
         if row is None or not (row.aux or row.decision or call.txid in kept.ops):
             return False
-        if (row.state, call.event) not in (UNIT if row.aux else BRANCH).moves:
+        if (row.state, call.event) not in (UNIT if row.aux else BRANCH.moves):
             return False
         kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True

@@ -147,7 +147,7 @@ def check_back(broker: Broker) -> int:
 
 def undecided(broker: Broker) -> set[int]:
     """Return the numbers of all transactions without a decision."""
-    return {view.txid for view in broker.kernel.store.registry.transactions(undecided=True, limit=1000)}
+    return {view.txid for view in broker.kernel.store.overview.transactions(undecided=True, limit=1000)}
 
 
 def batch_of(stream: Stream, qid: int) -> Batch:

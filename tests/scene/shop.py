@@ -102,7 +102,7 @@ class Shop:
 
     def transaction(self, txid: int) -> TxView:
         """Return a transaction as it is listed."""
-        view = self.store.registry.transaction(txid)
+        view = self.store.overview.transaction(txid)
         assert view is not None
         return view
 
@@ -112,11 +112,11 @@ class Shop:
 
     def listed(self) -> Sequence[TxView]:
         """List every transaction."""
-        return self.store.registry.transactions(undecided=False, limit=1000)
+        return self.store.overview.transactions(undecided=False, limit=1000)
 
     def pending(self) -> list[int]:
         """Return the numbers of all transactions without a decision."""
-        return [view.txid for view in self.store.registry.transactions(undecided=True, limit=1000)]
+        return [view.txid for view in self.store.overview.transactions(undecided=True, limit=1000)]
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class TestEngine:
         Stored(home_url).let_pass(3600)
         run_roles(engine)
         states = {
-            view.txid: view.state for view in operator.kernel.store.registry.transactions(undecided=False, limit=9)
+            view.txid: view.state for view in operator.kernel.store.overview.transactions(undecided=False, limit=9)
         }
         assert states == {receipt.txid: "committed", tx.txid: "committed"}
 

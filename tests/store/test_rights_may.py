@@ -275,6 +275,6 @@ class TestOperator:
         store = operator.kernel.store
         assert store.overview.undecided().count == 1
         assert store.overview.dispatch().tick == 0
-        assert [view.txid for view in store.registry.transactions(undecided=True, limit=10)] == [receipt.txid]
+        assert [view.txid for view in store.overview.transactions(undecided=True, limit=10)] == [receipt.txid]
         assert [view.prepared for view in store.halves.views(receipt.txid)] == [True]
         assert (store.overview.readings(), store.overview.dead_letters(), store.groups.all()) == ([], {}, [])

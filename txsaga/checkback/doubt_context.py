@@ -50,7 +50,7 @@ class DoubtContext:
     @cached_property
     def key(self) -> str | None:
         """Its key, if it has one."""
-        view = self._store.registry.transaction(self.doubt.txid)
+        view = self._store.overview.transaction(self.doubt.txid)
         return view.key if view else None
 
     @cached_property

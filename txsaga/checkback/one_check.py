@@ -62,7 +62,7 @@ class OneCheck:
         run = state_of_run(self._kernel, doubt)
         if run is not RunState.OVER:
             return LIVES if run is RunState.ALIVE else SILENT
-        view = None if doubt.keyed else self._store.registry.transaction(doubt.txid)
+        view = None if doubt.keyed else self._store.overview.transaction(doubt.txid)
         if view is not None and view.due is not None:
             return f"it is a delayed message, due at {view.due.isoformat(sep=' ', timespec='seconds')}"
         if self._store.doubts.rests(doubt.txid, CheckProfile().min_age):

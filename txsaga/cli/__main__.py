@@ -50,6 +50,8 @@ MODULES = {
     "completion": "completion",
 }
 """Command to module, in the order of the help. A module with an `app` is a group of commands."""
+VALUES = {"str": "TEXT", "int": "NUMBER", "path": "PATH"}
+"""What the help writes for a value of a type."""
 
 
 class Commands(TyperGroup):
@@ -73,17 +75,21 @@ class Commands(TyperGroup):
             holder.add_typer(module.app, name=name)
         else:
             holder.command(name)(getattr(module, name))
-        hide_types_of_flags(group := typer.main.get_group(holder))
+        name_values(group := typer.main.get_group(holder))
         self.commands.update(group.commands)
 
 
-def hide_types_of_flags(command: Any) -> None:
-    """Let the help show `--json`, not `--json <bool>`."""
-    for option in command.get_params(typer.Context(command)):
+def name_values(command: Any) -> None:
+    """Let the help show `--json` and `--key TEXT`, not `--json <bool>` and `--key <str>`."""
+    context = typer.Context(command)
+    for option in command.get_params(context):
         if getattr(option, "is_flag", False):
             option.metavar = ""
+        elif option.param_type_name == "option" and option.metavar is None:
+            shown = option.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
+            option.metavar = VALUES.get(shown, shown)
     for each in getattr(command, "commands", {}).values():
-        hide_types_of_flags(each)
+        name_values(each)
 
 
 PROGRAM = "txsaga"
@@ -155,7 +161,7 @@ def run(words: Sequence[str]) -> int:
         from txsaga.cli.completion import answered
 
         return answered(command, question)
-    hide_types_of_flags(command)
+    name_values(command)
     try:
         with command.make_context(PROGRAM, list(words)) as context:
             command.invoke(context)

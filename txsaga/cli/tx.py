@@ -72,7 +72,7 @@ def list_transactions(
         require_group(store, group)
         if topic is not None:
             store.registry.topic(topic)
-        views = store.registry.transactions(undecided=undecided, limit=limit, only=only)
+        views = store.overview.transactions(undecided=undecided, limit=limit, only=only)
     columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
     rows = [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views]
     listing(options, map(view_document, views), columns, rows)
@@ -279,7 +279,7 @@ def view_document(view: TxView) -> dict[str, object]:
 
 
 def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
-    view, trace = store.registry.transaction(txid), store.overview.trace(txid)
+    view, trace = store.overview.transaction(txid), store.overview.trace(txid)
     if view is None or trace is None:
         raise errors.UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` lists transactions")
     return view, trace

@@ -46,6 +46,9 @@ class BrokerCluster:
         self._all.require_open()
         return self._all
 
+    def __repr__(self) -> str:
+        return f"<BrokerCluster of {', '.join(self._all.names)}>"
+
     @property
     def available(self) -> tuple[str, ...]:
         """The brokers that are reachable, as far as this client knows."""

@@ -113,7 +113,7 @@ class Recovering:
 
     def _is_ours(self, branch: BranchId) -> bool:
         txid = own_number(self._kernel, branch)
-        view = None if txid is None else self._kernel.store.registry.transaction(txid)
+        view = None if txid is None else self._kernel.store.overview.transaction(txid)
         return view is not None and view.group in self._groups()
 
 

@@ -141,6 +141,9 @@ class Consumer:
         self._claimer = Claimer(kernel, queues, ClaimHold(member, invisible.total_seconds()))
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<Consumer {self.member} of group {self.group}>"
+
     def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Delivery]:
         """Return up to `count` messages, waiting `wait` seconds for the first, `patience` for an unavailable store."""
         check_seconds(wait, "wait")

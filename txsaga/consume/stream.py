@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from txsaga.consume.claim import Style
 from txsaga.consume.delivery import Consuming, PendingChunk, Stepwise
@@ -196,6 +196,9 @@ class Stream:
         self._process = this_process()
         self._lock = threading.RLock()  # a closing broker takes its streams from their threads
 
+    def __repr__(self) -> str:
+        return f"<Stream {self.member} of group {self.group}>"
+
     @property
     def claims(self) -> dict[int, ClaimedQueue]:
         """The queues that this member owns now."""
@@ -300,6 +303,12 @@ class Stream:
             self._on_close(self)
             self._held.follow()
             self._membership.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _chunks(self, wait: float | None) -> Iterator[Batch]:
         if wait is not None:

@@ -131,11 +131,6 @@ BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
     }
 )
 
-UNIT: Lifecycle[BranchState, BranchEvent] = Lifecycle(
-    {**BRANCH.moves, (BranchState.ACTIVE, BranchEvent.COMMIT): BranchState.COMMITTED}
-)
-"""The lifecycle of an auxiliary lane's unit, which may also commit by itself."""
-
 NOTHING_DONE = "nothing was done in it"
 """Why a branch that held nothing is over: it was read-only at its vote, or never used."""
 

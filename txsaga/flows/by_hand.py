@@ -64,7 +64,7 @@ class BranchesByHand:
 
     def _named(self, txid: int) -> Sequence[Branch]:
         found = self._store.work.branches(txid)
-        if not found and self._store.registry.transaction(txid) is None:
+        if not found and self._store.overview.transaction(txid) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         return found
 

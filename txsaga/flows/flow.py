@@ -77,6 +77,9 @@ class Flow:
         self._listeners: list[Callable[[Decision], None]] = []
         self.decision: Decision | None = None
 
+    def __repr__(self) -> str:
+        return f"<Flow {self.txid}, {'undecided' if self.decision is None else self.decision.name.lower()}>"
+
     @property
     def txid(self) -> int:
         """The number of its transaction."""

@@ -79,5 +79,5 @@ class Search:
     def _is_wanted(self, txid: int | None) -> bool:
         if self._group is None:
             return True
-        view = None if txid is None else self._kernel.store.registry.transaction(txid)
+        view = None if txid is None else self._kernel.store.overview.transaction(txid)
         return view is not None and view.group == self._group.name

@@ -21,7 +21,7 @@ from txsaga.consume.log_store import Log
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.core.lifecycle import TxState
-from txsaga.core.records import RegisteredResource
+from txsaga.core.records import EVERY, RegisteredResource, TxFilter, TxView
 from txsaga.core.topic import TopicType
 from txsaga.flows import ballots_store as ballots
 from txsaga.flows import flows_store
@@ -56,6 +56,8 @@ from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 
 SQL = sql_files.read("inspect/sql/overview.sql")
+LIST = sql_files.read("inspect/sql/transactions.sql")
+DECIDED = {"committed": Decision.COMMIT, "rolled_back": Decision.ROLLBACK}
 
 # Everything but the bodies of half messages, which may be gigabytes.
 TRACE = sql_files.read("inspect/sql/trace.sql")
@@ -70,6 +72,31 @@ class Overview:
 
     def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: Log) -> None:
         self._engine, self._schema, self._identity, self._log = engine, f'"{namespace}"', identity, log
+
+    def transaction(self, txid: int) -> TxView | None:
+        """Return one transaction."""
+        return next(iter(self.transactions(txid=txid, limit=1)), None)
+
+    def transactions(
+        self, *, limit: int, undecided: bool = False, txid: int | None = None, only: TxFilter = EVERY
+    ) -> Sequence[TxView]:
+        """List transactions, newest first: plain and keyed ones in one list."""
+        states = only.states or frozenset()
+        decided = frozenset() if undecided else states & DECIDED.keys()
+        if decided and decided != states:  # of the decided ones the newest are enough, the undecided ones are few
+            parts = [only._replace(states=part) for part in (decided, states - decided)]
+            found = [each for part in parts for each in self.transactions(limit=limit, only=part)]
+            return sorted(found, key=lambda each: -each.txid)[:limit]
+        values = only._asdict() | {"states": sorted(states) or None, "txid": txid, "limit": limit}
+        values |= {"decisions": [int(DECIDED[state]) for state in decided]}
+        values["first"] = None if states and not decided else limit  # such a state is read from several tables
+        wanted = ["decided"] * bool(decided) + ["undecided"] * (undecided or bool(states and not decided))
+        wanted += [name for name in ("txid", "group", "key") if values[name] is not None]
+        sql = LIST["list"]
+        for place, table, topic in (("{halves}", "half", "topic_of_half"), ("{lives}", "tx", "topic_of_tx")):
+            names = wanted if only.topic is None else [*wanted, topic]
+            sql = sql.replace(place, " AND ".join(["true", *(LIST[name].replace("{t}", table) for name in names)]))
+        return [_view(self._identity, row) for row in self._rows(sql, **values)]
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision, parked ones included."""
@@ -195,6 +222,22 @@ class Overview:
     def _rows(self, sql: str, **values: object) -> Sequence[Any]:
         with transaction(self._engine) as connection:
             return connection.execute(text(sql.format(s=self._schema)), values).all()
+
+
+def _view(identity: StoreId, row: Any) -> TxView:
+    return TxView(
+        txid=row.txid,
+        id=identity.transaction(row.txid),
+        group=row.group_name,
+        key=row.key,
+        epoch=row.epoch,
+        state=row.state,
+        resource=row.resource,
+        born=row.born,
+        decision=None if row.decision is None else Decision(row.decision),
+        from_check=row.from_check,
+        due=row.due,
+    )
 
 
 def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:

@@ -214,6 +214,10 @@ class DecidedBlock(MessageBuffer):
         self._process = this_process()
         self.decision: Decision | None = None
 
+    def __repr__(self) -> str:
+        stage = self._stage if self.decision is None else self.decision
+        return f"<{type(self).__name__} {self.txid or 'not stored'}, {stage.name.lower()}>"
+
     @property
     def id(self) -> str | None:
         """The id that names store and transaction, once there is one."""

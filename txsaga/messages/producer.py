@@ -61,6 +61,9 @@ class Producer(OfBroker):
         if checker is not None:
             kernel.checkers.register(self.group, checker)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.group.name}>"
+
     def send(self, topic: str | Message, body: bytes | None = None, **options: Unpack[SendOptions]) -> Receipt:
         """Send a plain message; when this returns, it is durable and will be delivered."""
         return self._kernel.stores.call(self._plain(as_message(topic, body, options)))

@@ -1,5 +1,5 @@
 """
-Topics, producer groups, resources and transactions of one namespace, by name.
+Topics, producer groups and resources of one namespace, by name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from sqlalchemy import Connection, Engine, func, literal, literal_column, select
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by, insert
 
 from txsaga.core.identity import StoreId
-from txsaga.core.records import EVERY, Group, RegisteredResource, TxFilter, TxView
+from txsaga.core.records import Group, RegisteredResource
 from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import GroupKindMismatch, TopicExists, UnknownProducerGroup, UnknownTopic, UnknownTransaction
-from txsaga.inspect.transactions_store import transactions
 from txsaga.store import schema
 from txsaga.store.connection import transaction
 
@@ -174,17 +173,6 @@ class Registry:
         if row is None:
             raise UnknownTransaction(f"resource number {id} is not registered in this store")
         return _resource(row)
-
-    def transactions(self, *, undecided: bool = False, limit: int, only: TxFilter = EVERY) -> Sequence[TxView]:
-        """List transactions, newest first."""
-        with transaction(self._engine) as connection:
-            return transactions(connection, self._identity, undecided=undecided, limit=limit, only=only)
-
-    def transaction(self, txid: int) -> TxView | None:
-        """Return one transaction."""
-        with transaction(self._engine) as connection:
-            found = transactions(connection, self._identity, txid=txid, limit=1)
-        return found[0] if found else None
 
 
 def _group(row: Any) -> Group:

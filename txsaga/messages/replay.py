@@ -99,7 +99,7 @@ class Replays:
         elif trace.life is not None:
             key = trace.life.key
         if trace.replayed_as is not None:
-            made = self._store.registry.transaction(trace.replayed_as)
+            made = self._store.overview.transaction(trace.replayed_as)
             key = made.key if made else None
         return ReplayResult(
             txid=trace.txid,

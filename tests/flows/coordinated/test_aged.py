@@ -61,7 +61,7 @@ def test_what_waits_for_its_last_resource_is_not_parked_however_old_it_is(
     with txsaga.connect(home_url, resources=resources, roles=False, answering=False, env={}) as elsewhere:
         elsewhere.ask_runs(Host(RunState.UNREACHABLE))
         check_once(elsewhere.kernel, SHORT)
-        view = elsewhere.kernel.store.registry.transaction(tx.txid)
+        view = elsewhere.kernel.store.overview.transaction(tx.txid)
     away.dispose()
     assert view is not None
     assert view.state == TxState.SEALED
@@ -80,7 +80,7 @@ def test_what_nothing_is_held_for_is_parked_by_its_age(bank: Bank, home_url: str
     away = create_engine(f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/nothing")
     with txsaga.connect(home_url, resources={"mortgage": away}, roles=False, answering=False, env={}) as elsewhere:
         check_once(elsewhere.kernel, SHORT)
-        view = elsewhere.kernel.store.registry.transaction(tx.txid)
+        view = elsewhere.kernel.store.overview.transaction(tx.txid)
     away.dispose()
     assert view is not None
     assert view.state == TxState.PARKED

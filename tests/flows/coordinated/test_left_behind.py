@@ -34,7 +34,7 @@ def test_an_owner_that_died_before_the_decision_leaves_nothing_and_one_behind_it
     assert len(bank.prepared()) == 2
     bank.recover()
     assert (bank.balances(), bank.prepared()) == (PAID, [])
-    view = bank.broker.kernel.store.registry.transaction(before.txid)
+    view = bank.broker.kernel.store.overview.transaction(before.txid)
     assert view is not None
     assert view.decision is Decision.ROLLBACK
     assert set(bank.states(before.txid).values()) == {BranchState.ROLLED_BACK}

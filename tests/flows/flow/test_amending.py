@@ -47,7 +47,7 @@ def test_an_amendment_is_a_new_life_whose_messages_name_what_they_amend(desks: D
         ids = {txid: broker.identity.transaction(txid) for txid in (first, second)}
         views = {
             view.txid: (view.key, view.epoch)
-            for view in broker.kernel.store.registry.transactions(undecided=False, limit=9)
+            for view in broker.kernel.store.overview.transactions(undecided=False, limit=9)
         }
     assert (views[first], views[second]) == ((KEY, 1), (KEY, 2))
     messages = [(each.text(), dict(each.headers)) for each in told(desks)]

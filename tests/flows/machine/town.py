@@ -127,7 +127,7 @@ class Town:
         played = [(program, *self._played(program)) for program in programs]
         left = [] if self.settle() else ["something that the roles did not settle"]
         store = self._broker.kernel.store
-        views = store.registry.transactions(undecided=False, limit=500)
+        views = store.overview.transactions(undecided=False, limit=500)
         mine = [view for view in views if view.txid > self._lives and view.group == "actors"]
         self._lives = max([self._lives, *(view.txid for view in mine)])
         self._read()

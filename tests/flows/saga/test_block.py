@@ -84,7 +84,7 @@ def test_steps_that_nothing_can_undo_are_written_down_before_they_run_too(agency
         "done",
         '"reference of a"',
     )
-    view = agency.broker.kernel.store.registry.transaction(saga.txid or 0)
+    view = agency.broker.kernel.store.overview.transaction(saga.txid or 0)
     assert view is not None and view.state == TxState.COMMITTED
 
 

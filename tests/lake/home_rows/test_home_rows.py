@@ -93,7 +93,7 @@ def test_what_a_login_does_not_see_is_not_taken_for_gone(books: Books, shop: Sho
         shop.run(f"GRANT USAGE, CREATE ON SCHEMA {{s}} TO {known.made[0]}")
         shop.run(f"ALTER TABLE {{s}}.{staged} OWNER TO {known.made[0]}")
         with txsaga.connect(url, roles=False, answering=False, env={}) as stranger:
-            assert stranger.kernel.store.registry.transaction(tx.txid or 0) is None
+            assert stranger.kernel.store.overview.transaction(tx.txid or 0) is None
             assert stranger.kernel.rows.collect() == []
         shop.run(f"ALTER TABLE {{s}}.{staged} OWNER TO CURRENT_USER")
     assert shop.ids("sale") == [1]

@@ -51,7 +51,7 @@ def test_whatever_a_table_refuses_rolls_all_of_it_back(books: Books, shop: Shop,
         tx.rows(f"{shop.name}.sale").insert(sales(8, 9))
         tx.send("booked", b"8")
     assert (shop.ids("sale"), told(books)) == ([], 0)
-    assert not books.broker.kernel.store.registry.transactions(undecided=True, limit=1)
+    assert not books.broker.kernel.store.overview.transactions(undecided=True, limit=1)
 
 
 def test_what_is_checked_late_may_come_with_another_table(books: Books, shop: Shop) -> None:
