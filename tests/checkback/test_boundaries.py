@@ -27,7 +27,7 @@ def test_a_half_is_asked_about_from_its_minimum_age_on(any_shop: Shop, seconds: 
     any_shop.producer(checker=heard.append).prepare_now(ORDERS, b"")
     cover(any_shop)
     any_shop.later(seconds - 1)
-    check_once(any_shop.broker.kernel)
+    check_once(any_shop.broker)
     assert len(heard) == asked
 
 
@@ -39,10 +39,10 @@ def test_at_the_very_millisecond_it_is_asked_and_one_before_it_is_not(
     heard: list[object] = []
     moody_shop.producer(checker=heard.append).prepare(ORDERS, b"", immunity=immunity).result(10)
     moody_shop.later(due - 0.001)
-    check_once(moody_shop.broker.kernel)
+    check_once(moody_shop.broker)
     assert heard == []
     moody_shop.later(0.001)
-    check_once(moody_shop.broker.kernel)
+    check_once(moody_shop.broker)
     assert len(heard) == 1
 
 
@@ -55,7 +55,7 @@ def test_the_next_check_comes_after_the_interval(any_shop: Shop, profile: str, s
     seen = []
     for pause in (0, seconds - 2, 3, seconds - 2, 3):
         any_shop.later(pause)
-        check_once(any_shop.broker.kernel, PROFILES[profile])
+        check_once(any_shop.broker, PROFILES[profile])
         seen.append(len(heard))
     assert seen == [1, 1, 2, 2, 3]
 
@@ -76,7 +76,7 @@ def test_a_group_may_say_its_own_times_and_take_them_back(any_shop: Shop) -> Non
     seen = []
     for pause in (2, 6, 6, 10, 300):
         any_shop.later(pause)
-        check_once(any_shop.broker.kernel)
+        check_once(any_shop.broker)
         seen.append("".join(name[0] for name in heard))
     assert seen == ["q", "qq", "qq", "qq", "qqs"]
     assert any_shop.state(first.txid) == "parked"
@@ -104,11 +104,11 @@ def test_an_immunity_that_outlives_all_checks_is_warned_about_and_checked_all_th
     cover(any_shop)
     for _ in range(16):
         any_shop.later(61)
-        check_once(any_shop.broker.kernel)
+        check_once(any_shop.broker)
     assert heard == []
     for _ in range(20):
         any_shop.later(61)
-        check_once(any_shop.broker.kernel)
+        check_once(any_shop.broker)
     assert (len(heard), any_shop.state(receipt.txid)) == (15, "parked")
 
 
@@ -140,9 +140,9 @@ def test_what_is_stored_while_a_round_runs_waits_for_the_next(any_shop: Shop) ->
     any_shop.broker.kernel.checkers.register(producer.group, checker)
     producer.prepare_now(ORDERS, b"early")
     age(any_shop)
-    check_once(any_shop.broker.kernel, QUICK)
+    check_once(any_shop.broker, QUICK)
     assert len(heard) == 1
-    check_once(any_shop.broker.kernel, QUICK)
+    check_once(any_shop.broker, QUICK)
     assert len(heard) == 2
 
 
@@ -154,10 +154,10 @@ def test_a_round_has_its_time_and_what_is_not_reached_is_not_counted(
     receipt = any_shop.producer(checker=heard.append).prepare_now(ORDERS, b"")
     age(any_shop)
     monkeypatch.setattr("txsaga.checkback.round.BUDGET", -1.0)
-    check_once(any_shop.broker.kernel, QUICK)
+    check_once(any_shop.broker, QUICK)
     assert (heard, counted(any_shop, receipt.txid)) == ([], 0)
     monkeypatch.undo()
-    check_once(any_shop.broker.kernel, QUICK)
+    check_once(any_shop.broker, QUICK)
     assert (len(heard), counted(any_shop, receipt.txid)) == (1, 1)
 
 
@@ -166,7 +166,7 @@ def test_what_is_older_than_its_total_time_is_parked_without_a_question(any_shop
     heard: list[object] = []
     receipt = any_shop.producer(checker=heard.append).prepare_now(ORDERS, b"a chair")
     age(any_shop, 73 * 3600)
-    check_once(any_shop.broker.kernel)
+    check_once(any_shop.broker)
     assert (heard, any_shop.state(receipt.txid)) == ([], "parked")
     assert (checks(any_shop, receipt.txid).parked or "").startswith("not decided within 3 days")
 
@@ -182,11 +182,11 @@ def test_the_clock_of_a_client_says_nothing(shop: Shop, stored: Stored, monkeypa
     producer.prepare(ORDERS, b"", headers=headers).result(10)
     cover(shop)
     stored.let_pass(4)
-    check_once(shop.broker.kernel)
+    check_once(shop.broker)
     assert heard == []
     monkeypatch.setattr("time.time", lambda: 0.0)
     stored.let_pass(2)
-    check_once(shop.broker.kernel)
+    check_once(shop.broker)
     assert len(heard) == 1
 
 
@@ -206,7 +206,7 @@ def test_an_immunity_is_the_same_for_the_end_and_for_the_check(any_shop: Shop) -
     receipt = producer.prepare(ORDERS, b"", immunity=1).result(10)
     cover(any_shop)
     any_shop.later(2)
-    check_once(any_shop.broker.kernel)
+    check_once(any_shop.broker)
     assert heard == []
     assert producer.commit(receipt).won
     assert says(UNKNOWN)() is UNKNOWN

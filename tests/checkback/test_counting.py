@@ -45,7 +45,7 @@ def test_the_last_check_is_the_one_that_reaches_the_maximum(
     age(shop)
     shop.store.doubts.sweep(QUICK.min_age)
     stored.rows("UPDATE doubt SET checks = :n", n=count)
-    check_once(shop.broker.kernel)
+    check_once(shop.broker)
     assert (len(heard), counted(shop, receipt.txid), shop.state(receipt.txid)) == (asked, 15, state)
 
 
@@ -66,10 +66,10 @@ def test_a_check_that_can_not_be_counted_is_not_asked(shop: Shop, stored: Stored
     receipt = shop.producer(checker=heard.append).prepare_now(ORDERS, b"a chair")
     age(shop)
     stored.rows("ALTER TABLE doubt ADD CONSTRAINT stuck CHECK (checks = 0) NOT VALID")
-    check_once(shop.broker.kernel, QUICK)
+    check_once(shop.broker, QUICK)
     assert (heard, counted(shop, receipt.txid)) == ([], 0)
     stored.rows("ALTER TABLE doubt DROP CONSTRAINT stuck")
-    check_once(shop.broker.kernel, QUICK)
+    check_once(shop.broker, QUICK)
     assert (len(heard), counted(shop, receipt.txid)) == (1, 1)
 
 
@@ -81,10 +81,10 @@ def test_a_question_that_can_not_be_put_is_not_counted(shop: Shop, stored: Store
     age(shop)
     stored.rows("ALTER TABLE question ADD CONSTRAINT stuck CHECK (false) NOT VALID")
     for _ in range(3):
-        check_once(shop.broker.kernel, QUICK)
+        check_once(shop.broker, QUICK)
     assert (heard, counted(shop, receipt.txid)) == ([], 0)
     stored.rows("ALTER TABLE question DROP CONSTRAINT stuck")
-    check_once(shop.broker.kernel, QUICK)
+    check_once(shop.broker, QUICK)
     assert (len(heard), counted(shop, receipt.txid)) == (1, 1)
 
 
@@ -182,6 +182,6 @@ def test_the_error_of_a_round_is_one_of_ours(shop: Shop, stored: Stored) -> None
     age(shop)
     stored.rows("ALTER TABLE doubt RENAME TO hidden")
     with pytest.raises(TxSagaError) as told:
-        check_once(shop.broker.kernel, QUICK)
+        check_once(shop.broker, QUICK)
     assert isinstance(told.value, StoreError) and not isinstance(told.value, DBAPIError)
     stored.rows("ALTER TABLE hidden RENAME TO doubt")

@@ -236,7 +236,7 @@ def test_backlog_and_age_are_told_by_group(any_shop: Shop) -> None:
         shop.prepare_now(ORDERS, b"")
     bank.prepare_now(ORDERS, b"")
     age(any_shop)
-    check_once(any_shop.broker.kernel, QUICK)
+    check_once(any_shop.broker, QUICK)
     undecided = any_shop.store.overview.undecided()
     assert undecided.count == 31
     assert undecided.oldest is not None and undecided.oldest >= timedelta(seconds=110)

@@ -60,7 +60,7 @@ def test_an_owner_who_takes_a_key_over_while_a_round_is_under_way_goes_on(any_sh
         living.send(ORDERS, b"a chair")
 
     meanwhile(take_over)
-    check_once(any_shop.broker.kernel)
+    check_once(any_shop.broker)
     assert dead.txid is not None and any_shop.state(dead.txid) == "active"
     living.__exit__(None, None, None)
     assert (living.decision, any_shop.bodies()) == (Decision.COMMIT, ["a chair"])
@@ -70,7 +70,7 @@ def test_an_owner_who_wakes_up_while_a_round_is_under_way_goes_on(any_shop: Shop
     sleeper = any_shop.producer().transaction(key="order-1").__enter__()
     any_shop.later(60)
     meanwhile(lambda: sleeper.prepare())
-    check_once(any_shop.broker.kernel)
+    check_once(any_shop.broker)
     assert sleeper.txid is not None and any_shop.state(sleeper.txid) != "rolled_back"
 
 
@@ -84,7 +84,7 @@ def test_who_begins_local_work_while_it_is_given_up_is_not_rolled_back(any_shop:
     any_shop.later(7200)
     meanwhile(lambda: owner._contribution.close([], resource))
     profile = CheckProfile(total_limit=timedelta(hours=1), on_exhausted=Exhausted.ROLL_BACK)
-    check_once(any_shop.broker.kernel, profile)
+    check_once(any_shop.broker, profile)
     assert any_shop.state(owner.txid) == "sealed"
 
 
@@ -108,7 +108,7 @@ def test_what_is_resumed_has_its_total_time_again(any_shop: Shop) -> None:
     with any_shop.store.ledgers.open() as ledger:
         assert ledger.resume(receipt.txid)
     any_shop.producer(checker=says(COMMIT))
-    check_once(any_shop.broker.kernel, profile)
+    check_once(any_shop.broker, profile)
     assert any_shop.state(receipt.txid) == "committed"
 
 

@@ -76,7 +76,7 @@ class Scene:
     def check(self) -> None:
         """Run a round of check-back when everything is old enough for it."""
         self.clock.advance(LONG)
-        check_once(self.broker.kernel)
+        check_once(self.broker)
         self.clock.advance(LONG)
 
     def note(self) -> None:

@@ -342,7 +342,7 @@ def test_who_leads_the_rounds_is_told_and_that_nobody_does(examine: Examine, hom
     code, all_found = examine(home)
     told = all_found["check-back"]
     assert (code, told["severity"], told["remedy"]) == (0, "warning", "run `txsaga engine`")
-    check_once(broker.kernel)
+    check_once(broker)
     found = examine(home)[1]["check-back"]
     assert (found["severity"], f"led by {broker.kernel.member}" in found["found"]) == ("ok", True)
     Stored(home).rows("UPDATE lease SET until = until - interval '1 hour' WHERE kind = 'round'")

@@ -293,7 +293,7 @@ def test_an_idle_store_in_which_all_is_decided_is_fine_at_any_age(
     for end in (producer.commit, producer.roll_back):
         end(producer.prepare_now("orders", b"a"))
     drain(broker.kernel.store)
-    check_once(broker.kernel)
+    check_once(broker)
     stored.let_pass(age)
     stored.let_leases_pass(age)
     assert {what: finding for what, finding in examine().items() if finding["severity"] != "ok"} == {}

@@ -108,7 +108,7 @@ def test_a_scrape_tells_the_backlog_of_each_producer_group(watched: Broker, metr
         Stored(own_url).let_pass(60)
         Dispatcher(watched.kernel).run_once()
     assert scraped(metrics)["txsaga_check_waiting",] == 1
-    check_once(watched.kernel, CheckProfile(max_checks=1))
+    check_once(watched, CheckProfile(max_checks=1))
     park(watched.kernel.store, parked.txid, "out of checks")
     found = scraped(metrics)
     told = {name: found[f"txsaga_producer_{name}", "shop"] for name in ("undecided", "parked", "asked", "members")}
@@ -133,7 +133,7 @@ def test_what_is_parked_and_decided_here_is_counted(watched: Broker, metrics: Me
         Stored(own_url).let_pass(60)
         Dispatcher(watched.kernel).run_once()
     for _ in range(2):
-        check_once(watched.kernel, CheckProfile(max_checks=1))
+        check_once(watched, CheckProfile(max_checks=1))
         Stored(own_url).let_pass(60)
     found = scraped(metrics)
     assert (found["txsaga_parkings_total",], found["txsaga_parked",]) == (2, 2)

@@ -47,7 +47,7 @@ class Desk:
 
     def check(self) -> None:
         """Run a round and have its questions answered."""
-        check_once(self.broker.kernel, CheckProfile(max_checks=1))
+        check_once(self.broker, CheckProfile(max_checks=1))
 
 
 @pytest.fixture

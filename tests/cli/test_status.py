@@ -67,7 +67,7 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
 
 @pytest.mark.req("RMQ-70", "RMQ-30")
 def test_who_led_the_last_round_and_what_was_answered_is_told(bare: Cli, busy: Broker, own_url: str) -> None:
-    check_once(busy.kernel)
+    check_once(busy)
     found = bare("status", "--json", "--url", own_url).document
     assert found["last_round"]["leader"] == busy.kernel.member
     assert 0 <= found["last_round"]["ago_seconds"] < 60

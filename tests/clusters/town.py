@@ -106,8 +106,8 @@ class Town:
         """Let whoever is gone be found, by the brokers and by their coordinator, and finish what is decided."""
         for name, broker in self.direct.items():
             self.stored[name].let_pass(LONG_AGO)
-            check_once(broker.kernel, AT_ONCE)
+            check_once(broker, AT_ONCE)
         self.home.let_pass(LONG_AGO)
-        check_once(self.coordinator.kernel, AT_ONCE)
+        check_once(self.coordinator, AT_ONCE)
         self.home.rows("UPDATE branch SET at = at - interval '1 hour'")
         return Recovery(self.coordinator.kernel).run_once()

@@ -49,7 +49,7 @@ def test_check_back_publishes_what_a_dead_owner_closed(
     leave_closed(books)
     other = open_books()
     other.answer = books.answer = answer
-    check_once(other.broker.kernel, AT_ONCE)
+    check_once(other.broker, AT_ONCE)
     done = answer is LocalState.COMMIT
     assert (other.ids(), other.ids(POSTING), messages(other)) == (([1], [2], 1) if done else ([], [], 0))
 
@@ -71,7 +71,7 @@ def test_a_table_that_was_changed_meanwhile_rolls_all_of_it_back(
     books.append(9, table=POSTING)
     other = open_books()
     other.answer = books.answer = LocalState.COMMIT
-    check_once(other.broker.kernel, AT_ONCE)
+    check_once(other.broker, AT_ONCE)
     assert (other.ids(), other.ids(POSTING), messages(other)) == ([], [9], 0)
 
 

@@ -88,7 +88,7 @@ def rounds(shop: Shop, *pauses: float) -> None:
     """Let time pass and run a round of the check-back, again and again."""
     for pause in pauses:
         shop.later(pause)
-        check_once(shop.broker.kernel, CheckProfile(interval=timedelta(seconds=30)))
+        check_once(shop.broker, CheckProfile(interval=timedelta(seconds=30)))
 
 
 @pytest.mark.req("RMQ-73", "RMQ-74", "RMQ-84")

@@ -79,7 +79,7 @@ def test_no_check_of_its_own_touches_what_voted_yes(
     voted(participant, branch)
     for _ in range(3):
         stored.let_pass(LONG_AGO)
-        check_once(broker.kernel, AT_ONCE)
+        check_once(broker, AT_ONCE)
     assert list(participant.prepared(branch.store)) == [branch]
     assert stored.rows("SELECT * FROM doubt") == []
     assert seen(broker) == []
@@ -95,7 +95,7 @@ def test_what_was_listed_before_it_voted_is_neither_counted_nor_given_up(
     stored.rows("INSERT INTO doubt (txid, pgroup, keyed) SELECT txid, pgroup, true FROM tx")
     for _ in range(3):
         stored.let_pass(LONG_AGO)
-        check_once(broker.kernel, AT_ONCE)
+        check_once(broker, AT_ONCE)
     assert stored.rows("SELECT checks, parked FROM doubt") == [(0, None)]
     assert list(participant.prepared(branch.store)) == [branch]
 
@@ -106,7 +106,7 @@ def test_its_group_is_never_asked_to_give_it_up(broker: Broker, participant: Sto
     broker.when_exhausted(f"coordinator-{branch.store}", asked.append)
     stored.rows("INSERT INTO doubt (txid, pgroup, keyed) SELECT txid, pgroup, true FROM tx")
     stored.let_pass(LONG_AGO)
-    check_once(broker.kernel, AT_ONCE)
+    check_once(broker, AT_ONCE)
     assert asked == []
 
 
@@ -130,7 +130,7 @@ def test_until_it_voted_a_silent_owner_is_taken_for_dead_and_its_later_vote_is_a
     branch = named()
     enlisted = working(participant, branch)
     stored.let_pass(LONG_AGO)
-    check_once(broker.kernel, AT_ONCE)
+    check_once(broker, AT_ONCE)
     with pytest.raises(VotedNo):
         enlisted.prepare()()
     assert participant.finish(branch, ROLLBACK) is Finish.DONE

@@ -141,7 +141,7 @@ def check_back(broker: Broker) -> int:
     broker.producer("newsroom").send("news", b"so that there is a tick to sweep up to")
     drain(broker.kernel.store)
     before = undecided(broker)
-    check_once(broker.kernel, AT_ONCE)
+    check_once(broker, AT_ONCE)
     return len(before - undecided(broker))
 
 

@@ -85,7 +85,7 @@ class Shop:
     def round(self, most: int = 15) -> int:
         """Run one round of the check-back now; count the settled."""
         before = set(self.pending())
-        check_once(self.broker.kernel, CheckProfile(interval=timedelta(0), max_checks=most))
+        check_once(self.broker, CheckProfile(interval=timedelta(0), max_checks=most))
         return len(before - set(self.pending()))
 
     def check(self, most: int = 15) -> int:

@@ -10,15 +10,15 @@ from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from txsaga.spark.messages import each_batch, read, read_stream, send
-    from txsaga.spark.sessions import session
+    from txsaga.spark.sessions import catalog_settings, session
     from txsaga.spark.source import Messages
 
-__all__ = ["Messages", "each_batch", "read", "read_stream", "send", "session"]
+__all__ = ["Messages", "catalog_settings", "each_batch", "read", "read_stream", "send", "session"]
 
 
 def __getattr__(name: str) -> object:
     """Import a name on first use."""
     if name not in __all__:
         raise AttributeError(f"module 'txsaga.spark' has no attribute {name!r}")
-    module = {"Messages": "source", "session": "sessions"}.get(name, "messages")
+    module = {"Messages": "source", "session": "sessions", "catalog_settings": "sessions"}.get(name, "messages")
     return getattr(_import_module(f"txsaga.spark.{module}"), name)

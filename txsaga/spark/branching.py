@@ -23,7 +23,7 @@ MARKED = f"spark.sql.iceberg.snapshot-property.{MARK}"
 NO_CLASS = ("plugin class", "ClassNotFoundException")
 BRING = (
     "bring the Iceberg runtime and the JDBC driver (`make jars`, TXSAGA_SPARK_JARS), and open the session by "
-    "txsaga.spark.session(broker), or with broker.kernel.tables.spark_settings()"
+    "txsaga.spark.session(broker), or with txsaga.spark.catalog_settings(broker)"
 )
 
 
@@ -89,7 +89,7 @@ class BranchSession:
     def _other(self, name: TableName) -> OtherCatalog:
         return OtherCatalog(
             f"catalog {name.catalog!r} of this Spark session is not the home catalog: it does not see the current "
-            f"table {name}; open it with the settings of broker.kernel.tables.spark_settings()"
+            f"table {name}; open it with txsaga.spark.catalog_settings(broker)"
         )
 
 

@@ -173,8 +173,13 @@ def configured(
     if paths and not address.startswith("sc://"):
         settings |= {"spark.jars": ",".join(paths), "spark.driver.extraClassPath": ":".join(paths)}
     if broker is not None and any(RUNTIME in Path(path).name for path in paths):
-        settings |= broker.kernel.tables.spark_settings()
+        settings |= catalog_settings(broker)
     return {**settings, **(conf or {})}
+
+
+def catalog_settings(broker: Broker) -> Mapping[str, str]:
+    """Return the settings under which Spark opens the home catalog."""
+    return broker.kernel.tables.spark_settings()
 
 
 def named_jars(said: str) -> list[str]:

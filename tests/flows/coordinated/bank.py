@@ -109,7 +109,7 @@ class Bank:
     def recover(self) -> int:
         """Let whoever is gone be found, and finish what is decided."""
         self.stored.let_pass(LONG_AGO)
-        check_once(self.broker.kernel, CheckProfile(interval=timedelta(0)))
+        check_once(self.broker, CheckProfile(interval=timedelta(0)))
         self.stored.rows("UPDATE branch SET at = at - interval '1 hour'")
         return Recovery(self.broker.kernel).run_once()
 

@@ -60,7 +60,7 @@ def test_what_waits_for_its_last_resource_is_not_parked_however_old_it_is(
     resources = {**bank.engines, "mortgage": away}
     with txsaga.connect(home_url, resources=resources, roles=False, answering=False, env={}) as elsewhere:
         elsewhere.ask_runs(Host(RunState.UNREACHABLE))
-        check_once(elsewhere.kernel, SHORT)
+        check_once(elsewhere, SHORT)
         view = elsewhere.kernel.store.overview.transaction(tx.txid)
     away.dispose()
     assert view is not None
@@ -79,7 +79,7 @@ def test_what_nothing_is_held_for_is_parked_by_its_age(bank: Bank, home_url: str
     bank.stored.let_pass(LONG_AGO)
     away = create_engine(f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/nothing")
     with txsaga.connect(home_url, resources={"mortgage": away}, roles=False, answering=False, env={}) as elsewhere:
-        check_once(elsewhere.kernel, SHORT)
+        check_once(elsewhere, SHORT)
         view = elsewhere.kernel.store.overview.transaction(tx.txid)
     away.dispose()
     assert view is not None

@@ -305,7 +305,7 @@ def check(desks: Desks) -> None:
     from txsaga.testing.checking import check_once
 
     kernel = desks.bank.broker.kernel
-    check_once(kernel, CheckProfile(interval=timedelta(0)))
+    check_once(desks.bank.broker, CheckProfile(interval=timedelta(0)))
     desks.stored.rows("UPDATE branch SET at = at - interval '1 minute'")
     Recovery(kernel).run_once()
 

@@ -157,7 +157,7 @@ def test_a_driver_that_dies_is_followed_by_another(agency: Agency, monkeypatch: 
 def test_one_that_check_back_rolled_back_is_undone(agency: Agency) -> None:
     left_open(agency, "a")
     agency.stored.let_pass(LONG_AGO)
-    check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0)))
+    check_once(agency.broker, CheckProfile(interval=timedelta(0)))
     assert agency.lines() == ["a"]
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
@@ -169,7 +169,7 @@ def test_an_owner_begins_no_step_after_check_back_rolled_back(agency: Agency) ->
     saga.__enter__()
     agency.book(saga, "a")
     agency.stored.let_pass(LONG_AGO)
-    check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0)))
+    check_once(agency.broker, CheckProfile(interval=timedelta(0)))
     with pytest.raises(DecidedOtherwise):
         agency.book(saga, "b")
     assert agency.lines() == ["a"]
@@ -187,7 +187,7 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     agency.stored.let_pass(LONG_AGO)
     for says in (RunState.UNREACHABLE, RunState.OVER):
         said[0] = says
-        check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0), total_limit=timedelta(minutes=1)))
+        check_once(agency.broker, CheckProfile(interval=timedelta(0), total_limit=timedelta(minutes=1)))
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
 
@@ -227,7 +227,7 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
 def test_a_key_stays_closed_until_its_last_life_is_undone(agency: Agency) -> None:
     left_open(agency, "a", key="trip-7")
     agency.let_pass()
-    check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0)))
+    check_once(agency.broker, CheckProfile(interval=timedelta(0)))
     agency.stored.rows("UPDATE saga SET until = until + interval '2 hours', driver = 'somebody'")
     with pytest.raises(NotCompensated, match="can be used again after that"), agency.saga("trip-7"):
         raise AssertionError

@@ -149,7 +149,7 @@ def test_check_back_places_what_a_dead_owner_closed(
         raise Died
     other = open_books()
     other.answer = books.answer = answer
-    check_once(other.broker.kernel, AT_ONCE)
+    check_once(other.broker, AT_ONCE)
     done = answer is LocalState.COMMIT
     assert (shop.ids("sale"), shop.ids("price"), told(other)) == (([1], [7], 1) if done else ([], [1, 2], 0))
 

@@ -108,7 +108,7 @@ class BrokerShelf:
 
 def check(broker: Broker) -> None:
     """Run one round of the broker's own check-back."""
-    check_once(broker.kernel)
+    check_once(broker)
 
 
 def store_of(broker: Broker) -> Store:
