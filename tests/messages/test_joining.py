@@ -1,5 +1,6 @@
 """Sends inside the caller's own transaction: they share its fate, and are refused where they could not."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -104,6 +105,15 @@ def test_message_and_row_become_visible_with_the_callers_commit(broker: Broker, 
         assert paid(engine) == []
     assert columns(broker) == [b"7"]
     assert paid(engine) == [7]
+
+
+def test_it_needs_no_asyncio_of_sqlalchemy(
+    broker: Broker, bank: Producer, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sqlalchemy.ext.asyncio", None)  # it can't be imported without greenlet
+    with engine.begin() as connection:
+        bank.join(connection).send("paid", b"7")
+    assert columns(broker) == [b"7"]
 
 
 @pytest.mark.req("RMQ-01")

@@ -8,7 +8,7 @@ connection must lead to this store; in any other database the message would be l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, Unpack
 
 import psycopg
@@ -148,14 +148,12 @@ class AsyncJoined:
 
 def join(connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:
     """Send inside the transaction of a connection of either kind."""
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    if not isinstance(connection, AsyncConnection):
-        return JoinedSends(connection, kernel, group)
-    within = connection.sync_connection
+    # The class of an AsyncConnection needs an extra.
+    within: Any = getattr(connection, "sync_connection", connection)
     if within is None:
         raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
-    return AsyncJoined(lambda: JoinedSends(within, kernel, group), kernel.in_loop)
+    joined = partial(JoinedSends, within, kernel, group)
+    return joined() if within is connection else AsyncJoined(joined, kernel.in_loop)
 
 
 def _is_short(driver: object) -> TypeGuard[Driver]:
