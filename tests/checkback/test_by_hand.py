@@ -167,7 +167,7 @@ def test_a_keyed_transaction_is_decided_with_its_home_effects(desk: Desk, decisi
     assert desk.decide(life.txid, decision)
     assert read(desk.store, desk.qid) == (["a"] if decision is COMMIT else [])
     assert position(desk.store, source) == (2 if decision is COMMIT else 0)
-    assert desk.history(life.txid) == [(decision.name, "anna", "asked the shop")]
+    assert desk.history(life.txid) == [(f"{decision.name} BY HAND", "anna", "asked the shop")]
 
 
 @pytest.mark.rule("R1")
@@ -197,7 +197,7 @@ def test_a_decision_is_judged_anew_as_often_as_its_transaction_moves(desk: Desk)
     ]
     assert desk.decide(life.txid, ROLLBACK)
     assert desk.evidence.outcome == NO
-    assert desk.history(life.txid) == [("ROLLBACK", "anna", "asked the shop")]
+    assert desk.history(life.txid) == [("ROLLBACK BY HAND", "anna", "asked the shop")]
 
 
 @pytest.mark.parametrize("decision", BOTH)
@@ -245,6 +245,7 @@ def test_the_other_is_refused_unless_it_is_forced(
     assert desk.history(txid) == []
     assert desk.evidence.fences == 0
     assert desk.decide(txid, decision, force=True)
+    assert desk.history(txid)[-1] == (f"{decision.name} BY FORCE", "anna", "asked the shop")
 
 
 def test_a_rollback_by_hand_writes_the_barrier_first(desk: Desk) -> None:

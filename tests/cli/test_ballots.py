@@ -57,6 +57,7 @@ def test_the_first_vote_of_a_voter_stands(cli: Cli, life: TxRecord) -> None:
     assert "the first vote is final" in other.err
     (last,) = cli("tx", "ballots", str(life.txid), "--json").documents
     assert [each["yes"] for each in last["votes"]] == [False]
+    assert "rows: looked at it" in cli("tx", "ballots", str(life.txid)).out
 
 
 def test_votes_carry_a_ballot_or_refuse_it(cli: Cli, life: TxRecord) -> None:
@@ -103,7 +104,7 @@ def test_nobody_votes_on_what_is_over_or_not_there(cli: Cli, broker: Broker, lif
 def test_the_votes_on_a_transaction_are_a_page(cli: Cli, life: TxRecord, tmp_path: Path) -> None:
     cli("tx", "vote", str(life.txid), "release", "no", "--voter", "anna", "--reason", "<b>wrong</b>")
     page = tmp_path / "votes.html"
-    assert cli("tx", "ballots", str(life.txid), "--html", str(page)).code == 0
+    assert f"the report is in {page}" in cli("tx", "ballots", str(life.txid), "--html", str(page)).out
     told = page.read_text("utf-8")
     assert "<h2>release: open</h2>" in told and "&lt;b&gt;wrong&lt;/b&gt;" in told and "<b>" not in told
     refused = cli("tx", "ballots", "--html", str(page))

@@ -150,10 +150,10 @@ def test_what_is_not_parked_is_not_resumed_and_what_is_young_is_not_in_doubt(des
 def test_one_transaction_is_settled_or_it_is_said_why_not(desk: Desk) -> None:
     (old,) = desk.doubts(b"a")
     young = desk.shop.prepare_now("orders", b"b").txid
-    for txid, why in ((young, "too young"), (old, "only a checker, or an operator, knows")):
+    for txid, why in ((young, "it changed seconds ago"), (old, "only a checker, or an operator, knows")):
         said = desk("settle", str(txid), "--json")
         assert (said.code, said.document["decision"], why in said.document["why"]) == (5, None, True)
-    assert desk("settle", str(young)).out.startswith(f"transaction {young} is not settled: it is too young")
+    assert desk("settle", str(young)).out.startswith(f"transaction {young} is not settled: it changed seconds ago")
     desk("rollback", str(old), "--reason", "r")
     said = desk("settle", str(old))
     assert (said.code, said.out) == (0, f"transaction {old} is decided: ROLLBACK: it is decided\n")

@@ -175,7 +175,7 @@ def orphan(own_url: str, foreign_databases: Callable[[], str]) -> Iterator[Orpha
 def test_one_round_settles_by_the_evidence_of_a_resource(bare: Cli, orphan: Orphan) -> None:
     lost = bare("tx", "settle", TXSAGA_URL=orphan.home)
     assert (lost.code, lost.out) == (0, "0 settled, 0 asked, 1 undecided, 0 of them parked\n")
-    assert f"UNKNOWN for transaction {orphan.txid}" in lost.complaint
+    assert f"NO_ANSWER for transaction {orphan.txid}" in lost.complaint
     Stored(orphan.home).let_pass(90)
     env = {"TXSAGA_URL": orphan.home, "TXSAGA_RESOURCE_BILLING": orphan.bill}
     assert shown(bare("tx", "settle", "--json", **env)) == {

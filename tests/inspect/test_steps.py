@@ -23,6 +23,7 @@ from txsaga.inspect.trace import (
     SentMessages,
     Trace,
     TracePlace,
+    WrittenTable,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -148,6 +149,33 @@ def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None
     assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [found.why]
     for other in (replace(trace, audits=()), replace(trace, audits=(replace(found, what="ROLLBACK BY HAND"),))):
         assert [step.why for step in steps_of(other) if step.lane == "r1"] == [unseen]
+
+
+@pytest.mark.req("BEYOND-5")
+@pytest.mark.parametrize("decision", Decision)
+def test_a_decision_by_an_operator_says_so_and_a_forced_one_does_not_say_what_became_of_the_work(
+    decision: Decision,
+) -> None:
+    found = Audited(at=after(5), what=f"{decision.name} BY HAND", who="anna", why="asked the bank")
+    trace = Trace(txid=7, group=1, resource=DECIDING, op=RecordedDecision(decision, True, None), audits=(found,))
+    assert f"{decision.name} by hand" in told(trace)
+    assert "local work" not in told(trace)
+    forced = replace(trace, audits=(replace(found, what=f"{decision.name} BY FORCE"),))
+    assert f"{decision.name} by force" in told(forced)
+    (work,) = [step for step in steps_of(forced) if step.lane == "r1"]
+    assert (work.what, work.why) == ("local work", "the decision was forced; --evidence shows whether it committed")
+    looked = Looked(committed=True, why="the evidence row exists")
+    assert "local work committed" in [step.what for step in steps_of(forced, looked)]
+
+
+def test_rows_that_were_staged_for_a_table_are_steps() -> None:
+    written = (WrittenTable("bank.ledger", "append", 1, 1), WrittenTable("public.orders", "replace", 3, 2))
+    trace = Trace(txid=7, group=1, life=life(TxState.SEALED, owner=2), written=written)
+    staged = [(step.what, step.who) for step in steps_of(trace) if step.what.endswith("staged")]
+    assert staged == [
+        ("append to table bank.ledger: 1 row staged", "owner 1"),
+        ("replace to table public.orders: 3 rows staged", "owner 2"),
+    ]
 
 
 def test_a_branch_in_which_nothing_was_done_left_and_never_held_anything() -> None:

@@ -21,11 +21,13 @@ from txsaga.errors import (
     ConfigError,
     InDoubt,
     InvalidMessage,
+    NotCarried,
     OutcomeUnknown,
     TransactionError,
     TransactionsRejected,
     UnknownTransaction,
 )
+from txsaga.flows.ballot import Ballot, CastVote
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.ledger_store import Ledger, Ledgers
 from txsaga.messages.replay import Replays, Resent
@@ -94,6 +96,18 @@ def test_a_second_replay_is_told_of_the_first_and_sends_nothing(shop: Shop) -> N
     second = shop.broker.replay(txid, key="another")
     assert (second.replayed_as, second.again, second.key) == (first.replayed_as, True, None)
     assert shop.bodies() == ["a chair"]
+
+
+@pytest.mark.req("CARD-08")
+def test_messages_that_a_gate_or_a_voter_refused_are_not_replayed(billed: Shop) -> None:
+    txid = failed_work(billed)
+    with billed.store.ledgers.open() as ledger:
+        ledger.call(txid, Ballot(name="rows", voters=("gate",)))
+        ledger.cast(txid, "rows", CastVote(voter="gate", yes=False, evidence={"why": "two rows are the same"}))
+    for dry_run in (True, False):
+        with pytest.raises(NotCarried, match="ballot 'rows' is not carried: gate did not vote yes"):
+            billed.broker.replay(txid, dry_run=dry_run)
+    assert billed.bodies() == []
 
 
 @pytest.mark.rule("R14")

@@ -42,7 +42,7 @@ class ByHand:
         """Decide a transaction; `DecidedOtherwise` when the other decision is final."""
         require_reason(why)
         doubt = self._known(txid)
-        by = DecidedBy(who=who, why=why, from_check=True, forced=force)
+        by = DecidedBy(who=who, why=why, from_check=True, by_hand=True, forced=force)
         standing = self._standing(txid) or self._decided(doubt, decision, by, force)
         if standing.decision is not decision:
             raise DecidedOtherwise(txid, standing.decision.name)
@@ -99,7 +99,7 @@ class ByHand:
         with self._store.ledgers.open() as ledger:
             won = ledger.write_op(txid, decision, from_check=True, keyed=False)
             if won:
-                ledger.record(txid, f"{decision.name} BY HAND", who=by.who, why=by.why)
+                ledger.record(txid, by.audited(decision), who=by.who, why=by.why)
             standing = ledger.standing(txid)
         assert standing is not None
         return DecisionOutcome(txid, standing, won)

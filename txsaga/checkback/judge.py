@@ -317,7 +317,7 @@ class Settler:
                 raise  # the local work is committed: for an operator to handle
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
-    def report(self, case: DoubtContext, state: LocalState, why: str) -> None:
+    def report(self, case: DoubtContext, state: str, why: str) -> None:
         """Log every answer but COMMIT."""
         doubt = case.doubt
         if state is not LocalState.COMMIT:

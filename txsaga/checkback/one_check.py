@@ -23,7 +23,7 @@ from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreEr
 from txsaga.inspect.timeline_steps import Looked
 from txsaga.inspect.trace import Trace
 
-YOUNG = "it is too young, or a process is working on it"
+YOUNG = "it changed seconds ago, or a process that works on it is alive; try again later"
 SENSOR = "check-back of a sensor"
 """Who decided, in the audit row."""
 

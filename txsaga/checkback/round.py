@@ -202,8 +202,9 @@ class Round:
         elif verdict.basis is Basis.ANSWER:
             self._asked.append(case)
         else:
-            self._kernel.settler.report(case, verdict.state, verdict.why)
-            self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
+            counted = verdict.basis not in UNCOUNTED
+            self._kernel.settler.report(case, verdict.state if counted else "NO_ANSWER", verdict.why)
+            self._put(doubt, verdict.why, counted=counted)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
         policy = self._policy(doubt)

@@ -102,11 +102,7 @@ def show(context: typer.Context, name: Name) -> None:
         return
     fields(_document(group))
     say()
-    rows = [
-        (reading.topic, p.queue, p.head, p.offset, p.lowest, p.held, p.retrying)
-        for reading in readings
-        for p in reading.positions
-    ]
+    rows = [(r.topic, p.queue, p.head, p.offset, p.lowest, p.held, p.retrying) for r in readings for p in r.positions]
     table(("topic", "queue", "head", "offset", "lowest", "held", "retrying"), rows)
 
 

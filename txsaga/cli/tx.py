@@ -445,6 +445,8 @@ def ballots(
                 html.write_text(report(broker, txid), "utf-8")
     columns = ("transaction", "ballot", "rule", "result", "yes", "no", "waits for")
     listing(options, starmap(ballot_document, polls), columns, starmap(_ballot_row, polls))
+    if html is not None and not options.json:
+        say(f"\nthe report is in {html}")
 
 
 def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
@@ -458,8 +460,10 @@ def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
 
 
 def _ballot_row(txid: int, poll: Polled) -> tuple[object, ...]:
-    yes, no = ([each.voter for each in poll.casts if each.yes is said] for said in (True, False))
-    silent = [voter for voter in poll.ballot.voters if voter not in (*yes, *no)]
+    yes = [each.voter for each in poll.casts if each.yes]
+    against = {each.voter: each.evidence.get("why", each.evidence.get("reason")) for each in poll.casts if not each.yes}
+    silent = [voter for voter in poll.ballot.voters if voter not in (*yes, *against)]
     rule = poll.ballot.rule if poll.ballot.needed is None else f"{poll.ballot.rule} {poll.ballot.needed}"
+    no = [voter if why is None else f"{voter}: {why}" for voter, why in against.items()]
     named = [", ".join(each) or None for each in (yes, no, silent)]
     return (txid, poll.ballot.name, rule, poll.result.name.lower(), *named)

@@ -24,6 +24,10 @@ class Decision(IntEnum):
         return format(int(self), spec) if spec.endswith("d") else format(self.name, spec)
 
 
+BY_HAND, BY_FORCE = " BY HAND", " BY FORCE"
+"""What the audit adds to a decision of an operator."""
+
+
 class LocalState(StrEnum):
     """The answer of local work or of a checker."""
 

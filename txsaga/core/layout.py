@@ -183,9 +183,7 @@ class Batch:
     def texts(self, column: int) -> Sequence[str | None]:
         """Read a text column."""
         values = self._read(column)
-        if values is None:
-            return [None] * len(self)
-        return [_text(value) for value in values]
+        return [None] * len(self) if values is None else [_text(value) for value in values]
 
     @property
     def keys(self) -> Sequence[str | None]:

@@ -51,6 +51,7 @@ from txsaga.inspect.trace import (
     SentMessages,
     Trace,
     TracePlace,
+    WrittenTable,
 )
 from txsaga.store import sql_files
 from txsaga.store.connection import transaction
@@ -225,19 +226,8 @@ class Overview:
 
 
 def _view(identity: StoreId, row: Any) -> TxView:
-    return TxView(
-        txid=row.txid,
-        id=identity.transaction(row.txid),
-        group=row.group_name,
-        key=row.key,
-        epoch=row.epoch,
-        state=row.state,
-        resource=row.resource,
-        born=row.born,
-        decision=None if row.decision is None else Decision(row.decision),
-        from_check=row.from_check,
-        due=row.due,
-    )
+    decision = None if row.decision is None else Decision(row.decision)
+    return TxView(**{**row._mapping, "id": identity.transaction(row.txid), "decision": decision})
 
 
 def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:
@@ -257,9 +247,8 @@ def _trace(
         life=next((_life(row) for row in found["life"]), None),
         resource=resource,
         sent=tuple(_sent(row) for row in found["halves"]),
-        kept=tuple(
-            LateBodySlot(row.seq, TracePlace(row.name, row.idx)) for row in found["effects"] if row.kind == "late"
-        ),
+        kept=tuple(LateBodySlot(r.seq, TracePlace(r.name, r.idx)) for r in found["effects"] if r.kind == "late"),
+        written=tuple(WrittenTable(r.target, r.mode, r.rows, r.attempt) for r in found["effects"] if r.mode),
         bound=tuple(
             ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found["bound"]
         ),

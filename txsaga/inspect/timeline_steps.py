@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txsaga.core.decision import Decision
+from txsaga.core.decision import BY_FORCE, BY_HAND, Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.evidence.late_bodies import LATE_PART
 from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
@@ -19,12 +19,13 @@ from txsaga.flows.step import Hold, Left, Step, StepState, last_attempts, read_a
 from txsaga.inspect.overview import Audited
 from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelineStep, in_order
 from txsaga.inspect.timeline import TimelinePhase as Phase
-from txsaga.inspect.trace import SentMessages, Trace
+from txsaga.inspect.trace import RecordedDecision, SentMessages, Trace
 from txsaga.messages.replay import REPLAY, REPLAYED
 
 CHANGE, HELD, NONE, FINAL = TimelineKind
 CLOSED = (TxState.SEALED, TxState.PREPARED)
 CHECK = "CHECK "
+FORCED = "the decision was forced; --evidence shows whether it committed"
 RECORDED = {
     "PARKED": "parked",
     "RESUMED": "resumed",
@@ -106,6 +107,9 @@ def _stored(trace: Trace) -> Iterator[TimelineStep]:
         yield TimelineStep(what, kind, phase, at=sent.born, who=f"owner {sent.attempt}" if trace.life else "")
     for slot, place in trace.kept:
         yield TimelineStep(f"place {slot} kept for a late body to {place}", CHANGE, Phase.STORED)
+    for table, mode, rows, attempt in trace.written:
+        who = f"owner {attempt}"
+        yield TimelineStep(f"{mode} to table {table}: {_count(rows, 'row')} staged", CHANGE, Phase.STORED, who=who)
     for group, member, place, first, last in trace.bound:
         what = f"{_offsets(first, last)} of {place} bound for group {group}"
         yield TimelineStep(what, CHANGE, Phase.STORED, who=member)
@@ -212,11 +216,12 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
     if trace.resource is None:
         return
     lane = trace.resource.name
-    committed, why = trace.decision is Decision.COMMIT, _found_out(trace)
+    committed, why, record = trace.decision is Decision.COMMIT, _found_out(trace), _decided_by(trace)
+    forced = record is not None and record.what.endswith(BY_FORCE)
     if looked is not None and looked.committed is not None:
         committed, why = looked.committed, looked.why
-    elif looked is not None or trace.decision is None:
-        why = looked.why if looked else "it was not checked whether it committed"
+    elif looked is not None or trace.decision is None or forced:
+        why = looked.why if looked else FORCED if forced else "it was not checked whether it committed"
         yield TimelineStep("local work", HELD, Phase.WORKED, lane=lane, why=why)
         return
     kind, what = (FINAL, "local work committed") if committed else (NONE, "local work did not commit")
@@ -277,7 +282,8 @@ def _decided(trace: Trace) -> Iterator[TimelineStep]:
     op = trace.op
     if op is None:
         return
-    what, record = _outcome(trace, op.decision, from_check=op.from_check), _decided_by(trace)
+    record = _decided_by(trace)
+    what = _outcome(trace, op, record)
     if record is not None:
         yield TimelineStep(what, NONE, Phase.DECIDED, at=record.at, who=record.who, why=record.why)
     elif trace.life is not None:
@@ -289,9 +295,8 @@ def _decided(trace: Trace) -> Iterator[TimelineStep]:
 
 def _decided_by(trace: Trace) -> Audited | None:
     """Return the audit row that was written with the decision."""
-    op, by_hand = trace.op, " BY HAND"
-    said = (each for each in reversed(trace.audits) if op and each.what.removesuffix(by_hand) == op.decision.name)
-    return next(said, None)
+    names = () if trace.op is None else [f"{trace.op.decision.name}{how}" for how in ("", BY_HAND, BY_FORCE)]
+    return next((each for each in reversed(trace.audits) if each.what in names), None)
 
 
 def _given(trace: Trace) -> Iterator[TimelineStep]:
@@ -313,13 +318,13 @@ def _message(sent: SentMessages, *, late: bool, superseded: bool) -> str:
     return f"{what}, superseded" if superseded else what
 
 
-def _outcome(trace: Trace, decision: Decision, *, from_check: bool) -> str:
-    timed = trace.life is None and any(sent.timed for sent in trace.sent)
-    if from_check:
-        return f"{decision.name}, not by its owner"
-    if timed:
-        return f"{decision.name}: {'it was due' if decision is Decision.COMMIT else 'recalled'}"
-    return decision.name
+def _outcome(trace: Trace, op: RecordedDecision, record: Audited | None) -> str:
+    name, timed = op.decision.name, trace.life is None and any(sent.timed for sent in trace.sent)
+    if record is not None and record.what != name:
+        return name + record.what.removeprefix(name).lower()
+    if op.from_check:
+        return f"{name}, not by its owner"
+    return f"{name}: {'it was due' if op.decision is Decision.COMMIT else 'recalled'}" if timed else name
 
 
 def _offsets(first: int, last: int) -> str:

@@ -47,6 +47,15 @@ class LateBodySlot(NamedTuple):
     place: TracePlace
 
 
+class WrittenTable(NamedTuple):
+    """Rows staged for a table: the decision publishes those of the winning attempt (R4)."""
+
+    name: str
+    mode: str
+    rows: int
+    attempt: int
+
+
 class ConsumedOffsets(NamedTuple):
     """Offsets of a consumer group that only this transaction's decision moves; `last` is included."""
 
@@ -103,6 +112,7 @@ class Trace:
     resource: RegisteredResource | None = None  # with the evidence of its local work
     sent: tuple[SentMessages, ...] = ()
     kept: tuple[LateBodySlot, ...] = ()
+    written: tuple[WrittenTable, ...] = ()
     bound: tuple[ConsumedOffsets, ...] = ()
     due: datetime | None = None  # of a delayed message, while it waits
     listed: Checks | None = None  # on the list of doubts

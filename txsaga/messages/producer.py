@@ -146,11 +146,7 @@ class Producer(OfBroker):
         return Transaction(self._kernel, self.group, key=key, immunity=own, run=run)
 
     def coordinated(
-        self,
-        *resources: str,
-        key: str | None = None,
-        run: str | None = None,
-        patience: float = 0.0,
+        self, *resources: str, key: str | None = None, run: str | None = None, patience: float = 0.0
     ) -> Coordinated:
         """Open a transaction over several resources, with one outcome for all of them and for its messages.
 

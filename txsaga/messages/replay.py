@@ -26,6 +26,7 @@ from txsaga.core.records import TxRecord
 from txsaga.core.retry import patiently
 from txsaga.core.validation import validate_key
 from txsaga.errors import AlreadyCommitted, ConfigError, InDoubt, TransactionError, UnknownTransaction
+from txsaga.flows.ballot import require_carried
 from txsaga.inspect.trace import SentMessages, Trace
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.tx_records import amended
@@ -101,6 +102,9 @@ class Replays:
         if trace.replayed_as is not None:
             made = self._store.overview.transaction(trace.replayed_as)
             key = made.key if made else None
+        else:
+            with self._store.ledgers.open() as ledger:
+                require_carried(ledger.ballots(trace.txid))
         return ReplayResult(
             txid=trace.txid,
             replayed_as=trace.replayed_as,
@@ -171,6 +175,8 @@ def _left_out(trace: Trace) -> Iterator[str]:
         yield f"local work in {trace.resource.name}: it was not done"
     for slot, place in trace.kept:
         yield f"the late body {slot} to {place}: it was never known here"
+    for written in dict.fromkeys(each.name for each in trace.written):
+        yield f"rows of table {written}: they were not published"
     if trace.life is not None:
         yield "offsets it consumed, if any: they went back to their group, which reads them again"
 

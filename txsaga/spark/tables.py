@@ -68,9 +68,7 @@ def copied(schema: Schema, field: PartitionField, name: TableName) -> Column:
 
 def read_value(text: str | None, kind: iceberg.IcebergType) -> Any:
     """Parse the value of a partition field of this type."""
-    if text is None:
-        return None
-    return READ[type(kind)](text)
+    return None if text is None else READ[type(kind)](text)
 
 
 def _text(value: Column, kind: iceberg.IcebergType) -> Column:

@@ -472,7 +472,7 @@ def undecided(store: Store) -> Finding:
     found = store.overview.undecided()
     if found.parked:
         told = f"{found.parked} transactions are parked: they ran out of checks"
-        return warning(told, "see `txsaga tx pending --parked`, then `txsaga tx resume` or `commit`")
+        return warning(told, "see `txsaga tx pending --parked`, then `txsaga tx resume`, `commit` or `rollback`")
     if found.oldest is not None and found.oldest > OLD:
         told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
         return warning(told, "configure their resources for the engine, or start their producers")

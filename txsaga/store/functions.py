@@ -90,10 +90,7 @@ def _questions(s: str) -> Iterator[Function]:
     is_chunk = SQL["is_chunk"].format(version=chunk.VERSION, columns=len(chunk.COLUMNS))
     yield Function(f"{s}.everywhere()", "boolean", f"BEGIN RETURN {everywhere}; END", "STABLE")
     yield Function(
-        f"{s}.mine(int4)",
-        "boolean",
-        f"BEGIN RETURN {_has(s, 'producer')} AND EXISTS ({own}); END",
-        "STABLE",
+        f"{s}.mine(int4)", "boolean", f"BEGIN RETURN {_has(s, 'producer')} AND EXISTS ({own}); END", "STABLE"
     )
     yield Function(
         f"{s}.ours(int8)",
@@ -158,10 +155,7 @@ def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str
 def _others(s: str) -> Iterator[Function]:
     fetch = hot.written(hot.SQL["fetch"], s, "", "")
     yield Function(
-        f"{s}.fetch({', '.join(hot.FETCHES)})",
-        f"TABLE ({hot.FETCHED})",
-        f"BEGIN RETURN QUERY\n{fetch};\nEND",
-        "STABLE",
+        f"{s}.fetch({', '.join(hot.FETCHES)})", f"TABLE ({hot.FETCHED})", f"BEGIN RETURN QUERY\n{fetch};\nEND", "STABLE"
     )
     # Bodies of an undecided transaction, for a login that has a question about it.
     asked = f"{s}.mine(h.pgroup) AND EXISTS (SELECT FROM {s}.question a WHERE a.txid = h.txid)"

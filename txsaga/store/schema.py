@@ -80,9 +80,7 @@ store = Table(
 )
 
 may = Table(  # has no rows: REFERENCES on a column is the right of that name, so only the catalog records rights
-    "may",
-    metadata,
-    *(Column(right.value, Boolean) for right in Right),
+    "may", metadata, *(Column(right.value, Boolean) for right in Right)
 )
 
 topic = Table(

@@ -64,12 +64,7 @@ class Store:
 
     @classmethod
     def open(
-        cls,
-        url: str,
-        *,
-        create: bool = False,
-        patience: float = PATIENCE,
-        find: Callable[[], str] | None = None,
+        cls, url: str, *, create: bool = False, patience: float = PATIENCE, find: Callable[[], str] | None = None
     ) -> Store:
         """Open the store of a URL, migrating it first when asked to.
 

@@ -47,6 +47,8 @@ def test_rows_and_messages_are_there_together(books: Books, shop: Shop) -> None:
     assert shop.ids("sale") == [1, 2, 3]
     assert shop.run("SELECT DISTINCT note, number > 0 FROM {s}.sale") == [("none", True)]
     assert (told(books), shop.staged()) == (1, [])
+    trace = books.broker.kernel.store.overview.trace(tx.txid or 0)
+    assert trace and {(each.mode, each.rows) for each in trace.written} == {("insert", 2), ("insert", 1)}
 
 
 def test_what_rolls_back_is_nowhere_and_collected(books: Books, shop: Shop) -> None:

@@ -11,7 +11,9 @@ SELECT h.part, h.attempt, t.name, q.idx, h.qid, t.type, sum(h.n)::int8 AS messag
  ORDER BY h.part, h.attempt, min(h.born), t.name, q.idx;
 
 -- name: effects
-SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other
+SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other,
+       coalesce(e.payload ->> 'target', concat_ws('.', e.payload -> 'name' ->> -2, e.payload -> 'name' ->> -1)) AS target,
+       e.payload ->> 'mode' AS mode, (e.payload ->> 'rows')::int8 AS rows, (e.payload ->> 'attempt')::int4 AS attempt
   FROM txsaga.effect e LEFT JOIN txsaga.queue q ON q.qid = (e.payload ->> 'qid')::int4
   LEFT JOIN txsaga.topic t ON t.id = q.topic WHERE e.txid = :txid ORDER BY e.seq;
 

@@ -1,6 +1,6 @@
 -- name: list
 SELECT * FROM (
-    SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, r.name AS resource,
+    SELECT f.txid, coalesce(g.name, '') AS "group", t.key, t.epoch, r.name AS resource,
            coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check,
            CASE WHEN o.decision IS NULL THEN w.at END AS due,
            CASE WHEN o.decision = 1 THEN 'committed' WHEN o.decision = 2 THEN 'rolled_back'

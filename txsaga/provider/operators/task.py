@@ -302,7 +302,7 @@ FOR_GOOD = (
     errors.TransactionClosed,
     errors.UnknownTopic,
 )
-CLEAR_ALL = "clear the whole run, its first task included, to run it again as a new life of the transaction"
+CLEAR_ALL = "clear the whole run, its first task included, to run it again in a new transaction"
 
 
 class FlowRolledBack(AirflowFailException):
