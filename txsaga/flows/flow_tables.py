@@ -129,7 +129,7 @@ class FlowTables(TableWrites):
         if found is not None and found.result is not Result.CARRIED:
             with self._recording(life, about) as ledger:
                 gates.vote(ledger, life.txid, found)
-            gates.require_passed(found)
+            gates.require_passed(found, life.txid)
         if write is not None:
             self.recorded.append(Effect(TABLE_EFFECT, self._part, life.owner, write.payload()))
         if found is not None:

@@ -152,7 +152,8 @@ def _stepped(trace: Trace) -> Iterator[TimelineStep]:
     flow, last = trace.life is not None and trace.life.flow, last_attempts(trace.steps)
     for step in trace.steps:
         name = f"step {step.name}" if flow else f"step {step.number} {step.name}"
-        what, kind = _of_flow(step, superseded=step not in last) if flow else _of_saga(step)
+        gone = "superseded" if step not in last else "never ended" if trace.decision is not None else None
+        what, kind = _of_flow(step, gone) if flow else _of_saga(step)
         undone, left = BECAME.get(step.state, ("", CHANGE))
         lane = _lane(step.resource, aux=step.lane)
         phase, at = Phase.GIVEN if step.forward else Phase.STORED, step.started if undone else step.at
@@ -167,7 +168,7 @@ def _of_saga(step: Step) -> tuple[str, TimelineKind]:
     return fate, FINAL if step.forward or step.compensation is None else CHANGE
 
 
-def _of_flow(step: Step, *, superseded: bool) -> tuple[str, TimelineKind]:
+def _of_flow(step: Step, gone: str | None) -> tuple[str, TimelineKind]:
     application = read_application(step.mark)
     tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
     tried += "" if application is None else f", by {application.name}"
@@ -176,8 +177,7 @@ def _of_flow(step: Step, *, superseded: bool) -> tuple[str, TimelineKind]:
     if step.state is StepState.FAILED:
         return f"failed{tried}", NONE
     if step.state is StepState.STARTED:
-        what = "superseded" if superseded else "under way, or its process died"
-        return f"{what}{tried}", NONE if superseded else CHANGE
+        return f"{gone or 'under way, or its process died'}{tried}", NONE if gone else CHANGE
     return f"began{tried}", CHANGE
 
 

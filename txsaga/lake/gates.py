@@ -101,7 +101,7 @@ def vote(ledger: Ledger, txid: int, found: Judged) -> None:
         ledger.cast(txid, found.ballot.name, cast)
 
 
-def require_passed(found: Judged) -> None:
+def require_passed(found: Judged, txid: int) -> None:
     """Raise `NotCarried` if the gate voted no."""
     if found.result is not Result.CARRIED:
-        raise NotCarried(found.ballot.name, found.reason)
+        raise NotCarried(found.ballot.name, f"{found.reason}; see `txsaga tx ballots {txid}`")

@@ -345,7 +345,7 @@ class TableWrites:
             self.recorded.append(effect)
         if found is not None:  # a caller that ignores a no can't do local work that can't be undone any more
             self.may_conflict = self.may_conflict or found.result is not Result.CARRIED
-            gates.require_passed(found)
+            gates.require_passed(found, life.txid)
 
     @contextmanager
     def _recording(self, life: TxRecord, about: object) -> Iterator[Ledger]:
