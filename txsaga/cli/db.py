@@ -97,7 +97,7 @@ def reset(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm that all data is deleted.")] = False,
 ) -> None:
-    """Stop the embedded database and DELETE ITS DATA."""
+    """Stop the embedded database and DELETE ITS DATA. Files of tables in its folder `warehouse` stay."""
     options = options_of(context)
     server = _embedded(options)
     if not yes:
