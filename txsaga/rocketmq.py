@@ -98,9 +98,8 @@ class EndRequestHandler:
     SYSTEM_ERROR with the reason and changes nothing either. If a request never arrives, the check settles the half.
     """
 
-    def __init__(self, kernel: Kernel, *groups: Group) -> None:
-        self._kernel = kernel
-        self._groups = {group.name: group.id for group in groups}  # a group's number never changes
+    def __init__(self, kernel: Kernel, group: Group | None = None) -> None:
+        self._kernel, self._own = kernel, group
 
     def submit(self, request: EndRequest) -> BatchFuture[DecisionOutcome] | None:
         """Check a request and queue its decision; None for UNKNOWN, which decides nothing."""
@@ -112,16 +111,12 @@ class EndRequestHandler:
         decision = request.state.decision
         if decision is None:
             return None
-        end = End(txid, self._group(request.group), request.token, decision, request.from_check)
+        own, registry = self._own, self._kernel.store.registry
+        group = own if own and own.name == request.group else registry.find_group(request.group)
+        if group is None:
+            raise errors.EndRefused("SYSTEM_ERROR", f"The producer group wrong: {request.group!r} is not registered")
+        end = End(txid, group.id, request.token, decision, request.from_check)
         return self._kernel.decides.submit(end)
-
-    def _group(self, name: str) -> int:
-        if name not in self._groups:
-            group = self._kernel.store.registry.find_group(name)
-            if group is None:
-                raise errors.EndRefused("SYSTEM_ERROR", f"The producer group wrong: {name!r} is not registered")
-            self._groups[name] = group.id
-        return self._groups[name]
 
     def _locate(self, request: EndRequest) -> int:
         wrong, identity = "Find prepared transaction message failed", self._kernel.store.registry.identity

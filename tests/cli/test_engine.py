@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -113,6 +116,33 @@ def test_a_stop_that_another_thread_gets_ends_the_wait() -> None:
         other.start()
         assert stopped(TIMEOUT)
         other.join(TIMEOUT)
+
+
+def test_neither_another_signal_nor_a_child_stops_the_engine() -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with stopping() as stopped:
+            child = get_context("fork").Process(target=time.sleep, args=(TIMEOUT,))
+            child.start()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for _ in range(2):  # its first one asks it
+                child.terminate()
+                child.join(0.2)
+            assert not stopped(0.05)
+            asyncio.run(quiet())
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stopped(TIMEOUT) and stopped(TIMEOUT)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    child.join(TIMEOUT)
+    assert child.exitcode == -signal.SIGTERM
+
+
+async def quiet() -> None:
+    """Handle a signal in a loop, as a library may; it takes what wakes the interpreter up."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR2, lambda: None)
+    loop.remove_signal_handler(signal.SIGUSR2)
 
 
 @pytest.mark.req("RMQ-28", "RMQ-26", "RMQ-96")

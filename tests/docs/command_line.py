@@ -36,7 +36,8 @@ def _written(command: Any, context: Any) -> Iterator[str]:
 
 
 def _row(parameter: Any, context: Any) -> str | None:
-    if parameter.name in COMMON or getattr(parameter, "hidden", False):
+    option = parameter.param_type_name == "option"
+    if (option and parameter.name in COMMON) or getattr(parameter, "hidden", False):
         return None
     record = parameter.get_help_record(context)
     if record is None:

@@ -13,6 +13,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
+from txsaga.flows.step import Step
 from txsaga.inspect.overview import Audited, Checks
 from txsaga.inspect.timeline import lanes
 from txsaga.inspect.timeline_steps import Looked, steps_of
@@ -147,8 +148,8 @@ def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None
     )
     unseen = "by the decision; the evidence was not checked"
     assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [found.why]
-    for other in (replace(trace, audits=()), replace(trace, audits=(replace(found, what="ROLLBACK BY HAND"),))):
-        assert [step.why for step in steps_of(other) if step.lane == "r1"] == [unseen]
+    other = replace(trace, audits=())
+    assert [step.why for step in steps_of(other) if step.lane == "r1"] == [unseen]
 
 
 @pytest.mark.req("BEYOND-5")
@@ -159,7 +160,8 @@ def test_a_decision_by_an_operator_says_so_and_a_forced_one_does_not_say_what_be
     found = Audited(at=after(5), what=f"{decision.name} BY HAND", who="anna", why="asked the bank")
     trace = Trace(txid=7, group=1, resource=DECIDING, op=RecordedDecision(decision, True, None), audits=(found,))
     assert f"{decision.name} by hand" in told(trace)
-    assert "local work" not in told(trace)
+    agreed = "the evidence did not contradict the operator"
+    assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [agreed]
     forced = replace(trace, audits=(replace(found, what=f"{decision.name} BY FORCE"),))
     assert f"{decision.name} by force" in told(forced)
     (work,) = [step for step in steps_of(forced) if step.lane == "r1"]
@@ -168,14 +170,31 @@ def test_a_decision_by_an_operator_says_so_and_a_forced_one_does_not_say_what_be
     assert "local work committed" in [step.what for step in steps_of(forced, looked)]
 
 
+@pytest.mark.rule("R4")
 def test_rows_that_were_staged_for_a_table_are_steps() -> None:
-    written = (WrittenTable("bank.ledger", "append", 1, 1), WrittenTable("public.orders", "replace", 3, 2))
-    trace = Trace(txid=7, group=1, life=life(TxState.SEALED, owner=2), written=written)
-    staged = [(step.what, step.who) for step in steps_of(trace) if step.what.endswith("staged")]
+    lost = WrittenTable(1, 1, "bank.ledger", "append", 1, False)
+    won = lost._replace(attempt=2, name="public.orders", mode="replace", rows=3, counts=True)
+    trace = Trace(txid=7, group=1, life=life(TxState.SEALED, owner=2), written=(lost, won))
+    staged = [(step.what, step.who) for step in steps_of(trace) if "staged" in step.what]
     assert staged == [
-        ("append to table bank.ledger: 1 row staged", "owner 1"),
-        ("replace to table public.orders: 3 rows staged", "owner 2"),
+        ("1 row staged for table bank.ledger: append, superseded", "owner 1"),
+        ("3 rows staged for table public.orders: replace", "owner 2"),
     ]
+
+
+@pytest.mark.parametrize("state", [BranchState.PREPARED, BranchState.ROLLED_BACK])
+def test_a_step_that_had_not_ended_holds_as_long_as_its_branch(state: BranchState) -> None:
+    step = Step(7, 1, 1, "pay", resource="r1", branch=1)
+    trace = Trace(
+        txid=7,
+        group=1,
+        life=life(TxState.ROLLED_BACK)._replace(flow=True),
+        steps=(step,),
+        branches=(branch(1, state),),
+        op=RecordedDecision(Decision.ROLLBACK, True, None),
+    )
+    assert "step pay had not ended" in told(trace)
+    assert ("=" in lanes(steps_of(trace))["r1"]) is (state is BranchState.PREPARED)
 
 
 def test_a_branch_in_which_nothing_was_done_left_and_never_held_anything() -> None:

@@ -110,6 +110,14 @@ def test_messages_that_a_gate_or_a_voter_refused_are_not_replayed(billed: Shop) 
     assert billed.bodies() == []
 
 
+def test_what_is_undecided_is_refused_before_its_ballots_are_looked_at(billed: Shop) -> None:
+    receipt = billed.producer().prepare_now(ORDERS, b"a chair")
+    with billed.store.ledgers.open() as ledger:
+        ledger.call(receipt.txid, Ballot(name="rows", voters=("gate",)))
+    with pytest.raises(TransactionError, match="is undecided; only rolled-back transactions"):
+        billed.broker.replay(receipt.txid)
+
+
 @pytest.mark.rule("R14")
 def test_many_replays_at_once_are_one(shop: Shop) -> None:
     txid = failed_half(shop)

@@ -57,7 +57,7 @@ class MemoryOverview(Overview):
         self, *, limit: int, undecided: bool = False, txid: int | None = None, only: TxFilter = EVERY
     ) -> Sequence[TxView]:
         """List transactions, newest first."""
-        assert only is EVERY
+        assert only is EVERY and txid is None
         with self._home.lock:
             kept = self._home.kept
             txids = sorted({*kept.halves, *kept.lives}, reverse=True)

@@ -307,7 +307,7 @@ class AnswerRole:
             case.halves = asked.halves
         state, why = checkers.say(case)
         taken.end()
-        self._kernel.settler.report(case, state, why)
+        self._kernel.settler.report(case, Verdict(state, why, Basis.ANSWER))
         decision = state.decision
         if decision is None:
             self._say(doubt.txid, state, why)

@@ -99,7 +99,7 @@ class ByHand:
         with self._store.ledgers.open() as ledger:
             won = ledger.write_op(txid, decision, from_check=True, keyed=False)
             if won:
-                ledger.record(txid, by.audited(decision), who=by.who, why=by.why)
+                ledger.record(txid, decision.audited[2 if by.forced else 1], who=by.who, why=by.why)
             standing = ledger.standing(txid)
         assert standing is not None
         return DecisionOutcome(txid, standing, won)

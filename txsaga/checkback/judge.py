@@ -289,7 +289,7 @@ class Settler:
 
     def conclude(self, case: DoubtContext, verdict: Verdict, who: str) -> CheckResult:
         """Report a verdict, and write it if it decides."""
-        self.report(case, verdict.state, verdict.why)
+        self.report(case, verdict)
         decision = verdict.state.decision
         if decision is None:
             return CheckResult(why=verdict.why, counted=verdict.basis not in UNCOUNTED)
@@ -317,15 +317,15 @@ class Settler:
                 raise  # the local work is committed: for an operator to handle
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
-    def report(self, case: DoubtContext, state: str, why: str) -> None:
+    def report(self, case: DoubtContext, verdict: Verdict) -> None:
         """Log every answer but COMMIT."""
         doubt = case.doubt
-        if state is not LocalState.COMMIT:
+        if verdict.state is not LocalState.COMMIT:
             logger.warning(
                 "check-back found %s for transaction %d (message %s): %s",
-                state,
+                "NO_ANSWER" if verdict.basis is Basis.NO_ANSWER else verdict.state,
                 doubt.txid,
                 case.message_id,
-                why,
+                verdict.why,
                 extra={"txid": doubt.txid, "message_id": case.message_id},
             )

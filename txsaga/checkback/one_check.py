@@ -53,7 +53,7 @@ class OneCheck:
             answer, why = ask(checker, question_about(case))
             verdict = replace(verdict, state=answer, why=why)
         if verdict.basis is Basis.OPEN and verdict.found is TxState.ACTIVE:  # its owner took it over meanwhile
-            self._kernel.settler.report(case, verdict.state, verdict.why)
+            self._kernel.settler.report(case, verdict)
             return CheckResult(why=verdict.why, counted=True)
         return self._kernel.settler.conclude(case, verdict, who)
 

@@ -187,7 +187,7 @@ class Round:
     def _follow(self, case: DoubtContext, verdict: Verdict) -> None:
         decision, doubt = verdict.state.decision, case.doubt
         if decision is not None:
-            self._kernel.settler.report(case, verdict.state, verdict.why)
+            self._kernel.settler.report(case, verdict)
             if not doubt.keyed:
                 self._settled.append((case, VerdictRecord(doubt.txid, decision, verdict.why)))
                 return
@@ -202,9 +202,8 @@ class Round:
         elif verdict.basis is Basis.ANSWER:
             self._asked.append(case)
         else:
-            counted = verdict.basis not in UNCOUNTED
-            self._kernel.settler.report(case, verdict.state if counted else "NO_ANSWER", verdict.why)
-            self._put(doubt, verdict.why, counted=counted)
+            self._kernel.settler.report(case, verdict)
+            self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
         policy = self._policy(doubt)

@@ -51,7 +51,6 @@ MODULES = {
 }
 """Command to module, in the order of the help. A module with an `app` is a group of commands."""
 VALUES = {"str": "TEXT", "int": "NUMBER", "path": "PATH"}
-"""What the help writes for a value of a type."""
 
 
 class Commands(TyperGroup):

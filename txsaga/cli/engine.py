@@ -9,12 +9,14 @@ again, goes on where it was.
 from __future__ import annotations
 
 import logging
-import select
+import math
+import queue
 import signal
-import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -185,29 +187,29 @@ def run(roles: list[Role], told: str, stopped: Stopped) -> None:
 
 @contextmanager
 def stopping() -> Iterator[Stopped]:
-    """
-    Let the first SIGTERM or SIGINT end a wait; the next one works as usual.
-
-    A wait on a lock or queue may sleep through a signal that comes just before it, or that another thread gets. The
-    interpreter writes every signal to this socket at once.
-    """
+    """Let the first SIGTERM or SIGINT end a wait; the next one works as usual."""
+    requests: queue.SimpleQueue[int] = queue.SimpleQueue()  # an Event hangs if its `set` interrupts its own `wait`
     before = {number: signal.getsignal(number) for number in STOPPING}
 
-    def restore(*_: object) -> None:
+    def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def stopped(seconds: float | None) -> bool:
-        return bool(select.select([requests], [], [], seconds)[0])
+    def ask(number: int, frame: FrameType | None) -> None:
+        restore()
+        requests.put(number)
 
-    requests, sender = socket.socketpair()
-    with requests, sender:
-        sender.setblocking(False)
-        wakeup = signal.set_wakeup_fd(sender.fileno())
-        try:
-            for number in STOPPING:
-                signal.signal(number, restore)
-            yield stopped
-        finally:
-            restore()
-            signal.set_wakeup_fd(wakeup)
+    def stopped(seconds: float | None) -> bool:
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while requests.empty() and (left := until - time.monotonic()) > 0:
+            # A signal does not end this if it comes just before, or if another thread gets it.
+            with suppress(queue.Empty):
+                requests.put(requests.get(timeout=min(left, 1.0)))
+        return not requests.empty()
+
+    for number in STOPPING:
+        signal.signal(number, ask)
+    try:
+        yield stopped
+    finally:
+        restore()

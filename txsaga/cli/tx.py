@@ -305,7 +305,8 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
         txid = number_of(id, broker.identity)
         standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)
         dispatch(broker)
-    told = f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'was already decided'}"
+    how = ("by force" if force else "by hand") if standing.won else "was already decided"
+    told = f"transaction {txid}: {decision.name} {how}"
     result(options, {"txid": txid, "decision": decision.name, "by_hand": standing.won}, told)
 
 

@@ -15,6 +15,11 @@ class Decision(IntEnum):
     COMMIT = 1
     ROLLBACK = 2
 
+    @property
+    def audited(self) -> tuple[str, str, str]:
+        """What the audit calls it: by a program, by an operator, and by one who forced it."""
+        return self.name, f"{self.name} BY HAND", f"{self.name} BY FORCE"
+
     def __str__(self) -> str:
         """Print the name: the number is for the store."""
         return self.name
@@ -22,10 +27,6 @@ class Decision(IntEnum):
     def __format__(self, spec: str) -> str:
         """Print the name; its number with `:d`."""
         return format(int(self), spec) if spec.endswith("d") else format(self.name, spec)
-
-
-BY_HAND, BY_FORCE = " BY HAND", " BY FORCE"
-"""What the audit adds to a decision of an operator."""
 
 
 class LocalState(StrEnum):

@@ -387,7 +387,8 @@ class Recovery:
         identity = self._kernel.store.registry.identity
         if identity.incarnation_of(branch.txid) == identity.incarnation:
             return False
-        said = [each.who for each in self._kernel.store.overview.history(branch.txid) if each.what == "ROLLBACK"]
+        history = self._kernel.store.overview.history(branch.txid)
+        said = [each.who for each in history if each.what in Decision.ROLLBACK.audited]
         return said in ([], [CHECK_BACK])
 
     def _note(self, notes: Sequence[BranchOutcome]) -> int:

@@ -248,7 +248,7 @@ def _trace(
         resource=resource,
         sent=tuple(_sent(row) for row in found["halves"]),
         kept=tuple(LateBodySlot(r.seq, TracePlace(r.name, r.idx)) for r in found["effects"] if r.kind == "late"),
-        written=tuple(WrittenTable(r.target, r.mode, r.rows, r.attempt) for r in found["effects"] if r.mode),
+        written=tuple(WrittenTable(*row) for row in found["written"]),
         bound=tuple(
             ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found["bound"]
         ),

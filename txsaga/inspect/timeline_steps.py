@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txsaga.core.decision import BY_FORCE, BY_HAND, Decision
+from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.evidence.late_bodies import LATE_PART
-from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
+from txsaga.flows.branch import NOTHING_DONE, OPEN, Branch, BranchState
 from txsaga.flows.step import MAIN as MAIN_UNIT
 from txsaga.flows.step import Hold, Left, Step, StepState, last_attempts, read_application
 from txsaga.inspect.overview import Audited
 from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelineStep, in_order
 from txsaga.inspect.timeline import TimelinePhase as Phase
-from txsaga.inspect.trace import RecordedDecision, SentMessages, Trace
+from txsaga.inspect.trace import RecordedDecision, SentMessages, Trace, WrittenTable
 from txsaga.messages.replay import REPLAY, REPLAYED
 
 CHANGE, HELD, NONE, FINAL = TimelineKind
@@ -107,9 +107,9 @@ def _stored(trace: Trace) -> Iterator[TimelineStep]:
         yield TimelineStep(what, kind, phase, at=sent.born, who=f"owner {sent.attempt}" if trace.life else "")
     for slot, place in trace.kept:
         yield TimelineStep(f"place {slot} kept for a late body to {place}", CHANGE, Phase.STORED)
-    for table, mode, rows, attempt in trace.written:
-        who = f"owner {attempt}"
-        yield TimelineStep(f"{mode} to table {table}: {_count(rows, 'row')} staged", CHANGE, Phase.STORED, who=who)
+    for each in trace.written:
+        what, tail = f"{_count(each.rows, 'row')} staged for table", ", superseded" * _superseded(trace, each)
+        yield TimelineStep(f"{what} {each.name}: {each.mode}{tail}", CHANGE, Phase.STORED, who=f"owner {each.attempt}")
     for group, member, place, first, last in trace.bound:
         what = f"{_offsets(first, last)} of {place} bound for group {group}"
         yield TimelineStep(what, CHANGE, Phase.STORED, who=member)
@@ -150,10 +150,12 @@ def _has_voted(trace: Trace, branch: Branch) -> bool:
 def _stepped(trace: Trace) -> Iterator[TimelineStep]:
     """Yield each attempt of each step in the lane of its resource: what became of it, and whether it was undone."""
     flow, last = trace.life is not None and trace.life.flow, last_attempts(trace.steps)
+    unfinished = {(each.number, each.attempt) for each in trace.branches if each.state in OPEN}
     for step in trace.steps:
         name = f"step {step.name}" if flow else f"step {step.number} {step.name}"
-        gone = "superseded" if step not in last else "never ended" if trace.decision is not None else None
+        gone = "superseded" if step not in last else "had not ended" if trace.decision is not None else None
         what, kind = _of_flow(step, gone) if flow else _of_saga(step)
+        kind = CHANGE if (step.branch, step.attempt) in unfinished else kind
         undone, left = BECAME.get(step.state, ("", CHANGE))
         lane = _lane(step.resource, aux=step.lane)
         phase, at = Phase.GIVEN if step.forward else Phase.STORED, step.started if undone else step.at
@@ -217,7 +219,7 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
         return
     lane = trace.resource.name
     committed, why, record = trace.decision is Decision.COMMIT, _found_out(trace), _decided_by(trace)
-    forced = record is not None and record.what.endswith(BY_FORCE)
+    forced = record is not None and trace.op is not None and record.what == trace.op.decision.audited[2]
     if looked is not None and looked.committed is not None:
         committed, why = looked.committed, looked.why
     elif looked is not None or trace.decision is None or forced:
@@ -231,8 +233,8 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
 def _found_out(trace: Trace) -> str:
     """Return how the outcome of local work is known: check-back may have examined the evidence."""
     op, record = trace.op, _decided_by(trace)
-    if op is not None and op.from_check and record is not None and record.what == op.decision.name:
-        return record.why
+    if op is not None and op.from_check and record is not None:
+        return record.why if record.what == op.decision.name else "the evidence did not contradict the operator"
     return "by the decision; the evidence was not checked"
 
 
@@ -295,7 +297,7 @@ def _decided(trace: Trace) -> Iterator[TimelineStep]:
 
 def _decided_by(trace: Trace) -> Audited | None:
     """Return the audit row that was written with the decision."""
-    names = () if trace.op is None else [f"{trace.op.decision.name}{how}" for how in ("", BY_HAND, BY_FORCE)]
+    names = () if trace.op is None else trace.op.decision.audited
     return next((each for each in reversed(trace.audits) if each.what in names), None)
 
 
@@ -304,10 +306,11 @@ def _given(trace: Trace) -> Iterator[TimelineStep]:
         yield TimelineStep(f"{_offsets(first, last)} of {place} assigned", NONE, Phase.GIVEN, at=at)
 
 
-def _superseded(trace: Trace, sent: SentMessages) -> bool:
+def _superseded(trace: Trace, sent: SentMessages | WrittenTable) -> bool:
     if trace.life is None or sent.counts:
         return False
-    won = any(other.counts and other.part == sent.part for other in trace.sent)
+    others: list[SentMessages | WrittenTable] = [*trace.sent, *trace.written]
+    won = any(other.counts and other.part == sent.part for other in others)
     return won or sent.attempt < trace.life.owner
 
 

@@ -48,12 +48,14 @@ class LateBodySlot(NamedTuple):
 
 
 class WrittenTable(NamedTuple):
-    """Rows staged for a table: the decision publishes those of the winning attempt (R4)."""
+    """Rows that one attempt of a part staged for a table."""
 
+    part: int
+    attempt: int
     name: str
     mode: str
     rows: int
-    attempt: int
+    counts: bool  # of the winning attempt (R4)
 
 
 class ConsumedOffsets(NamedTuple):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from txsaga import errors
 from txsaga.core import facts
 from txsaga.core.announcer import Announcer
-from txsaga.core.decision import BY_FORCE, BY_HAND, Decision
+from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.core.records import DecisionOutcome, TxRecord
 from txsaga.core.retry import PATIENCE, patiently
@@ -51,10 +51,6 @@ class DecidedBy:
     by_hand: bool = False  # by an operator
     forced: bool = False  # by an operator, whatever the evidence or a coordinator says
     unheard: bool = False  # valid only while no owner has shown activity: one that took over or woke up continues
-
-    def audited(self, decision: Decision) -> str:
-        """Return what the audit calls it."""
-        return f"{decision.name}{BY_FORCE if self.forced else BY_HAND if self.by_hand else ''}"
 
 
 class Decider:
@@ -143,7 +139,7 @@ class Decider:
         if life.coordinator is not None and (by.told or not life.voted):
             ledger.release(txid)  # a forced branch stays with its coordinator, which must learn of it
         ledger.write_op(txid, decision, from_check=by.from_check)
-        ledger.record(txid, by.audited(decision), who=by.who, why=by.why)
+        ledger.record(txid, decision.audited[2 if by.forced else by.by_hand], who=by.who, why=by.why)
         return DecisionOutcome(txid, decision, True)
 
     def _end_flow(self, ledger: Ledger, txid: int, by: DecidedBy) -> None:

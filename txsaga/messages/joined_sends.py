@@ -150,7 +150,7 @@ def join(connection: Connection | AsyncConnection, kernel: Kernel, group: int) -
     """Send inside the transaction of a connection of either kind."""
     # The class of an AsyncConnection needs an extra.
     within: Any = getattr(connection, "sync_connection", connection)
-    if within is None:
+    if within is None and connection is not None:
         raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
     joined = partial(JoinedSends, within, kernel, group)
     return joined() if within is connection else AsyncJoined(joined, kernel.in_loop)

@@ -102,14 +102,15 @@ class Replays:
         if trace.replayed_as is not None:
             made = self._store.overview.transaction(trace.replayed_as)
             key = made.key if made else None
-        else:
+        messages = tuple(Resent(*sent.place, sent.messages) for sent in _replayable(trace))
+        if trace.replayed_as is None:
             with self._store.ledgers.open() as ledger:
                 require_carried(ledger.ballots(trace.txid))
         return ReplayResult(
             txid=trace.txid,
             replayed_as=trace.replayed_as,
             key=key,
-            messages=tuple(Resent(*sent.place, sent.messages) for sent in _replayable(trace)),
+            messages=messages,
             left_out=tuple(_left_out(trace)),
             again=trace.replayed_as is not None,
         )
@@ -176,7 +177,7 @@ def _left_out(trace: Trace) -> Iterator[str]:
     for slot, place in trace.kept:
         yield f"the late body {slot} to {place}: it was never known here"
     for written in dict.fromkeys(each.name for each in trace.written):
-        yield f"rows of table {written}: they were not published"
+        yield f"writes to table {written}: they were not published"
     if trace.life is not None:
         yield "offsets it consumed, if any: they went back to their group, which reads them again"
 

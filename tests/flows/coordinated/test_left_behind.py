@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.flows.coordinated.bank import START, Bank
 from tests.services.free_port import free_port
+from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
 from txsaga.flows.branch import BranchId, BranchState
 from txsaga.flows.recovery import Recovery
@@ -95,7 +96,8 @@ def test_databases_that_changed_names_are_not_told(bank: Bank, home_url: str) ->
 @pytest.mark.rule("R8")
 def test_what_only_a_later_life_of_the_store_rolled_back_is_a_hazard(bank: Bank, home_url: str) -> None:
     undecided, decided = bank.left(decided=False, key="transfer-7"), bank.left(account=2)
-    unnamed = bank.left(decided=False, account=3)
+    unnamed, settled = bank.left(decided=False, account=3), bank.left(decided=False, account=4)
+    ByHand(bank.broker.kernel).decide(settled.txid, Decision.ROLLBACK, who="anna", why="asked the bank")
     for table in ("branch", "tx"):
         bank.stored.rows(f"DELETE FROM {table} WHERE txid = {unnamed.txid}")
     bank.broker.close()
@@ -109,6 +111,7 @@ def test_what_only_a_later_life_of_the_store_rolled_back_is_a_hazard(bank: Bank,
         later.recover()
         assert set(later.states(undecided.txid).values()) == {BranchState.HEURISTIC_HAZARD}
         assert set(later.states(decided.txid).values()) == {BranchState.COMMITTED}
+        assert set(later.states(settled.txid).values()) == {BranchState.ROLLED_BACK}
         assert len(later.prepared()) == 4
         recovery = Recovery(adopted.kernel)
         assert recovery.run_once() == 0

@@ -11,11 +11,17 @@ SELECT h.part, h.attempt, t.name, q.idx, h.qid, t.type, sum(h.n)::int8 AS messag
  ORDER BY h.part, h.attempt, min(h.born), t.name, q.idx;
 
 -- name: effects
-SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other,
-       coalesce(e.payload ->> 'target', concat_ws('.', e.payload -> 'name' ->> -2, e.payload -> 'name' ->> -1)) AS target,
-       e.payload ->> 'mode' AS mode, (e.payload ->> 'rows')::int8 AS rows, (e.payload ->> 'attempt')::int4 AS attempt
+SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other
   FROM txsaga.effect e LEFT JOIN txsaga.queue q ON q.qid = (e.payload ->> 'qid')::int4
   LEFT JOIN txsaga.topic t ON t.id = q.topic WHERE e.txid = :txid ORDER BY e.seq;
+
+-- name: written
+SELECT e.part, e.attempt, coalesce(e.target, concat_ws('.', e.name ->> -2, e.name ->> -1)), e.mode, e.rows,
+       p.attempt IS NOT NULL AS counts
+  FROM (SELECT txid, seq, r.* FROM txsaga.effect
+          CROSS JOIN jsonb_to_record(payload) r (part int4, attempt int4, target text, name jsonb, mode text, rows int8)
+         WHERE txid = :txid AND kind IN ('table', 'rows')) e
+  LEFT JOIN txsaga.part p ON (p.txid, p.part, p.attempt) = (e.txid, e.part, e.attempt) ORDER BY e.seq;
 
 -- name: bound
 SELECT i.grp, i.member, t.name, q.idx, i.start AS first, i."end" - 1 AS last
