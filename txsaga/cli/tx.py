@@ -362,12 +362,12 @@ def replay(
     context: typer.Context,
     id: Id,
     key: Annotated[str | None, typer.Option(help="Key of the new transaction. Default: the old key.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; recorded with your name. Required with --yes.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; recorded with your account. Required with --yes.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Send the messages; without it nothing is sent.")] = False,
 ) -> None:
     """Send the messages of a rolled-back transaction in a new one. Without --yes it only lists them."""
     if yes and reason is None:
-        raise typer.BadParameter("give a reason; it is recorded with your name", param_hint="--reason")
+        raise typer.BadParameter("give a reason; it is recorded with your account", param_hint="--reason")
     options = options_of(context)
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
