@@ -101,7 +101,7 @@ class Demo:
 
     def message(self, id: str) -> str:
         """Tell what became of a transfer's message."""
-        views = self.broker.kernel.store.registry.transactions(undecided=False, limit=50)
+        views = self.broker.kernel.store.overview.transactions(undecided=False, limit=50)
         return SEEN[next((view.state for view in views if view.key == id), "")]
 
     def run(self, name: str) -> None:
