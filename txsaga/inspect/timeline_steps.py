@@ -155,7 +155,7 @@ def _stepped(trace: Trace) -> Iterator[TimelineStep]:
         name = f"step {step.name}" if flow else f"step {step.number} {step.name}"
         gone = "superseded" if step not in last else "had not ended" if trace.decision is not None else None
         what, kind = _of_flow(step, gone) if flow else _of_saga(step)
-        kind = CHANGE if (step.branch, step.attempt) in unfinished else kind
+        kind = CHANGE if step in last and (step.branch, step.attempt) in unfinished else kind
         undone, left = BECAME.get(step.state, ("", CHANGE))
         lane = _lane(step.resource, aux=step.lane)
         phase, at = Phase.GIVEN if step.forward else Phase.STORED, step.started if undone else step.at
