@@ -71,15 +71,19 @@ class InvalidMessage(TxSagaError, code="MESSAGE_ILLEGAL"):
 
 
 class UnknownTopic(TxSagaError):
-    """The topic does not exist."""
+    """The topic does not exist, or not any more."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} does not exist; create it with `txsaga topic create {topic}`")
+    def __init__(self, topic: str, what: str = "does not exist;") -> None:
+        super().__init__(f"topic {topic!r} {what} create it with `txsaga topic create {topic}`")
         self.topic = topic
 
 
 class TopicExists(TxSagaError):
     """The topic exists with other settings."""
+
+
+class TopicInUse(TxSagaError):
+    """The topic can't be deleted, or get another type, yet."""
 
 
 class TopicTypeMismatch(TxSagaError):

@@ -63,16 +63,17 @@ WRITES: dict[type, set[str]] = {
     Leases: {"acquire", "release", "keep", "drop"},
     Schedule: {"commit_due"},
     Queues: {
-        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget"},
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget", "purge"},
     },
     Claims: {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
     },
-    ConsumerGroups: {"open", "alter", "touch", "expire"},
+    ConsumerGroups: {"open", "alter", "delete", "touch", "expire"},
     DeadLetterStore: {"replay", "purge"},
     Registry: {
         "create_topic",
         "alter_topic",
+        "delete_topic",
         "group",
         "resource",
         "enlist",

@@ -29,10 +29,10 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
 def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
     text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
     assert "Name of the group." in text
-    assert ("can't be changed later" in text) is (command == "create")
+    assert ("only for a group without members" in text) is (command == "alter")
     for words in ("Maximum deliveries", "Topic for messages", "Keep messages", "second delivery", "Longest delay"):
         assert words in text
-    assert "--no-ordered" not in text
+    assert ("--no-ordered" in text) is (command == "alter")
 
 
 def test_a_group_expires_when_it_is_told_to(cli: Cli) -> None:
@@ -143,3 +143,33 @@ def test_where_a_group_stands_is_shown_queue_by_queue(cli: Cli, broker: Broker, 
         first.ack()
     (reading,) = [each for each in cli("status", "--json").document["groups"] if each["group"] == name]
     assert (reading["held"], reading["retrying"]) == (0, 1)
+
+
+def test_a_group_is_deleted_after_a_look_at_what_it_would_miss(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("gone")
+    cli("send", topic, "one")
+    with broker.consumer(name, [topic]) as consumer:
+        (held,) = consumer.receive()
+        said = cli("group", "delete", name, "--yes")
+        assert said.code == 5
+        assert "are active" in said.complaint
+        held.ack()
+    cli("send", topic, "two")
+    looked = cli("group", "delete", name, "--json").document
+    assert (looked["done"], [reading["lag"] for reading in looked["topics"]]) == (False, [1])
+    assert cli("group", "delete", name).lines[-1].startswith("nothing was changed")
+    assert cli("group", "delete", name, "--yes").lines[-1] == f"{name} was deleted"
+    for words in (("--yes",), ()):
+        assert cli("group", "delete", name, *words).code == 4
+    assert len(cli("consume", name, topic).lines) == 2
+
+
+def test_a_group_without_members_gets_another_style_and_order(cli: Cli, topic: str) -> None:
+    name = fresh_name("other")
+    cli("send", topic, "one")
+    cli("consume", name, topic)
+    assert cli("group", "alter", name, "--ordered", "--json").document["ordered"] is True
+    assert cli("group", "alter", name, "--style", "stream", "--no-ordered", "--json").document["style"] == "stream"
+    assert cli("consume", name, topic).code == 3
+    cli("send", topic, "two")
+    assert len(cli("tail", topic, "--group", name).lines) == 1

@@ -70,3 +70,51 @@ def test_a_malformed_topic_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
     said = cli("topic", "create", *words)
     assert (said.code, said.out) == (3 if words == ("a b",) else 2, "")
     assert said.complaint.startswith("txsaga: ")
+
+
+def test_a_topic_is_purged_and_deleted_after_a_look_at_what_goes(cli: Cli, topic: str) -> None:
+    cli("send", topic, "one")
+    said = cli("topic", "purge", topic)
+    assert (said.code, said.out) == (0, f"messages in {topic}: 1; nothing was changed; pass --yes to do it\n")
+    assert cli("topic", "delete", topic, "--json").document == {"name": topic, "messages": 1, "done": False}
+    assert cli("topic", "purge", topic, "--yes").out == f"messages dropped from {topic}: 1\n"
+    assert cli("tail", topic).out == ""
+    cli("send", topic, "two")
+    assert cli("topic", "delete", topic, "--yes", "--json").document == {"name": topic, "messages": 1, "done": True}
+    for words in (("show",), ("purge", "--yes"), ("delete", "--yes")):
+        gone = cli("topic", words[0], topic, *words[1:])
+        assert (gone.code, gone.out) == (3, "")
+        assert f"topic '{topic}' does not exist" in gone.complaint
+    assert cli("topic", "create", topic).code == 0
+    assert cli("tail", topic).out == ""
+
+
+def test_a_topic_that_is_needed_stays_and_says_what_to_do(cli: Cli, broker: Broker, topic: str, flow: str) -> None:
+    name = fresh_name("billing")
+    cli("send", topic, "one")
+    cli("consume", name, topic)
+    said = cli("topic", "delete", topic, "--yes")
+    assert (said.code, said.out) == (5, "")
+    assert f"is read by group {name}; remove each with" in said.complaint
+    assert cli("group", "leave", name, "--topic", topic, "--yes").code == 0
+    producer = broker.producer("cli-tests", checker=lambda _: None)
+    receipt = producer.prepare_now(flow, b"a")
+    said = cli("topic", "delete", flow, "--yes")
+    assert said.code == 5
+    assert f"transaction {receipt.txid}, which is undecided" in said.complaint
+    producer.roll_back(receipt)
+    for each in (topic, flow):
+        assert cli("topic", "delete", each, "--yes").out == f"deleted {each}\n"
+
+
+def test_the_type_of_an_empty_topic_is_altered(cli: Cli, topic: str) -> None:
+    cli("topic", "alter", topic, "--retention", "1h")
+    cli("send", topic, "one")
+    said = cli("topic", "alter", topic, "--type", "fifo")
+    assert said.code == 5
+    assert f"has messages (1); drop them with `txsaga topic purge {topic} --yes`" in said.complaint
+    cli("topic", "purge", topic, "--yes")
+    altered = cli("topic", "alter", topic, "--type", "fifo", "--json").document
+    assert (altered["type"], altered["retention_seconds"]) == ("fifo", 3600)
+    assert cli("topic", "alter", topic).code == 2
+    assert cli("topic", "alter", topic, "--keep", "--retention", "1h").code == 2

@@ -80,7 +80,7 @@ class ExpiryContract:
         registered(store)
         unseen(GROUP, 2 * WEEK)
         if sign == "touch":
-            assert store.groups.touch(GROUP) == store.groups.find(GROUP)
+            assert store.groups.touch(GROUP, Style.WORK) == store.groups.find(GROUP)
         else:
             registered(store)
         assert store.groups.expire() == []
@@ -105,7 +105,7 @@ class ExpiryContract:
         unseen(GROUP, 2 * WEEK)
         store.groups.expire()
         with pytest.raises(UnknownGroup, match=GROUP):
-            store.groups.touch(GROUP)
+            store.groups.touch(GROUP, Style.WORK)
 
     def test_a_living_member_keeps_its_group(self, store: Store, unseen: Unseen) -> None:
         qid = filled(store, "a")

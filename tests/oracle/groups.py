@@ -17,7 +17,7 @@ from tests.oracle.rows import ClaimRow, Letter
 from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.consume.dead_letter import DeadLetter
 from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
-from txsaga.errors import GroupKindMismatch, UnknownGroup
+from txsaga.errors import ConfigError, GroupInUse, GroupKindMismatch, UnknownGroup
 
 
 class MemoryGroups(ConsumerGroups):
@@ -42,13 +42,19 @@ class MemoryGroups(ConsumerGroups):
         with self._home.lock:
             return self._groups.get(name)
 
-    def touch(self, name: str) -> ConsumerGroup:
+    def touch(self, name: str, style: Style) -> ConsumerGroup:
         """Note that a member is at work."""
         with self._home.lock:
-            if name not in self._groups:
-                raise UnknownGroup(name)
+            known = self._known(name)
+            if known.style is not style:
+                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
             self._last_seen[name] = self._home.now()
-            return self._groups[name]
+            return known
+
+    def _known(self, name: str) -> ConsumerGroup:
+        if name not in self._groups:
+            raise UnknownGroup(name)
+        return self._groups[name]
 
     def seen(self, name: str) -> None:
         """Note that somebody still wants a group, if there is one; the caller holds the lock."""
@@ -62,9 +68,20 @@ class MemoryGroups(ConsumerGroups):
                 self.seen(name)
             expired = [name for name in sorted(self._groups) if self._is_over(name)]
             for name in expired:
-                del self._groups[name], self._last_seen[name]
-                self._queues.forget_group(name)
+                self._forget(name, "the group expired")
             return expired
+
+    def delete(self, name: str) -> None:
+        """Delete a group that nobody is at work in."""
+        with self._home.writing():
+            self._known(name)
+            if self._queues.is_in_use(name):
+                raise GroupInUse(name)
+            self._forget(name, "the group was deleted")
+
+    def _forget(self, name: str, why: str) -> None:
+        del self._groups[name], self._last_seen[name]
+        self._queues.forget_group(name, why)
 
     def _is_over(self, name: str) -> bool:
         expires = self._groups[name].policy.expires
@@ -78,11 +95,18 @@ class MemoryGroups(ConsumerGroups):
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
         """Change parts of a group's policy."""
         with self._home.lock:
-            if name not in self._groups:
-                raise UnknownGroup(name)
-            known = self._groups[name]
-            policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
-            changed = self._groups[name] = replace(known, policy=policy)
+            known, kept = self._known(name), self._home.kept
+            if {"style", "ordered"} & changes.keys():
+                if self._queues.is_in_use(name):
+                    raise GroupInUse(name)
+                if any(row.group == name for row in kept.claims.values()):
+                    raise ConfigError(f"group {name!r} has messages that wait for a retry")
+                for place, cursor in kept.cursors.items():
+                    if place[0] == name:
+                        kept.cursors[place] = cursor._replace(owner=None, epoch=cursor.epoch + 1)
+            policy = replace(known.policy, **{key: value for key, value in changes.items() if key != "style"})  # type: ignore[arg-type]
+            style = Style(str(changes.get("style", known.style)))
+            changed = self._groups[name] = replace(known, style=style, policy=policy)
             return changed
 
 
@@ -115,7 +139,8 @@ class MemoryDeadLetters(DeadLetterStore):
         """Let letters come to their group again."""
         with self._home.writing() as kept:
             known = [id for id in {*ids} & kept.letters.keys() if self._groups.find(kept.letters[id].row.group)]
-            fresh = {id: self._fresh(kept.letters[id]) for id in known}
+            there = [id for id in known if not self._names.is_deleted(kept.letters[id].row.qid)]
+            fresh = {id: self._fresh(kept.letters[id]) for id in there}
             moved = {id: row for id, row in fresh.items() if row.place not in kept.claims}
             kept.put(*moved.values())
             for id in moved:

@@ -34,6 +34,7 @@ class MemoryHalves(HalfStore):
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         """Store halves, numbered in the order given, and write decisions; the first one stands."""
         with self._home.writing() as kept:
+            self._names.require_topics(row.qid for half in halves for row in half.rows)
             receipts = [self._store(kept, half) for half in halves]
             return HalvesWritten(receipts, [self._decide(kept, end) for end in ends])
 

@@ -132,6 +132,7 @@ class MemoryLedger(MemoryTables, Ledger):
         self._refuse_decided(life.txid)
         if self._life(life.txid).owner != life.owner:
             raise Superseded(life.txid)
+        self._names.require_topics(row.qid for row in rows)
         wrong = self._names.wrong_rows(rows)
         if wrong is not None:
             raise wrong

@@ -37,6 +37,7 @@ class MemoryLog(Log):
         self._names = names
         self._given: dict[int, list[Given]] = {}
         self._heads: dict[int, int] = {}
+        self._tails: dict[int, int] = {}
         self._taken = 0  # decisions that had their tick
         self._seen: dict[int, datetime] = {}  # when that was
         self._last_tick = 0
@@ -74,9 +75,15 @@ class MemoryLog(Log):
             return [_entry(each) for each in given[first : first + limit] if each.base < end]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
-        """Return tail and head; nothing is ever dropped here, so every tail is nought."""
+        """Return tail and head."""
         with self._home.lock:
-            return {qid: Bounds(0, self._heads.get(qid, 0)) for qid in self._names.known(qids)}
+            return {qid: Bounds(self._tails.get(qid, 0), self._heads.get(qid, 0)) for qid in self._names.known(qids)}
+
+    def purge(self, qids: Sequence[int]) -> int:
+        """Move the tails of queues to their heads; return how many messages are gone."""
+        bounds = self.bounds(qids)
+        self._tails |= {qid: bound.head for qid, bound in bounds.items()}
+        return sum(bound.head - bound.tail for bound in bounds.values())
 
     def offset_at(self, qid: int, moment: datetime) -> int:
         """Return the first offset given out at or after a moment."""

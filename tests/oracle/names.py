@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from uuid import UUID
@@ -18,7 +18,8 @@ class Names:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._qids = count(1)
+        self._ids, self._qids = count(1), count(1)
+        self._gone: set[int] = set()
         self._topics: dict[str, Topic] = {}
         self._places: dict[int, tuple[str, int]] = {}
         self._groups: dict[str, Group] = {}
@@ -32,7 +33,7 @@ class Names:
             if known is None:
                 qids = tuple(next(self._qids) for _ in range(queues))
                 known = self._topics[asked.name] = Topic(
-                    id=len(self._topics) + 1,
+                    id=next(self._ids),
                     name=asked.name,
                     type=asked.type,
                     qids=qids,
@@ -44,12 +45,26 @@ class Names:
                 raise TopicExists(f"topic {asked.name!r} exists as {known}; use it or choose another name")
             return known
 
-    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
+    def alter_topic(self, name: str, seconds: int | None, size: int | None) -> Topic:
         """Keep a topic's messages for another time or size."""
         with self._home.lock:
-            known = replace(self.topic(name), retention_seconds=retention_seconds, retention_bytes=retention_bytes)
+            known = replace(self.topic(name), retention_seconds=seconds, retention_bytes=size)
             self._topics[name] = known
             return known
+
+    def delete_topic(self, name: str) -> None:
+        """Let nothing into a topic's queues any more, and free its name."""
+        with self._home.lock:
+            self._gone.update(self._topics.pop(name).qids)
+
+    def is_deleted(self, qid: int) -> bool:
+        """Tell whether the topic of a queue is deleted."""
+        return qid in self._gone
+
+    def require_topics(self, qids: Iterable[int]) -> None:
+        """Raise if the topic of one of these queues is deleted."""
+        for qid in self._gone.intersection(qids):
+            raise UnknownTopic(self.place(qid)[0])
 
     def topic(self, name: str) -> Topic:
         """Return a topic."""

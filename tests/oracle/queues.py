@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from tests.oracle.home import Home
+from tests.oracle.log import MemoryLog
 from tests.oracle.names import Names
 from tests.oracle.rows import ClaimRow, Cursor, Kept, Letter
 from txsaga.consume.claim import Burial
@@ -17,8 +18,8 @@ from txsaga.errors import GroupInUse, LeaseLost
 class MemoryQueues(Queues):
     """Who owns which queue, and how far each group has read."""
 
-    def __init__(self, home: Home, names: Names) -> None:
-        self._home, self._names = home, names
+    def __init__(self, home: Home, names: Names, log: MemoryLog) -> None:
+        self._home, self._names, self._log = home, names, log
         self._leases: dict[tuple[str, str, str], datetime] = {}
 
     def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
@@ -48,6 +49,7 @@ class MemoryQueues(Queues):
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
         """Create cursors that do not exist yet."""
         with self._home.writing() as kept:
+            self._names.require_topics(starts)
             for qid, offset in starts.items():
                 kept.cursors.setdefault((group, qid), Cursor(offset))
 
@@ -97,6 +99,16 @@ class MemoryQueues(Queues):
             for qid in qids:
                 kept.cursors.pop((group, qid), None)
 
+    def purge(self, qids: Sequence[int]) -> int:
+        """Move tails and cursors to the heads."""
+        with self._home.writing() as kept:
+            for group in sorted({group for group, qid in kept.cursors if qid in qids}):
+                self._is_empty(kept, group, qids, "the topic was purged")
+            for place, cursor in kept.cursors.items():
+                if place[1] in qids:
+                    kept.cursors[place] = Cursor(self._log.bounds(qids)[place[1]].head, None, cursor.epoch + 1)
+            return self._log.purge(qids)
+
     def _is_empty(self, kept: Kept, group: str, qids: Collection[int], why: str) -> None:
         """Drop the claims on queues that nobody is at work on."""
         claims = [row for row in kept.claims.values() if row.group == group and row.qid in qids]
@@ -126,11 +138,11 @@ class MemoryQueues(Queues):
             or any(row.is_held(now) for row in kept.claims.values() if row.group == group)
         )
 
-    def forget_group(self, group: str) -> None:
+    def forget_group(self, group: str, why: str) -> None:
         """Drop a group's cursors, claims and leases; the caller holds the lock."""
         kept = self._home.kept
         kept.cursors = {place: cursor for place, cursor in kept.cursors.items() if place[0] != group}
-        self._drop(kept, [row for row in kept.claims.values() if row.group == group], "the group expired")
+        self._drop(kept, [row for row in kept.claims.values() if row.group == group], why)
         self._leases = {lease: until for lease, until in self._leases.items() if lease[0] != group}
 
     def intent_on(self, group: str, qid: int) -> Intent | None:

@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from tests.oracle.home import Home
+from tests.oracle.log import MemoryLog
 from tests.oracle.names import Names
 from txsaga.core.identity import StoreId
 from txsaga.core.records import Group, RegisteredResource
 from txsaga.core.topic import Topic, TopicType
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, TopicInUse
 from txsaga.messages.registry_store import Registry
 
 
 class MemoryRegistry(Registry):
     """Topics, groups and resources by name and number."""
 
-    def __init__(self, home: Home, names: Names) -> None:
+    def __init__(self, home: Home, names: Names, log: MemoryLog) -> None:
         self._home = home
         self._names = names
+        self._log = log
         self._cluster: str | None = None
 
     @property
@@ -67,9 +69,36 @@ class MemoryRegistry(Registry):
         )
         return self._names.create_topic(asked, queues)
 
-    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
-        """Keep a topic's messages for another time or size."""
-        return self._names.alter_topic(name, retention_seconds, retention_bytes)
+    def alter_topic(self, name: str, seconds: int | None, size: int | None, type: TopicType | None = None) -> Topic:
+        """Keep a topic's messages for another time or size; another type takes another topic."""
+        with self._home.lock:
+            known = self._names.topic(name)
+            if type in (None, known.type):
+                return self._names.alter_topic(name, seconds, size)
+            self._require_unneeded(known)
+            if self._stored(known):
+                raise TopicInUse(f"topic {name!r} has messages")
+            self._names.delete_topic(name)
+            return self.create_topic(name, type, len(known.qids), seconds, size)
+
+    def delete_topic(self, name: str) -> int:
+        """Delete a topic that is not needed; return how many messages it had."""
+        with self._home.lock:
+            known = self._names.topic(name)
+            self._require_unneeded(known)
+            self._names.delete_topic(name)
+            return self._stored(known)
+
+    def _stored(self, known: Topic) -> int:
+        return sum(bounds.head - bounds.tail for bounds in self._log.bounds(known.qids).values())
+
+    def _require_unneeded(self, known: Topic) -> None:
+        kept = self._home.kept
+        if readers := sorted({group for group, qid in kept.cursors if qid in known.qids}):
+            raise TopicInUse(f"topic {known.name!r} is read by {', '.join(readers)}")
+        for txid, halves in kept.halves.items():
+            if txid not in kept.ops and any(half.row.qid in known.qids for half in halves):
+                raise TopicInUse(f"topic {known.name!r} has messages of transaction {txid}")
 
     def topic(self, name: str) -> Topic:
         """Return a topic."""

@@ -44,12 +44,12 @@ class MemoryStore(Store):
         self.reservations = MemoryReservations(home)
         self.flows = MemoryFlows(home)
         self.log = MemoryLog(home, names)
-        self.queues = MemoryQueues(home, names)
+        self.queues = MemoryQueues(home, names, self.log)
         self.claims = MemoryClaims(home, self.log)
         self.groups = MemoryGroups(home, self.queues)
         self.dead_letters = MemoryDeadLetters(home, names, self.groups)
         self.schedule = MemorySchedule(home)
-        self.registry = MemoryRegistry(home, names)
+        self.registry = MemoryRegistry(home, names, self.log)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues, self.leases)
 
     @property

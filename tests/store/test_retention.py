@@ -170,3 +170,22 @@ def test_a_topic_kept_by_time_alone_costs_no_weighing(scene: Scene, stored: Stor
     scene.fill((qid, BODY))
     scene.drop()
     assert stored.value("SELECT count(*) FROM weight") == 0
+
+
+def test_a_deleted_topic_keeps_no_partition(scene: Scene) -> None:
+    qid = scene.topic()
+    scene.fill((qid, "a"))
+    assert scene.drop() == 0
+    scene.store.registry.delete_topic("orders")
+    assert scene.drop() == 1
+
+
+def test_purged_messages_keep_no_partition(scene: Scene) -> None:
+    qid = scene.topic()
+    scene.fill((qid, "a"))
+    assert scene.drop() == 0
+    assert scene.store.queues.purge([qid]) == 1
+    assert scene.drop() == 1
+    scene.fill((qid, "b"))
+    assert scene.drop() == 0
+    assert scene.tail(qid) == 1

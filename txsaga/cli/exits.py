@@ -49,6 +49,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.UnknownProducerGroup: NOT_FOUND,
     errors.UnknownLetter: NOT_FOUND,
     errors.GroupInUse: CONFLICT,
+    errors.TopicInUse: CONFLICT,
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,
     errors.ChunkDamaged: REFUSED,

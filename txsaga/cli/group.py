@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import options_of, span_of, start_of, takes, whole
+from txsaga.cli.options import Options, Yes, options_of, span_of, start_of, takes, whole
 from txsaga.cli.printing import document, fields, progress, say, table
-from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup
+from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup, Style
 from txsaga.errors import UnknownGroup
 
 if TYPE_CHECKING:
     from txsaga.inspect.overview import Position, Reading
+    from txsaga.store.store import Store
 
 
 def _span(told: str) -> Any:  # as typer has it
@@ -35,6 +37,10 @@ OPTIONS: dict[str, Any] = {
     "longest_retry": Annotated[timedelta | None, _span("Longest delay between two deliveries: 5m.")],
     "expires": Annotated[timedelta | None, _span("Delete the group after this time without members; 0 for never.")],
 }
+WITHOUT_MEMBERS: dict[str, Any] = {
+    "style": Annotated[Style | None, typer.Option(help="How it reads; only for a group without members.")],
+    "ordered": Annotated[bool | None, typer.Option(help="Keep the order per key; only for a group without members.")],
+}
 NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelta(0)}
 """The values that mean None on a command line."""
 
@@ -43,7 +49,7 @@ def _meant(changes: dict[str, object]) -> dict[str, Any]:
     return {name: None if name in NONE and value == NONE[name] else value for name, value in changes.items()}
 
 
-app = typer.Typer(help="Create, alter, list and show consumer groups.")
+app = typer.Typer(help="Create, alter, list, show, move and delete consumer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the group.")]
 GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 
@@ -53,7 +59,7 @@ GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 def create(
     context: typer.Context,
     name: Name,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key; can't be changed later.")] = False,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key.")] = False,
     **changes: object,
 ) -> None:
     """Create a group whose members process messages one by one. A group that exists is not changed."""
@@ -64,13 +70,25 @@ def create(
 
 
 @app.command()
-@takes(OPTIONS)
+@takes({**OPTIONS, **WITHOUT_MEMBERS})
 def alter(context: typer.Context, name: Name, **changes: object) -> None:
     """Change how a group handles failed messages, or when it expires. Members apply it within seconds."""
     options = options_of(context)
     with opened(options) as broker:
         group = broker.alter_group(name, **_meant(changes))
     _show(group, as_json=options.json)
+
+
+@app.command()
+def delete(context: typer.Context, name: Name, yes: Yes = False) -> None:
+    """Delete a group without members; its dead letters stay. Without --yes it only shows what it would miss."""
+    options = options_of(context)
+    with opened(options) as broker:
+        _, readings = _found(broker.kernel.store, name)
+        if yes:
+            broker.delete_group(name)
+    plan = {"group": name, "done": yes, "topics": [*map(group_document, readings)]}
+    _planned(options, plan, GROUP, map(group_row, readings), f"{name} was deleted")
 
 
 @app.command("list")
@@ -93,10 +111,7 @@ def show(context: typer.Context, name: Name) -> None:
     """Show one group and its position in each queue."""
     options = options_of(context)
     with reading(options) as store:
-        group = store.groups.find(name)
-        if group is None:
-            raise UnknownGroup(name)
-        readings = [reading for reading in store.overview.readings() if reading.group == name]
+        group, readings = _found(store, name)
     if options.json:
         document({**_document(group), "topics": [group_document(reading) for reading in readings]})
         return
@@ -112,17 +127,14 @@ def reset(
     name: Name,
     to: Annotated[str, typer.Option(help="New position: earliest, latest, a time with a time zone, or an offset.")],
     topic: Annotated[str | None, typer.Option(help="Only move the group in this topic.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the change; without it nothing is changed.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Move a group without members to another offset. Without --yes it only shows what would move."""
     options, start = options_of(context), start_of(to, "--to")
     with opened(options) as broker, progress(f"reading the queues of {name}", quiet=options.json):
         moves = broker.reset_group(name, start, topic=topic, dry_run=not yes)
-    if options.json:
-        document({"group": name, "done": yes, "moves": [move._asdict() for move in moves]})
-        return
-    table(("topic", "queue", "before", "after"), moves)
-    say(f"\n{name} was moved" if yes else "\nnothing was changed; pass --yes to do it")
+    plan = {"group": name, "done": yes, "moves": [move._asdict() for move in moves]}
+    _planned(options, plan, ("topic", "queue", "before", "after"), moves, f"{name} was moved")
 
 
 @app.command()
@@ -130,21 +142,30 @@ def leave(
     context: typer.Context,
     name: Name,
     topic: Annotated[str, typer.Option(help="Topic that the group no longer reads.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Apply the change; without it nothing is changed.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Remove a group without members from a topic. Without --yes it only shows what it would miss."""
     options = options_of(context)
     with opened(options) as broker:
         positions = broker.leave_topic(name, topic, dry_run=not yes)
+    plan = {"group": name, "topic": topic, "done": yes, "queues": [*map(queue_document, positions)]}
+    rows = [(p.queue, p.offset, p.lag, p.held, p.retrying) for p in positions]
+    _planned(options, plan, ("queue", "offset", "lag", "held", "retrying"), rows, f"{name} left {topic}")
+
+
+def _found(store: Store, name: str) -> tuple[ConsumerGroup, list[Reading]]:
+    group = store.groups.find(name)
+    if group is None:
+        raise UnknownGroup(name)
+    return group, [reading for reading in store.overview.readings() if reading.group == name]
+
+
+def _planned(options: Options, plan: dict[str, object], columns: Sequence[str], rows: Iterable[Any], done: str) -> None:
     if options.json:
-        queues = [queue_document(position) for position in positions]
-        document({"group": name, "topic": topic, "done": yes, "queues": queues})
-        return
-    table(
-        ("queue", "offset", "lag", "held", "retrying"),
-        [(p.queue, p.offset, p.lag, p.held, p.retrying) for p in positions],
-    )
-    say(f"\n{name} left {topic}" if yes else "\nnothing was changed; pass --yes to do it")
+        document(plan)
+    else:
+        table(columns, rows)
+        say(f"\n{done if plan['done'] else 'nothing was changed; pass --yes to do it'}")
 
 
 def group_row(reading: Reading) -> tuple[object, ...]:

@@ -42,6 +42,7 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or id of a message.")]
 OptionalId = Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")]
 Reason = Annotated[str, typer.Option(help="Why you do this; it is recorded with your account.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the change; without it nothing is changed.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""`txsaga topic`: create, alter, list and show topics."""
+"""`txsaga topic`: create, alter, list, show, purge and delete topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import options_of, span_of, whole
+from txsaga.cli.options import Yes, options_of, span_of, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
 from txsaga.core.topic import MAX_RETENTION_BYTES, Topic, TopicType
 
 if TYPE_CHECKING:
+    from txsaga.broker import Broker
     from txsaga.core.records import Bounds
     from txsaga.store.store import Store
 
-app = typer.Typer(help="Create, alter, list and show topics.")
+app = typer.Typer(help="Create, alter, list, show, purge and delete topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 Retention = Annotated[
     timedelta | None,
@@ -38,7 +39,7 @@ RetentionBytes = Annotated[
 def create(
     context: typer.Context,
     name: Name,
-    type: Annotated[TopicType, typer.Option(help="What may be sent to it; can't be changed.")] = TopicType.NORMAL,
+    type: Annotated[TopicType, typer.Option(help="What may be sent to it.")] = TopicType.NORMAL,
     queues: Annotated[
         int, typer.Option(parser=whole(1, 1024), metavar="NUMBER", help="Number of queues. It can't be changed later.")
     ] = 8,
@@ -60,19 +61,41 @@ def alter(
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep messages forever.")] = False,
+    type: Annotated[TopicType | None, typer.Option(help="What may be sent to it; only for an empty topic.")] = None,
 ) -> None:
-    """Change how long a topic keeps its messages. Options that are left out stay unchanged."""
-    if keep is (retention is not None or retention_bytes is not None):
-        raise typer.BadParameter("use --retention or --retention-bytes, or only --keep", param_hint="--keep")
+    """Change how long a topic keeps its messages, or its type. Options that are left out stay unchanged."""
+    limited = retention is not None or retention_bytes is not None
+    if (keep and limited) or not (keep or limited or type):
+        raise typer.BadParameter("use --retention or --retention-bytes, or --keep, or --type", param_hint="--keep")
     options = options_of(context)
     with opened(options) as broker:
         before = broker.kernel.store.registry.topic(name)
         size = before.retention_bytes if retention_bytes is None else retention_bytes
         stood = None if before.retention_seconds is None else timedelta(seconds=before.retention_seconds)
         limits = (None, None) if keep else (stood if retention is None else retention, size)
-        topic = broker.alter_topic(name, retention=limits[0], retention_bytes=limits[1])
-    shown = {"name": topic.name, "retention_seconds": topic.retention_seconds, "retention_bytes": topic.retention_bytes}
+        topic = broker.alter_topic(name, retention=limits[0], retention_bytes=limits[1], type=type)
+    shown = {key: getattr(topic, key) for key in ("name", "type", "retention_seconds", "retention_bytes")}
     (document if options.json else fields)(shown)
+
+
+@app.command()
+def purge(context: typer.Context, name: Name, yes: Yes = False) -> None:
+    """Drop the messages of a topic, also for its groups. Without --yes it only shows how many there are."""
+    _drop(context, name, yes, lambda broker: broker.purge_topic(name), "messages dropped from {name}: {count}")
+
+
+@app.command()
+def delete(context: typer.Context, name: Name, yes: Yes = False) -> None:
+    """Delete a topic that no group reads, with its messages. Without --yes it only shows how many there are."""
+    _drop(context, name, yes, lambda broker: broker.delete_topic(name), "deleted {name}")
+
+
+def _drop(context: typer.Context, name: str, yes: bool, drop: Callable[[Broker], int], done: str) -> None:
+    options = options_of(context)
+    with opened(options) as broker:
+        count = drop(broker) if yes else topic_states(broker.kernel.store, name)[0].messages
+    text = done if yes else "messages in {name}: {count}; nothing was changed; pass --yes to do it"
+    result(options, {"name": name, "messages": count, "done": yes}, text.format(name=name, count=count))
 
 
 @app.command("list")
@@ -90,8 +113,7 @@ def show(context: typer.Context, name: Name) -> None:
     """Show one topic, and the first and last offset of each queue."""
     options = options_of(context)
     with reading(options) as store:
-        topic = store.registry.topic(name)
-        state = _state(topic, store.log.bounds(topic.qids))
+        (state,) = topic_states(store, name)
     shown = topic_document(state)
     if options.json:
         document(shown)
@@ -114,15 +136,11 @@ class TopicState:
         return sum(bounds.head - bounds.tail for bounds in self.bounds)
 
 
-def topic_states(store: Store) -> list[TopicState]:
-    """Read the state of all topics."""
-    topics = store.registry.topics()
+def topic_states(store: Store, name: str | None = None) -> list[TopicState]:
+    """Read the state of all topics, or of one."""
+    topics = store.registry.topics() if name is None else [store.registry.topic(name)]
     bounds = store.log.bounds([qid for topic in topics for qid in topic.qids])
-    return [_state(topic, bounds) for topic in topics]
-
-
-def _state(topic: Topic, bounds: Mapping[int, Bounds]) -> TopicState:
-    return TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids))
+    return [TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics]
 
 
 def topic_document(state: TopicState) -> dict[str, object]:

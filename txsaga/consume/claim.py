@@ -42,8 +42,10 @@ class Style(StrEnum):
 
 
 class PolicyChanges(TypedDict, total=False):
-    """The changeable parts of a policy."""
+    """The changeable parts of a group: its style and its policy."""
 
+    style: Style | str
+    ordered: bool
     max_attempts: int | None
     backout: str | None
     dead_letters: bool

@@ -236,7 +236,7 @@ class Consumer:
     def _follow_policy(self) -> None:
         if time.monotonic() > self._policy_until:
             with self._kernel.announce.around(facts.Renewing, about=self.group):
-                self._group = self._kernel.store.groups.touch(self.group)
+                self._group = self._kernel.store.groups.touch(self.group, Style.WORK)
             self._policy_until = time.monotonic() + POLICY
 
 

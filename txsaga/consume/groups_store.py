@@ -1,8 +1,8 @@
 """
 Consumer groups on PostgreSQL: their policies, their dead letters, and their cursors, fenced by owner and epoch.
 
-A group keeps its style for ever: if its cursors were moved in both styles, messages would be skipped silently. A member
-that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members would both
+A group changes its style only without members: if both styles moved its cursors, messages would be skipped silently. A
+member that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members would both
 acknowledge the same messages. The database's clock decides leases.
 """
 
@@ -36,13 +36,14 @@ from txsaga.consume.claim_end_statements import forget
 from txsaga.consume.dead_letter import Copy, DeadLetter
 from txsaga.core.decision import Decision
 from txsaga.core.records import ClaimedQueue, Intent
-from txsaga.errors import EffectConflict, GroupInUse, GroupKindMismatch, LeaseLost, UnknownGroup
+from txsaga.errors import ConfigError, EffectConflict, GroupInUse, GroupKindMismatch, LeaseLost, UnknownGroup
 from txsaga.store import schema, sql_files
-from txsaga.store.connection import transaction, translating
+from txsaga.store.connection import transaction
 
 group, letter = schema.consumer_group, schema.dead_letter
 cursor, lease, intent, claim = schema.cursor, schema.lease, schema.intent, schema.claim
 queue, topic = schema.queue, schema.topic
+OF_INTENT = ("qid", "start", "end", "epoch", "txid", "member")
 NOW = func.clock_timestamp()
 NEWEST = select(letter, schema.queue.c.idx).join(schema.queue, schema.queue.c.qid == letter.c.qid)
 
@@ -60,15 +61,13 @@ class ConsumerGroups:
 
         `GroupKindMismatch` for a group of the other style: a cursor can't be moved in both.
         """
-        known = self._seen(name)
-        if known is None:
+        try:
+            return self.touch(name, style)
+        except UnknownGroup:
             new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
             with transaction(self._engine) as connection:
                 connection.execute(new)
-            known = self.touch(name)  # `UnknownGroup` if it expired at this moment
-        if known.style is not style:
-            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
-        return known
+        return self.touch(name, style)  # `UnknownGroup` if it expired at this moment
 
     def find(self, name: str) -> ConsumerGroup | None:
         """Return a registered group."""
@@ -76,11 +75,17 @@ class ConsumerGroups:
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
         return None if row is None else _group(row)
 
-    def touch(self, name: str) -> ConsumerGroup:
-        """Mark the group as seen, at most once a minute; `UnknownGroup` if it expired meanwhile."""
-        known = self._seen(name)
-        if known is None:
+    def touch(self, name: str, style: Style) -> ConsumerGroup:
+        """Mark the group as seen, at most once a minute; raise if it is gone, or of the other style now."""
+        # Marked first: a group that expires at this moment is gone when it is read, a marked one stays.
+        with transaction(self._engine) as connection:
+            connection.execute(self._sql(SQL["seen"]), {"names": [name]})
+            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
+        if row is None:
             raise UnknownGroup(name)
+        known = _group(row)
+        if known.style is not style:
+            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
         return known
 
     def expire(self) -> Sequence[str]:
@@ -93,24 +98,26 @@ class ConsumerGroups:
             connection.execute(self._sql(SQL["seen_at_work"]))
         with transaction(self._engine) as connection:
             over = [name for (name,) in connection.execute(self._sql(SQL["over"]))]
-            return [name for name in over if self._forgotten(connection, name)]
+            return [name for name in over if self._forgotten(connection, name, "the group expired")]
 
-    def _forgotten(self, connection: Connection, name: str) -> bool:
-        named = {"name": name}
-        connection.execute(self._sql(SQL["still"]), named)
-        if connection.execute(self._sql(SQL["in_use"]), named).scalar_one():
-            return False
-        forget(connection, self._schema, name, None, "the group expired")
-        for statement in ("forget_cursors", "forget_leases", "forget_group"):
-            connection.execute(self._sql(SQL[statement]), named)
-        return True
-
-    def _seen(self, name: str) -> ConsumerGroup | None:
-        # Marked first: a group that expires at this moment is gone when it is read, a marked one stays.
+    def delete(self, name: str) -> None:
+        """Delete a group with its cursors and claims; its dead letters stay. `GroupInUse` while a member works."""
         with transaction(self._engine) as connection:
-            connection.execute(self._sql(SQL["seen"]), {"names": [name]})
-            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
-        return None if row is None else _group(row)
+            if connection.execute(self._sql(SQL["lock"]), {"name": name}).first() is None:
+                raise UnknownGroup(name)
+            if not self._forgotten(connection, name, "the group was deleted"):
+                raise GroupInUse(name)
+
+    def _is_used(self, connection: Connection, name: str) -> bool:
+        connection.execute(self._sql(SQL["still"]), {"name": name})
+        return bool(connection.execute(self._sql(SQL["in_use"]), {"name": name}).scalar_one())
+
+    def _forgotten(self, connection: Connection, name: str, why: str) -> bool:
+        if self._is_used(connection, name):
+            return False
+        forget(connection, self._schema, name, None, why)
+        connection.execute(self._sql(SQL["forget"]), {"name": name})
+        return True
 
     def _sql(self, statement: str) -> TextClause:
         return text(statement.format(s=self._schema))
@@ -121,12 +128,19 @@ class ConsumerGroups:
             return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
 
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
-        """Change only the named parts of a group's policy; `UnknownGroup` for one that is not registered."""
+        """Change only the named parts of a group; `style` and `ordered` only while it has no members and claims."""
         statement = update(group).where(group.c.name == name).values(**changes).returning(group)
         with transaction(self._engine) as connection:
             row = connection.execute(statement).one_or_none()
-        if row is None:
-            raise UnknownGroup(name)
+            if row is None:
+                raise UnknownGroup(name)
+            if {"style", "ordered"} & changes.keys():
+                if self._is_used(connection, name):
+                    raise GroupInUse(name)
+                if connection.execute(self._sql(SQL["fence"]), {"name": name}).scalar_one():
+                    raise ConfigError(
+                        f"messages of group {name!r} wait for a retry; finish them, or drop them (`txsaga group reset`)"
+                    )
         return _group(row)
 
 
@@ -321,6 +335,14 @@ class Queues:
             self._empty(connection, group, sorted(qids), "the group left its topic")
             connection.execute(delete(cursor).where(cursor.c.grp == group, cursor.c.qid.in_(qids)))
 
+    def purge(self, qids: Sequence[int]) -> int:
+        """Drop the messages of queues, for every group; return how many. `GroupInUse` as for `reset`."""
+        with transaction(self._engine) as connection:
+            groups = select(cursor.c.grp).where(cursor.c.qid.in_(qids)).distinct().order_by(cursor.c.grp)
+            for group in connection.execute(groups).scalars().all():
+                self._empty(connection, group, sorted(qids), "the topic was purged")
+            return int(connection.execute(text(SQL["purge"].format(s=self._schema)), {"qids": [*qids]}).scalar_one())
+
     def _empty(self, connection: Connection, group: str, qids: Sequence[int], why: str) -> None:
         """Drop the claims on queues that no member is working on; their cursors stay locked."""
         ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
@@ -342,18 +364,14 @@ class Queues:
         query = select(intent).where(intent.c.grp == group, intent.c.qid == qid)
         with transaction(self._engine) as connection:
             row = connection.execute(query).mappings().one_or_none()
-        if row is None:
-            return None
-        names = ("start", "end", "epoch", "txid", "member")
-        return Intent(group=group, qid=qid, **{name: row[name] for name in names})
+        return None if row is None else Intent(group=row["grp"], **{name: row[name] for name in OF_INTENT})
 
 
 def bind(connection: Connection, wanted: Intent, member: str) -> None:
     """Bind offsets of a claimed queue to a transaction, after those that it has already bound."""
     where = f"queue {wanted.qid} of group {wanted.group!r}"
-    with translating():
-        mine = select(cursor).where(_cursor(wanted.group, wanted.qid))
-        row = connection.execute(mine.with_for_update()).one_or_none()
+    mine = select(cursor).where(_cursor(wanted.group, wanted.qid))
+    row = connection.execute(mine.with_for_update()).one_or_none()
     if row is None or row.owner != member or row.epoch != wanted.epoch:
         raise LeaseLost(f"{where} is not {member}'s any more")
     start = _extended(connection, wanted, member)
@@ -374,16 +392,15 @@ def apply(connection: Connection, txid: int, decision: Decision) -> None:
 
 
 def _extended(connection: Connection, wanted: Intent, member: str) -> int | None:
-    values = {name: getattr(wanted, name) for name in ("qid", "start", "end", "epoch", "txid")}
-    statement = insert(intent).values(grp=wanted.group, member=member, **values)
+    values = {name: getattr(wanted, name) for name in OF_INTENT} | {"grp": wanted.group, "member": member}
+    statement = insert(intent).values(values)
     again = (intent.c.end == wanted.end) & (intent.c.start <= wanted.start)
     extend = statement.on_conflict_do_update(
         index_elements=["grp", "qid"],
         set_={"end": wanted.end},
         where=(intent.c.txid == wanted.txid) & ((intent.c.end == wanted.start) | again),
     )
-    with translating():
-        start: int | None = connection.execute(extend.returning(intent.c.start)).scalar()
+    start: int | None = connection.execute(extend.returning(intent.c.start)).scalar()
     return start
 
 

@@ -160,8 +160,8 @@ Stalling, Stalled = _step(
 Skipping, Skipped = _step("Skipping Skipped", "An operator is about to resume or skip a step.", "Its saga continues.")
 Registering, Registered = _step(
     "Registering Registered",
-    "A topic, a producer group, a resource or its evidence table is about to be registered.",
-    "It is known by its name.",
+    "A topic, a producer group, a resource or its evidence table is about to be registered, altered or deleted.",
+    "It is known by its name, or no longer.",
 )
 Preparing, Prepared = _step(
     "Preparing Prepared",
@@ -206,7 +206,7 @@ Scheduling, Scheduled = _step(
 )
 Positioning, Positioned = _step(
     "Positioning Positioned",
-    "Missing cursors of a consumer group are about to be created.",
+    "Cursors of a consumer group, or of a purged topic, are about to be created, moved or removed.",
     "The group knows where to start reading.",
 )
 Renewing, Renewed = _step(

@@ -1,7 +1,7 @@
 """
 Topics: what may be sent to which type, and which names belong to the system.
 
-A topic's type is fixed when it is created. Without the check of the table below before a send, a half message could be
+Only an empty topic gets another type. Without the check of the table below before a send, a half message could be
 stored in a topic whose readers expect order or delay, unnoticed until it is delivered.
 """
 
@@ -19,6 +19,8 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_TOPICS = frozenset({HALF_TOPIC, OP_TOPIC, PARKED_TOPIC, "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"})
+DELETED = "~"
+"""In the stored name of a deleted topic, and in no other: its rows stay as long as its messages."""
 MAX_NAME = 127
 MAX_QUEUES = 1024
 MAX_RETENTION = timedelta(days=36_500)
@@ -72,7 +74,7 @@ class Topic:
             fitting = ", ".join(sorted(ALLOWED[way]))
             raise TopicTypeMismatch(
                 f"topic {self.name!r} is of type {self.type}; {way.value} needs a topic of type {fitting}; "
-                "create one with `txsaga topic create NAME --type TYPE` (a topic's type can't be changed)"
+                "create one with `txsaga topic create NAME --type TYPE`"
             )
 
     def admit(self, way: SendKind, *, ordered: bool, scheduled: bool = False) -> None:
@@ -94,6 +96,12 @@ class Topic:
         if key is None:
             return self.qids[turn % len(self.qids)]
         return self.qids[crc32(key.encode()) % len(self.qids)]
+
+
+class TopicChanges:
+    """Counts the changes that this process made or met: a topic that was looked up before is looked up again."""
+
+    count = 0
 
 
 def check_name(name: object, *, what: str = "topic", known: Callable[[], bool] = lambda: True) -> None:

@@ -280,7 +280,7 @@ class BranchBlock(DecidedBlock):
             except (errors.DecidedOtherwise, errors.InDoubt, errors.Unfinished, errors.Heuristic):
                 raise
             except BaseException as reason:
-                if self._stage is BlockStage.OPEN or isinstance(reason, errors.EffectConflict):
+                if self._stage is BlockStage.OPEN or isinstance(reason, errors.EffectConflict | errors.UnknownTopic):
                     with suppress(errors.TxSagaError):  # if this fails, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
                 elif (

@@ -20,7 +20,7 @@ from txsaga.core.arguments import check_kind, check_text
 from txsaga.core.identity import check_txid
 from txsaga.core.kernel import OfBroker
 from txsaga.core.records import Group
-from txsaga.core.topic import Topic, TopicType, check_name
+from txsaga.core.topic import Topic, TopicType, check_name, check_retention_bytes, seconds_of, type_of
 from txsaga.errors import ConfigError
 from txsaga.inspect.overview import Position
 from txsaga.messages.replay import ReplayResult, Replays
@@ -53,10 +53,31 @@ class Administration(OfBroker):
         return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
 
     def alter_topic(
-        self, name: str, *, retention: timedelta | None = None, retention_bytes: int | None = None
+        self,
+        name: str,
+        *,
+        retention: timedelta | None = None,
+        retention_bytes: int | None = None,
+        type: TopicType | str | None = None,
     ) -> Topic:
-        """Change a topic's retention time and size; an omitted one is unlimited."""
-        return self._kernel.topics.alter(name, retention=retention, retention_bytes=retention_bytes)
+        """Change a topic's retention time and size, an omitted one is unlimited; and the type of an empty topic."""
+        check_name(name)
+        check_retention_bytes(retention_bytes)
+        seconds, kind = seconds_of(retention), None if type is None else type_of(type)
+        with self._kernel.announce.around(facts.Registering, about=f"topic {name}"):
+            return self._kernel.store.registry.alter_topic(name, seconds, retention_bytes, kind)
+
+    def delete_topic(self, name: str) -> int:
+        """Delete a topic with its messages, unless something needs it; return how many messages there were."""
+        check_name(name)
+        with self._kernel.announce.around(facts.Registering, about=f"topic {name}"):
+            return self._kernel.store.registry.delete_topic(name)
+
+    def purge_topic(self, name: str) -> int:
+        """Drop the messages of a topic, also for its groups, which must be without members; return how many."""
+        check_name(name)
+        with self._kernel.announce.around(facts.Positioning, about=f"topic {name}"):
+            return self._kernel.store.queues.purge(self._kernel.store.registry.topic(name).qids)
 
     def reject_transactions(self, rejecting: bool) -> None:
         """Make every process of this store refuse new halves and keyed transactions, or accept them again."""
@@ -125,11 +146,17 @@ class Administration(OfBroker):
         return create_group(self._kernel, name, policy)
 
     def alter_group(self, name: str, **changes: Unpack[PolicyChanges]) -> ConsumerGroup:
-        """Change how a group handles failed messages, or when it expires, named as in `create_group`."""
+        """Change what `create_group` sets, or the `style`; this and `ordered` only without members and retries."""
         unknown = changes.keys() - CHANGEABLE
         if unknown:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
         return alter_group(self._kernel, name, changes)
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group without members, with its positions and retries; its dead letters stay."""
+        check_text(name, "the consumer group", "give its name")
+        with self._kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+            self._kernel.store.groups.delete(name)
 
     def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
         """Move an inactive group's position in its topics, or in one; a dry run only returns the moves."""

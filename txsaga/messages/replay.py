@@ -24,6 +24,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.retry import patiently
+from txsaga.core.topic import DELETED
 from txsaga.core.validation import validate_key
 from txsaga.errors import AlreadyCommitted, ConfigError, InDoubt, TransactionError, UnknownTransaction
 from txsaga.flows.ballot import require_carried
@@ -163,6 +164,8 @@ def _replayable(trace: Trace) -> list[SentMessages]:
     counting = [sent for sent in trace.sent if sent.counts]
     if any(sent.timed for sent in counting):
         raise TransactionError(f"transaction {trace.txid} was a delayed message that is overdue; send it again")
+    if gone := [sent.place.topic for sent in counting if DELETED in sent.place.topic]:
+        raise TransactionError(f"transaction {trace.txid} has messages of {gone[0]}, a deleted topic; send them again")
     if not counting:
         raise TransactionError(
             f"transaction {trace.txid} was never sealed by its owner, so its messages may be incomplete; "

@@ -1,5 +1,5 @@
 """
-Topics by name, cached: a topic's type and queues never change, so one lookup is enough.
+Topics by name, cached: what replaces a topic has other queues, and the store refuses what is sent to the old ones.
 
 Every message is admitted here, however it is sent. An admitted message can be stored, fits the type of its topic, and
 has a queue; if a send bypassed this, an ordered topic could get messages without an ordering key and a delay topic
@@ -25,6 +25,7 @@ from txsaga.core.records import Group, Half, Row
 from txsaga.core.topic import (
     SendKind,
     Topic,
+    TopicChanges,
     TopicType,
     check_name,
     check_queues,
@@ -51,6 +52,7 @@ class Topics:
         self._registry, self._announce = registry, announce
         self._auto_create = auto_create
         self._known: dict[tuple[str, SendKind], Topic] = {}
+        self._as_of = TopicChanges.count
         self.turn: Callable[[], int] = count().__next__
 
     def create(
@@ -70,16 +72,11 @@ class Topics:
         with self._announce.around(facts.Registering, about=f"topic {name}"):
             return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
 
-    def alter(self, name: str, *, retention: timedelta | None, retention_bytes: int | None) -> Topic:
-        """Change a topic's retention time or size; None keeps messages for ever."""
-        check_name(name)
-        seconds = seconds_of(retention)
-        check_retention_bytes(retention_bytes)
-        with self._announce.around(facts.Registering, about=f"topic {name}"):
-            return self._registry.alter_topic(name, seconds, retention_bytes)
-
     def open(self, name: str, way: SendKind, *, scheduled: bool = False) -> Topic:
         """Return a topic that allows this kind of send."""
+        if self._as_of != TopicChanges.count:
+            self._as_of = TopicChanges.count
+            self._known.clear()
         known = self._known.get((name, way))
         if known is None:
             topic = run_blocking(lambda: self._look_up(name, way, scheduled))

@@ -25,6 +25,7 @@ from txsaga import errors
 from txsaga.config import NAMESPACE
 from txsaga.core.arguments import check_kind
 from txsaga.core.redacting import redacted
+from txsaga.core.topic import TopicChanges
 
 FRESH = 1.5
 """Seconds since its last use within which a connection is not pinged, while its server is silent."""
@@ -84,6 +85,7 @@ STOPPED = "SET LOCAL idle_in_transaction_session_timeout = '8s'"
 SEVERAL = ("host", "port")
 """Options that a URL may have more than once."""
 LOST_STATES = ("08", "57P")
+_DELETED = re.compile(r"topic (\S+) is deleted")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
@@ -186,10 +188,13 @@ def translated(error: BaseException) -> errors.TxSagaError:
             "SLAVE_NOT_AVAILABLE: this server is a standby, or your transaction is READ ONLY; "
             "connect to the writable primary, or begin a transaction that may write"
         )
+    if state == "23001" and (deleted := _DELETED.search(detail)):
+        TopicChanges.count += 1
+        return errors.UnknownTopic(deleted[1], "was deleted or got another type: try again, or")
     if state == "42501":
         told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
         return errors.RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
-    if state in ("42P01", "3F000", "42703"):
+    if state in ("42P01", "3F000", "42703", "42883"):
         return errors.SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
         return errors.StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")

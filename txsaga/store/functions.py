@@ -236,6 +236,8 @@ def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, s
 
 def _of_roles(s: str) -> Iterator[Function]:
     yield Function(f"{s}.tick(int8)", f"TABLE ({log_store.TICK_ANSWERS})", log_store.ticking(s))
+    yield Function(f"{s}.refuse_queue()", "trigger", SQL["refuse_queue"].format(s=s))
+    yield Function(f"{s}.delete_topic(int4)", "void", SQL["delete_topic"].format(s=s))
     yield Function(f"{s}.drop_ticks(int8)", "void", partitions.dropping_ticks(s))
     yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
     yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))

@@ -67,7 +67,7 @@ TABLES = {
         "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
         "SELECT",
     ),
-    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT"),
+    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx), UPDATE (tail)", "SELECT"),
     "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
     "producer_group": Needs(
         "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
@@ -121,7 +121,7 @@ TABLES = {
     ),
     "claim": Needs("SELECT (txid)", CLAIMED, CHANGE, "SELECT, UPDATE, DELETE"),
     "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT, INSERT"),
-    "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
+    "lease": Needs(CHANGE, CHANGE, "SELECT, DELETE", CHANGE),
     "doubt": Needs("SELECT", "", CHANGE, CHANGE),
     "question": Needs("SELECT", "", "SELECT", CHANGE),
     "tally": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
@@ -163,6 +163,8 @@ FUNCTIONS = {
     "take": Needs(producer="EXECUTE", engine="EXECUTE"),
     "answered": Needs(producer="EXECUTE", engine="EXECUTE"),
     "unlist": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "refuse_queue": Needs(),
+    "delete_topic": Needs(operator="EXECUTE"),
     "tick": Needs(engine="EXECUTE"),
     "attach_partition": Needs(engine="EXECUTE"),
     "drop_ticks": Needs(engine="EXECUTE"),

@@ -58,7 +58,7 @@ class Store:
         self.claims = Claims(engine, namespace, owner=owner)
         self.groups = ConsumerGroups(engine, namespace)
         self.dead_letters = DeadLetterStore(engine, namespace)
-        self.registry = Registry(engine, identity, owner=owner)
+        self.registry = Registry(engine, namespace, identity, owner=owner)
         self.overview = Overview(engine, namespace, identity, self.log)
         self._guard(engine)
 

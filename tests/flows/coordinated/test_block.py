@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.contracts.apart import apart
 from tests.contracts.samples import PATIENCE, start
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
 from tests.scene.gate import gate
@@ -22,6 +23,7 @@ from txsaga.errors import (
     ResourceUnknown,
     TransactionClosed,
     TransactionError,
+    UnknownTopic,
     VotedNo,
 )
 from txsaga.flows.branch import BranchState
@@ -82,6 +84,22 @@ def test_a_vote_of_no_rolls_everything_back_and_says_whose_it_was(bank: Bank) ->
     assert "mortgage" in "".join(told.value.__notes__)
     assert (bank.balances(), bank.told(), bank.prepared()) == (UNTOUCHED, [], [])
     assert tx.decision is Decision.ROLLBACK
+
+
+@pytest.mark.parametrize("names", [("current", "mortgage"), ("current",)])
+def test_a_topic_that_is_deleted_before_the_decision_rolls_everything_back(bank: Bank, names: tuple[str, ...]) -> None:
+    with bank.producer.coordinated(*names) as tx:
+        tx.send(TRANSFERS, b"so that it is known here")
+    with pytest.raises(UnknownTopic), bank.producer.coordinated(*names) as tx:
+        for name in names:
+            with tx.on(name) as connection:
+                pay(connection, -10)
+        tx.send(TRANSFERS, b"paid")
+        apart(bank.broker).delete_topic(TRANSFERS)
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
+    assert tx.decision is Decision.ROLLBACK
+    assert tx.txid is not None
+    assert set(bank.states(tx.txid).values()) == {BranchState.ROLLED_BACK}
 
 
 @pytest.mark.req("IBM-57")

@@ -6,6 +6,9 @@ UPDATE txsaga.consumer_group SET seen = clock_timestamp()
 SELECT name FROM txsaga.consumer_group WHERE seen < clock_timestamp() - expires
  ORDER BY name FOR UPDATE SKIP LOCKED;
 
+-- name: lock
+SELECT name FROM txsaga.consumer_group WHERE name = :name FOR UPDATE;
+
 -- name: still
 -- Cursors are locked as decisions lock them, before the check: an intent that is written meanwhile is seen.
 SELECT FROM txsaga.cursor WHERE grp = :name ORDER BY qid FOR UPDATE;
@@ -35,18 +38,28 @@ SELECT name FROM txsaga.consumer_group WHERE name IN (SELECT grp FROM txsaga.dea
 
 -- name: replay
 -- A replayed letter is delivered as its message was, with its history; its attempts count from zero again.
-WITH l AS MATERIALIZED (SELECT * FROM txsaga.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
+WITH l AS MATERIALIZED (SELECT * FROM txsaga.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names)
+       AND NOT EXISTS (SELECT FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+                        WHERE q.qid = dead_letter.qid AND strpos(t.name, '~') > 0) FOR UPDATE),
  copies AS (
     INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
     SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
     ON CONFLICT DO NOTHING RETURNING grp, qid, base)
 DELETE FROM txsaga.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base);
 
--- name: forget_cursors
-DELETE FROM txsaga.cursor WHERE grp = :name;
-
--- name: forget_leases
-DELETE FROM txsaga.lease WHERE starts_with(kind, 'member:' || :name || '/');
-
--- name: forget_group
+-- name: forget
+WITH c AS (DELETE FROM txsaga.cursor WHERE grp = :name),
+ l AS (DELETE FROM txsaga.lease WHERE starts_with(kind, 'member:' || :name || '/'))
 DELETE FROM txsaga.consumer_group WHERE name = :name;
+
+-- name: fence
+-- No earlier member moves the cursors any more; true while messages wait.
+WITH c AS (UPDATE txsaga.cursor SET owner = NULL, epoch = epoch + 1 WHERE grp = :name)
+SELECT EXISTS (SELECT FROM txsaga.claim WHERE grp = :name);
+
+-- name: purge
+-- The log keeps its rows until their partition is dropped, but nothing before the tail is read.
+WITH b AS (SELECT qid, tail, head FROM txsaga.queue WHERE qid = ANY (:qids) ORDER BY qid FOR UPDATE),
+ q AS (UPDATE txsaga.queue SET tail = b.head FROM b WHERE queue.qid = b.qid),
+ c AS (UPDATE txsaga.cursor SET off = b.head, owner = NULL, epoch = epoch + 1 FROM b WHERE cursor.qid = b.qid)
+SELECT coalesce(sum(head - tail), 0)::int8 FROM b;

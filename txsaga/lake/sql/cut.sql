@@ -4,4 +4,4 @@ SELECT catalog_name, table_namespace, table_name, metadata_location FROM txsaga.
 
 -- name: heads
 SELECT t.name, array_agg(q.head ORDER BY q.idx) FROM txsaga.topic t JOIN txsaga.queue q ON q.topic = t.id
- GROUP BY t.name ORDER BY t.name;
+ WHERE strpos(t.name, '~') = 0 GROUP BY t.name ORDER BY t.name;

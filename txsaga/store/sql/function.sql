@@ -42,3 +42,30 @@ BEGIN
     END LOOP;
     RETURN at = size;
 END;
+
+-- name: delete_topic
+-- The body of a function: it needs the owner of the tables. The rows stay, under a name that no topic can have, for the
+-- messages that are not dropped yet. From the commit on nothing is stored in the queues of deleted topics, whatever a
+-- process still knows of them; a transaction that has sent before is waited for, and no message is stored meanwhile.
+DECLARE
+    place text;
+BEGIN
+    PERFORM set_config('lock_timeout', '500ms', true), set_config('statement_timeout', '5s', true);
+    PERFORM pg_advisory_xact_lock(hashtextextended('{s}.partitions', 0));
+    LOCK TABLE ONLY txsaga.half, ONLY txsaga.cursor IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM set_config('lock_timeout', '2s', true);  -- of a partition: longer than the server takes to stop its vacuum
+    UPDATE txsaga.topic SET name = name || '~' || id, retention_seconds = 0, retention_bytes = NULL WHERE id = $1;
+    FOREACH place IN ARRAY ARRAY['half', 'cursor'] LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER deleted BEFORE INSERT ON txsaga.%I FOR EACH ROW'
+                       ' WHEN (NEW.qid <@ %L::int4multirange) EXECUTE FUNCTION txsaga.refuse_queue()', place, (
+            SELECT range_agg(int4range(qid, qid, '[]')) FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+             WHERE strpos(t.name, '~') > 0));
+    END LOOP;
+END;
+
+-- name: refuse_queue
+BEGIN
+    RAISE restrict_violation USING MESSAGE = (
+        SELECT 'topic ' || split_part(t.name, '~', 1) || ' is deleted'
+          FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic WHERE q.qid = NEW.qid);
+END;

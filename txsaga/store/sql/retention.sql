@@ -57,7 +57,8 @@ SELECT :low, t.id, coalesce(sum(octet_length(h.body)), 0), min(l.at) FROM txsaga
 -- releases it. What got its offset later counts as newer: an old transaction that was decided late comes after new
 -- ones.
 SELECT EXISTS (SELECT FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
-                 JOIN LATERAL (SELECT txid, at FROM txsaga.log l WHERE l.qid = q.qid ORDER BY l.base LIMIT 1) l ON true
+                 JOIN LATERAL (SELECT txid, at FROM txsaga.log l
+                       WHERE l.qid = q.qid AND l.base >= q.tail ORDER BY l.base LIMIT 1) l ON true
                 WHERE l.txid < :bound
                   AND (l.at <= clock_timestamp() - t.retention_seconds * interval '1 second') IS NOT TRUE
                   AND (t.retention_bytes <= (SELECT coalesce(sum(w.bytes), 0) FROM txsaga.weight w
@@ -98,7 +99,7 @@ SELECT EXISTS (SELECT FROM txsaga.saga g WHERE g.txid < :bound
 -- The newest message of a topic is kept.
 SELECT EXISTS (SELECT FROM txsaga.topic t
                  JOIN LATERAL (SELECT max(l.at) AS at FROM txsaga.log l JOIN txsaga.queue q USING (qid)
-                                WHERE l.txid < :bound AND q.topic = t.id) l ON l.at IS NOT NULL
+                                WHERE l.txid < :bound AND q.topic = t.id AND l.base >= q.tail) l ON l.at IS NOT NULL
                 WHERE (l.at <= clock_timestamp() - t.retention_seconds * interval '1 second') IS NOT TRUE
                   AND (t.retention_bytes <= (SELECT coalesce(sum(w.bytes), 0) FROM txsaga.weight w
                                               WHERE w.topic = t.id AND w.low >= :bound
