@@ -22,14 +22,14 @@ class MemoryReservations(Reservations):
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._rows: dict[BranchId, tuple[str, Reservation]] = {}
+        self._kept: dict[BranchId, tuple[str, Reservation]] = {}
 
     def begin(self, branch: BranchId, resource: str, arguments: Mapping[str, object]) -> bool:
         """Keep the arguments of a try before it runs."""
         with self._home.lock:
-            if branch in self._rows:
+            if branch in self._kept:
                 return False
-            self._rows[branch] = resource, Reservation(ReservationState.OPEN, False, dict(arguments))
+            self._kept[branch] = resource, Reservation(ReservationState.OPEN, False, dict(arguments))
             return True
 
     def hold(self, branch: BranchId) -> bool:
@@ -43,13 +43,13 @@ class MemoryReservations(Reservations):
 
     def find(self, branch: BranchId) -> Reservation | None:
         """Return the reservation of a branch."""
-        return self._rows[branch][1] if branch in self._rows else None
+        return self._kept[branch][1] if branch in self._kept else None
 
     def shut(self, branch: BranchId, resource: str) -> Reservation:
         """Let no try and no yes count from here on."""
         with self._home.lock:
             cancelled = Reservation(ReservationState.CANCELLED, False, {})
-            _, found = self._rows.setdefault(branch, (resource, cancelled))
+            _, found = self._kept.setdefault(branch, (resource, cancelled))
             if found.state in (ReservationState.OPEN, ReservationState.HELD):
                 found = found._replace(state=ReservationState.CANCELLING)
                 self._put(branch, found)
@@ -66,7 +66,7 @@ class MemoryReservations(Reservations):
     def held(self, resource: str, store: str) -> Sequence[BranchId]:
         """Return, in order, what a resource holds for a store."""
         with self._home.lock:
-            rows = sorted(self._rows.items())
+            rows = sorted(self._kept.items())
         return [
             branch
             for branch, (name, found) in rows
@@ -76,7 +76,7 @@ class MemoryReservations(Reservations):
     def drop(self, branch: BranchId) -> None:
         """Forget a reservation."""
         with self._home.lock:
-            self._rows.pop(branch, None)
+            self._kept.pop(branch, None)
 
     def _put(self, branch: BranchId, found: Reservation) -> None:
-        self._rows[branch] = self._rows[branch][0], found
+        self._kept[branch] = self._kept[branch][0], found

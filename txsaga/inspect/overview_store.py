@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from txsaga.checkback.doubts_store import remark_of
 from txsaga.checkback.questions import Remark
@@ -54,7 +54,7 @@ from txsaga.inspect.trace import (
     WrittenTable,
 )
 from txsaga.store import sql_files
-from txsaga.store.connection import transaction
+from txsaga.store.connection import NamespaceStore
 
 SQL = sql_files.read("inspect/sql/overview.sql")
 LIST = sql_files.read("inspect/sql/transactions.sql")
@@ -68,11 +68,12 @@ SLACK = timedelta(seconds=10)
 """The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
 
 
-class Overview:
+class Overview(NamespaceStore):
     """Figures and records for people; reading changes nothing, and nothing is decided by them."""
 
     def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: Log) -> None:
-        self._engine, self._schema, self._identity, self._log = engine, f'"{namespace}"', identity, log
+        super().__init__(engine, namespace)
+        self._identity, self._log = identity, log
 
     def transaction(self, txid: int) -> TxView | None:
         """Return one transaction."""
@@ -156,11 +157,11 @@ class Overview:
         tick: an entry is searched from the time at which the half message was stored, and from the tail only if it is
         not found there.
         """
-        with transaction(self._engine) as connection:
-            connection.execute(text(ONE_SNAPSHOT))
+        with self._open() as run:
+            run(ONE_SNAPSHOT)
 
             def look(sql: str, **values: object) -> Sequence[Any]:
-                return connection.execute(text(sql.format(s=self._schema, txid=txid, columns=COLUMNS)), values).all()
+                return run(sql.format(s=self._schema, txid=txid, columns=COLUMNS), **values).all()
 
             found = {name: look(sql, txid=txid) for name, sql in LOOKS.items()}
             records = [*found["life"], *found["halves"]]
@@ -219,10 +220,6 @@ class Overview:
         """Return who led the last round of a role, and when it ended; None before the first."""
         found = self._rows(SQL["last_round"], role=role)
         return next((LastRound(leader=leader, ago=max(ago, timedelta(0))) for leader, ago in found), None)
-
-    def _rows(self, sql: str, **values: object) -> Sequence[Any]:
-        with transaction(self._engine) as connection:
-            return connection.execute(text(sql.format(s=self._schema)), values).all()
 
 
 def _view(identity: StoreId, row: Any) -> TxView:

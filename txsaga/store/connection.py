@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import select
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -307,3 +307,30 @@ class HomeTransaction:
 
     def _run(self, sql: str, **values: object) -> CursorResult[*tuple[Any, ...]]:
         return self._connection.execute(text(sql.format(s=self._schema)), values)
+
+
+Run = Callable[..., CursorResult[*tuple[Any, ...]]]
+"""Runs a statement of an SQL file, with values by name, in an open database transaction."""
+
+
+class NamespaceStore:
+    """One (unquoted) namespace, for the statements of SQL files; a call of a store is one database transaction."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+
+    @contextmanager
+    def _open(self, way: Callable[[Engine], AbstractContextManager[Connection]] = transaction) -> Iterator[Run]:
+        with way(self._engine) as connection:
+            yield HomeTransaction(connection, self._schema)._run
+
+    def _rows(self, sql: str, **values: object) -> Sequence[Any]:
+        with self._open() as run:
+            return run(sql, **values).all()
+
+    def _row(self, sql: str, **values: object) -> Any:
+        return next(iter(self._rows(sql, **values)), None)
+
+    def _changed(self, sql: str, **values: object) -> int:
+        with self._open() as run:
+            return run(sql, **values).rowcount
