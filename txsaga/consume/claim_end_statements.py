@@ -7,7 +7,6 @@ it. Otherwise the other messages of the run would share its outcome.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,11 +33,6 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
         _take_out(connection, schema, claim)
         claim = claim._replace(base=next(claim.offsets()), size=1, open=1)
     connection.execute(statement(then, schema), {**mine(claim), **values})
-
-
-def forget(connection: Connection, schema: str, group: str, qids: Sequence[int] | None, why: str) -> None:
-    """Drop a group's claims, on some queues or on all; a replayed message has no other copy, so it is dead again."""
-    connection.execute(statement(SQL["forgotten"], schema), {"grp": group, "qids": qids, "why": why})
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:

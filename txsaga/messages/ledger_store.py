@@ -188,7 +188,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         `LeaseLost` if the claim is not the member's, or does not start at the cursor's offset.
         """
         self._require_undecided(intent.txid)
-        intents.bind(self._connection, intent, member)
+        intents.bind(self._run, intent, member)
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
         """Bind the open messages of a claim to a transaction: only its decision ends the claim on them.
@@ -207,7 +207,8 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         """
         bound, claims = self._consumed(txid)
         if bound:
-            intents.apply(self._connection, txid, decision)
+            intents.apply(self._run, txid, decision)
+            self._run(SQL["drop_intents"], txid=txid)
         if claims:
             cause = why if decision is Decision.ROLLBACK else None
             claim_ends.decided(self._connection, self._schema, txid, why=cause)

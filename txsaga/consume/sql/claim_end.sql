@@ -66,6 +66,7 @@ WITH gone AS (DELETE FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base 
 SELECT txsaga.back_out(:grp, :qid, :base, :size, :receipt, :to, :body);
 
 -- name: forgotten
+-- A group's claims, on some queues or on all; a replayed message has no other copy, so it is dead again.
 -- One statement: with two, the second would delete a letter replayed in between without storing it as dead again.
 WITH gone AS (
     DELETE FROM txsaga.claim WHERE grp = :grp AND (CAST(:qids AS int[]) IS NULL OR qid = ANY (:qids)) RETURNING *)

@@ -1,3 +1,21 @@
+-- name: register
+INSERT INTO txsaga.consumer_group
+       (name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires)
+VALUES (:name, :style, :ordered, :max_attempts, :backout, :dead_letters, :first_retry, :longest_retry, :expires)
+ON CONFLICT DO NOTHING;
+
+-- name: all
+SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires
+  FROM txsaga.consumer_group ORDER BY name;
+
+-- name: find
+SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires
+  FROM txsaga.consumer_group WHERE name = :name;
+
+-- name: alter
+UPDATE txsaga.consumer_group SET {changes} WHERE name = :name
+RETURNING name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires;
+
 -- name: seen
 UPDATE txsaga.consumer_group SET seen = clock_timestamp()
  WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute';
@@ -57,9 +75,13 @@ DELETE FROM txsaga.consumer_group WHERE name = :name;
 WITH c AS (UPDATE txsaga.cursor SET owner = NULL, epoch = epoch + 1 WHERE grp = :name)
 SELECT EXISTS (SELECT FROM txsaga.claim WHERE grp = :name);
 
--- name: purge
--- The log keeps its rows until their partition is dropped, but nothing before the tail is read.
-WITH b AS (SELECT qid, tail, head FROM txsaga.queue WHERE qid = ANY (:qids) ORDER BY qid FOR UPDATE),
- q AS (UPDATE txsaga.queue SET tail = b.head FROM b WHERE queue.qid = b.qid),
- c AS (UPDATE txsaga.cursor SET off = b.head, owner = NULL, epoch = epoch + 1 FROM b WHERE cursor.qid = b.qid)
-SELECT coalesce(sum(head - tail), 0)::int8 FROM b;
+-- name: letters
+SELECT d.id, d.grp AS "group", d.topic, q.idx AS queue, d.off AS "offset", d.at, d.attempts, d.cause, d.history,
+       d.message, d.born, d.body
+  FROM txsaga.dead_letter d JOIN txsaga.queue q USING (qid) WHERE {which} ORDER BY d.id DESC LIMIT :limit;
+
+-- name: ids
+SELECT id FROM txsaga.dead_letter WHERE grp = :grp AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: burn
+DELETE FROM txsaga.dead_letter WHERE id = ANY (:ids);
