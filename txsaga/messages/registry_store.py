@@ -4,25 +4,22 @@ Topics, producer groups and resources of one namespace, by name.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, CursorResult, Engine, func, literal, literal_column, select, text, update
-from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by, insert
+from sqlalchemy import Engine
 
 from txsaga import errors
 from txsaga.core.identity import StoreId
 from txsaga.core.records import Group, RegisteredResource
-from txsaga.core.topic import DELETED, Topic, TopicChanges, TopicType
-from txsaga.store import schema, sql_files
-from txsaga.store.connection import transaction
+from txsaga.core.topic import Topic, TopicChanges, TopicType
+from txsaga.store import sql_files
+from txsaga.store.connection import NamespaceStore, Run
 
-topic, queue, group = schema.topic, schema.queue, schema.producer_group
-resource, store = schema.resource, schema.store
-
-SQL = sql_files.read("messages/sql/topic.sql")
+SQL = sql_files.read("messages/sql/registry.sql")
 NEEDS = {
     "readers": "is read by {0}; remove each with `txsaga group leave GROUP --topic {1} --yes`",
     "backed_out_by": "is the backout topic of {0}; give each another with `txsaga group alter GROUP --backout TOPIC`",
@@ -32,13 +29,12 @@ NEEDS = {
 """What needs a topic as it is, and what to do."""
 
 
-class Registry:
+class Registry(NamespaceStore):
     """The registrations of one namespace."""
 
     def __init__(self, engine: Engine, namespace: str, identity: StoreId, *, owner: bool = True) -> None:
-        self._engine, self._schema, self._identity = engine, f'"{namespace}"', identity
-        self._registered: dict[str, Any] = {} if owner else {"role": literal_column("session_user")}
-        """A group belongs to its login, but the owner's groups are open to every producer."""
+        super().__init__(engine, namespace)
+        self._identity, self._owner = identity, owner
 
     @property
     def identity(self) -> StoreId:
@@ -48,25 +44,21 @@ class Registry:
     @property
     def rejects_transactions(self) -> bool:
         """Whether halves are currently refused."""
-        with transaction(self._engine) as connection:
-            return bool(connection.execute(select(store.c.rejecting)).scalar())
+        return bool(self._row(SQL["store"]).rejecting)
 
     def reject_transactions(self, rejecting: bool) -> None:
         """Refuse or accept halves from now on."""
-        with transaction(self._engine) as connection:
-            connection.execute(update(store).values(rejecting=rejecting))
+        self._changed(SQL["reject"], rejecting=rejecting)
 
     @property
     def cluster(self) -> str | None:
         """The cluster that the store belongs to, if one is set."""
-        with transaction(self._engine) as connection:
-            name: str | None = connection.execute(select(store.c.cluster)).scalar()
+        name: str | None = self._row(SQL["store"]).cluster
         return name
 
     def join_cluster(self, name: str | None) -> None:
         """Set the cluster that the store belongs to; None for none."""
-        with transaction(self._engine) as connection:
-            connection.execute(update(store).values(cluster=name))
+        self._changed(SQL["join_cluster"], cluster=name)
 
     def create_topic(
         self,
@@ -77,164 +69,131 @@ class Registry:
         retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic; repeating it is not an error, other settings raise `TopicExists`."""
-        wanted = (type, queues, retention_seconds, retention_bytes)
-        with self._changing() as connection:
-            have = next(iter(_topics(connection, name)), None) or _created(connection, name, *wanted)
-        if (have.type, len(have.qids), have.retention_seconds, have.retention_bytes) != wanted:
+        kept = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
+        with self._changing() as run:
+            if run(SQL["topic"], name=name).first() is None:
+                run(SQL["create"], name=name, type=type.value, queues=queues, **kept)
+            have = _topic(run, name)
+        stored = (have.type, len(have.qids), have.retention_seconds, have.retention_bytes)
+        if stored != (type, queues, retention_seconds, retention_bytes):
             raise errors.TopicExists(f"topic {name!r} exists as {have}; use it or choose another name")
         return have
 
     def alter_topic(self, name: str, seconds: int | None, size: int | None, type: TopicType | None = None) -> Topic:
         """Change a topic's retention; with another type a new topic replaces it: `TopicInUse` unless it is empty."""
-        values = {"retention_seconds": seconds, "retention_bytes": size}
-        with self._changing() as connection:
-            known = _topic(connection, name)
-            if type not in (None, known.type):
-                self._close(connection, known, "readers", "undecided", "stored")
-                return _created(connection, name, type, len(known.qids), seconds, size)
-            connection.execute(update(topic).where(topic.c.id == known.id).values(**values))
-            return _topic(connection, name)
+        kept = {"retention_seconds": seconds, "retention_bytes": size}
+        with self._changing() as run:
+            known = _topic(run, name)
+            if type in (None, known.type):
+                run(SQL["retain"], id=known.id, **kept)
+            else:
+                _close(run, known, "readers", "undecided", "stored")
+                run(SQL["create"], name=name, type=type.value, queues=len(known.qids), **kept)
+            return _topic(run, name)
 
     def delete_topic(self, name: str) -> int:
         """Delete a topic and free its name, or raise `TopicInUse`; return how many messages it had."""
-        with self._changing() as connection:
-            return self._close(connection, _topic(connection, name), "readers", "backed_out_by", "undecided")
-
-    def _close(self, connection: Connection, known: Topic, *needs: str) -> int:
-        """Delete a topic that has none of these needs; return how many messages are stored."""
-        self._refuse(connection, known, needs)  # first without locks: a refusal delays no sender
-        self._run(connection, "delete", id=known.id)
-        return self._refuse(connection, known, needs)
-
-    def _refuse(self, connection: Connection, known: Topic, needs: Sequence[str]) -> int:
-        found = self._run(connection, "needed", id=known.id, name=known.name).one()._asdict()
-        for need in needs:
-            if found[need]:
-                raise errors.TopicInUse(
-                    f"topic {known.name!r} {NEEDS[need].format(found[need], known.name)}, then try again"
-                )
-        return int(found["stored"])
-
-    def _run(self, connection: Connection, statement: str, **values: object) -> CursorResult[Any]:
-        return connection.execute(text(SQL[statement].format(s=self._schema)), values)
+        with self._changing() as run:
+            return _close(run, _topic(run, name), "readers", "backed_out_by", "undecided")
 
     @contextmanager
-    def _changing(self) -> Iterator[Connection]:
+    def _changing(self) -> Iterator[Run]:
         """Let no other process change topics: the queues of a topic have no gaps, and a name belongs to one."""
-        with transaction(self._engine) as connection:
-            self._run(connection, "one_by_one")
-            yield connection
+        with self._open() as run:
+            run(SQL["one_by_one"])
+            yield run
         TopicChanges.count += 1
 
     def topic(self, name: str) -> Topic:
         """Return a topic, or raise `UnknownTopic`."""
-        with transaction(self._engine) as connection:
-            return _topic(connection, name)
+        with self._open() as run:
+            return _topic(run, name)
 
     def topics(self) -> Sequence[Topic]:
         """Return all topics by name."""
-        with transaction(self._engine) as connection:
-            return _topics(connection, None)
+        return list(map(_topic_of, self._rows(SQL["topics"])))
 
     def group(self, name: str, *, transactional: bool | None = None) -> Group:
         """Register a producer group, of a kind or of any; `GroupKindMismatch` if it exists with the other kind."""
-        with transaction(self._engine) as connection:
-            statement = insert(group).values(name=name, transactional=transactional, **self._registered)
-            connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
-            row = connection.execute(select(group).where(group.c.name == name)).one()
-        if None not in (transactional, row.transactional) and row.transactional != transactional:
+        with self._open() as run:
+            run(SQL["register_group"], name=name, transactional=transactional, owner=self._owner)
+            known = Group(**run(SQL["group"], name=name).one()._mapping)
+        if None not in (transactional, known.transactional) and known.transactional != transactional:
             kinds = {True: "transactional", False: "plain"}
-            raise errors.GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[bool(transactional)])
-        return _group(row)
+            stored, asked = kinds[bool(known.transactional)], kinds[bool(transactional)]
+            raise errors.GroupKindMismatch(name, stored=stored, asked=asked)
+        return known
 
     def find_group(self, name: str) -> Group | None:
         """Return a registered producer group by name."""
-        with transaction(self._engine) as connection:
-            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
-        return None if row is None else _group(row)
+        return next((Group(**row._mapping) for row in self._rows(SQL["group"], name=name)), None)
 
     def group_by_id(self, id: int) -> Group:
         """Return a registered producer group."""
-        with transaction(self._engine) as connection:
-            row = connection.execute(select(group).where(group.c.id == id)).one()
-        return _group(row)
+        return Group(**self._row(SQL["group_by_id"], id=id)._mapping)
 
     def producer_groups(self) -> Sequence[Group]:
         """Return all producer groups by name."""
-        with transaction(self._engine) as connection:
-            return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
+        return [Group(**row._mapping) for row in self._rows(SQL["groups"])]
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
         """Override check-back settings for a producer group; None removes an override.
 
         `UnknownProducerGroup` if it is not registered.
         """
-        said = func.jsonb_strip_nulls(group.c.checks.op("||")(literal(dict(changes), JSONB)))
-        with transaction(self._engine) as connection:
-            statement = update(group).where(group.c.name == name).values(checks=said).returning(group)
-            row = connection.execute(statement).one_or_none()
+        row = self._row(SQL["alter_checks"], name=name, changes=json.dumps(dict(changes)))
         if row is None:
             raise errors.UnknownProducerGroup(name)
-        return _group(row)
+        return Group(**row._mapping)
 
     def resource(self, name: str, database: UUID) -> RegisteredResource:
         """Register a resource under its database's uuid."""
-        statement = insert(resource).values(name=name, database=database).on_conflict_do_nothing()
-        query = select(resource).where(resource.c.name == name, resource.c.database == database)
-        with transaction(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
+        with self._open() as run:
+            row = run(SQL["resource"], name=name, database=database).one_or_none()
             if row is None:
-                connection.execute(statement)
-                row = connection.execute(query).one()
-        return _resource(row)
+                run(SQL["register_resource"], name=name, database=database)
+                row = run(SQL["resource"], name=name, database=database).one()
+        return RegisteredResource(**row._mapping)
 
     def enlist(self, id: int) -> None:
         """Record that branches may be prepared in a resource: recovery scans it from now on."""
-        with transaction(self._engine) as connection:
-            connection.execute(update(resource).where(resource.c.id == id, ~resource.c.enlisted).values(enlisted=True))
+        self._changed(SQL["enlist"], id=id)
 
     def enlisted(self) -> Sequence[RegisteredResource]:
         """Return the resources in which branches may be prepared."""
-        with transaction(self._engine) as connection:
-            rows = connection.execute(select(resource).where(resource.c.enlisted).order_by(resource.c.id)).all()
-        return list(map(_resource, rows))
+        return [RegisteredResource(**row._mapping) for row in self._rows(SQL["enlisted"])]
 
     def resource_by_id(self, id: int) -> RegisteredResource:
         """Return a registered resource."""
-        with transaction(self._engine) as connection:
-            row = connection.execute(select(resource).where(resource.c.id == id)).one_or_none()
+        row = self._row(SQL["resource_by_id"], id=id)
         if row is None:
             raise errors.UnknownTransaction(f"resource number {id} is not registered in this store")
-        return _resource(row)
+        return RegisteredResource(**row._mapping)
 
 
-def _group(row: Any) -> Group:
-    return Group(id=row.id, name=row.name, transactional=row.transactional, checks=row.checks)
-
-
-def _resource(row: Any) -> RegisteredResource:
-    return RegisteredResource(**row._mapping)
-
-
-def _created(
-    connection: Connection, name: str, type: TopicType, queues: int, seconds: int | None, size: int | None
-) -> Topic:
-    values = {"name": name, "type": type.value, "retention_seconds": seconds, "retention_bytes": size}
-    id = connection.execute(insert(topic).values(values).returning(topic.c.id)).scalar_one()
-    connection.execute(insert(queue), [{"topic": id, "idx": n} for n in range(queues)])
-    return _topic(connection, name)
-
-
-def _topic(connection: Connection, name: str) -> Topic:
-    found = _topics(connection, name)
-    if not found:
+def _topic(run: Run, name: str) -> Topic:
+    row = run(SQL["topic"], name=name).one_or_none()
+    if row is None:
         raise errors.UnknownTopic(name)
-    return found[0]
+    return _topic_of(row)
 
 
-def _topics(connection: Connection, name: str | None) -> list[Topic]:
-    qids = func.array_agg(aggregate_order_by(queue.c.qid, queue.c.idx)).label("qids")
-    query: Any = select(topic, qids).join_from(topic, queue, queue.c.topic == topic.c.id).group_by(topic.c.id)
-    query = query.where(~topic.c.name.contains(DELETED) if name is None else topic.c.name == name)
-    rows = connection.execute(query.order_by(topic.c.name)).mappings()
-    return [Topic(**{**row, "type": TopicType(row["type"]), "qids": tuple(row["qids"])}) for row in rows]
+def _topic_of(row: Any) -> Topic:
+    return Topic(**{**row._mapping, "type": TopicType(row.type), "qids": tuple(row.qids)})
+
+
+def _close(run: Run, known: Topic, *needs: str) -> int:
+    """Delete a topic that has none of these needs; return how many messages are stored."""
+    _refuse(run, known, needs)  # first without locks: a refusal delays no sender
+    run(SQL["delete"], id=known.id)
+    return _refuse(run, known, needs)
+
+
+def _refuse(run: Run, known: Topic, needs: Sequence[str]) -> int:
+    found = run(SQL["needed"], id=known.id, name=known.name).one()._asdict()
+    for need in needs:
+        if found[need]:
+            raise errors.TopicInUse(
+                f"topic {known.name!r} {NEEDS[need].format(found[need], known.name)}, then try again"
+            )
+    return int(found["stored"])
