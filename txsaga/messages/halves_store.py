@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import chain, groupby, repeat
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
+from sqlalchemy import Engine
 
 from txsaga import errors
 from txsaga.checkback.profile import MIN_AGE
@@ -22,7 +22,7 @@ from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, H
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema, sql_files
+from txsaga.store import sql_files
 from txsaga.store.connection import by_index, transaction
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, PipelineConnection, Rows
 from txsaga.store.statement import PreparedStatement
@@ -123,11 +123,6 @@ def _times(delay: timedelta | None, at: datetime | None) -> tuple[float | None, 
     return (None if delay is None else delay.total_seconds(), None if at is None else at.timestamp())
 
 
-_half = schema.half.c
-SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
-"""Columns of a half to read: never the body, which may be megabytes."""
-
-
 class HalfStore:
     """Stores and decides many transactions in one durable step.
 
@@ -218,21 +213,8 @@ class HalfStore:
 
     def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
         """Return the stored halves of several transactions."""
-        h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
-        p, sender = schema.part, func.coalesce(g.c.name, "").label("group_name")
-        # Looked up one by one: a join may read every decision.
-        decision = select(o.c.decision).where(o.c.txid == h.c.txid).scalar_subquery().label("decision")
-        winner = select(p.c.attempt).where(p.c.txid == h.c.txid, p.c.part == h.c.part).scalar_subquery().label("winner")
-        query = (
-            select(*SHOWN, q.c.idx, t.c.name, sender, decision, winner)
-            .join_from(h, q, q.c.qid == h.c.qid)
-            .join(t, t.c.id == q.c.topic)
-            .outerjoin(g, g.c.id == h.c.pgroup)
-            .where(h.c.txid == any_(literal(txids, ARRAY(BigInteger))))
-            .order_by(h.c.txid, h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
-        )
         with by_index(self._engine) as connection:
-            rows = connection.execute(query).all()
+            rows = connection.exec_driver_sql(self._hot.views, {"txids": list(txids)}).all()
         return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
 
     def contents(self, txid: int) -> Sequence[Content]:

@@ -117,6 +117,7 @@ class Hot:
         self.tick = SQL["tick"].format(s=schema)
         self.fetch = PreparedStatement.of(write("fetch") if owner else called(schema, "fetch", FETCHES), FETCHES)
         self.contents = write("contents") if owner else SQL["call_contents"].format(s=schema)
+        self.views = write("views")
         self.sweep = write("sweep")
         self.ghosts = write("ghosts")
         self.doubts = PreparedStatement.of(write("doubts", "d.pgroup", "d.txid"), ("int8",))

@@ -122,6 +122,18 @@ SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks
             WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x
   LEFT JOIN txsaga.doubt d ON d.txid = x.txid;
 
+-- name: views
+-- For people: never the body, which may be megabytes. Decision and winner are looked up one by one: a join may read
+-- every decision.
+SELECT h.txid, h.part, h.attempt, h.qid, h.chunk, h.n, h.born, h.keyed, q.idx, t.name,
+       coalesce(g.name, '') AS group_name,
+       (SELECT o.decision FROM txsaga.op o WHERE o.txid = h.txid) AS decision,
+       (SELECT p.attempt FROM txsaga.part p WHERE p.txid = h.txid AND p.part = h.part) AS winner
+  FROM txsaga.half h JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic
+  LEFT JOIN txsaga.producer_group g ON g.id = h.pgroup
+ WHERE h.txid = ANY (%(txids)s::int8[])
+ ORDER BY h.txid, h.part, h.attempt, h.qid, h.chunk;
+
 -- name: contents
 -- What a transaction would deliver: its halves; for a keyed one, those of the attempts that count.
 SELECT t.name, h.body FROM txsaga.half h JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic
