@@ -17,12 +17,12 @@ from sqlalchemy import Engine
 
 from txsaga.consume.claim import MOST, Burial, Claim, ClaimHold, Unread
 from txsaga.consume.claim_end_statements import SQL as END
-from txsaga.consume.claim_end_statements import mine, single_out, statement
+from txsaga.consume.claim_end_statements import mine, single_out
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.retry import patiently
 from txsaga.errors import ClaimLost, OutcomeUnknown, StoreUnavailable, TxSagaError
 from txsaga.store import sql_files
-from txsaga.store.connection import transaction
+from txsaga.store.connection import NamespaceStore
 from txsaga.store.pipeline import ConnectionLost, ConnectionPool, Rows
 from txsaga.store.statement import BatchStatement, PreparedStatement, StatementCall
 
@@ -51,12 +51,12 @@ class ClaimStatements:
         )
 
 
-class Claims:
+class Claims(NamespaceStore):
     """Claims: what is not done of everything before the cursors. The store's clock decides when one expires."""
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
-        self._engine, self._schema, self._owner = engine, f'"{namespace}"', owner
-        self._sql = ClaimStatements.of(self._schema)
+        super().__init__(engine, namespace)
+        self._owner, self._sql = owner, ClaimStatements.of(self._schema)
         self._lines = ConnectionPool(engine)
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
@@ -74,16 +74,12 @@ class Claims:
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
         """Return messages to be lined up, of the first queue after `after` that has less than `window` in claims."""
-        values = {"grp": group, "qids": list(qids), "after": after, "limit": limit, "window": window}
-        with transaction(self._engine) as connection:
-            row = connection.execute(statement(SQL["unread"], self._schema), values).one_or_none()
+        row = self._row(SQL["unread"], grp=group, qids=list(qids), after=after, limit=limit, window=window)
         return None if row is None else Unread(*row)
 
     def line_up(self, group: str, found: Unread, keys: Sequence[int | None]) -> bool:
         """Put unread messages into claims without a holder, each with its key; False when a rival was first."""
-        values = {"grp": group, **found._asdict(), "keys": list(keys)}
-        with transaction(self._engine) as connection:
-            return connection.execute(statement(SQL["line_up"], self._schema), values).rowcount > 0
+        return self._changed(SQL["line_up"], grp=group, keys=list(keys), **found._asdict()) > 0
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
         """Remove the open messages of these claims from the group; `ClaimLost` in the place of each that is lost.
@@ -101,23 +97,22 @@ class Claims:
 
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Extend a claim to this long from now; `ClaimLost` when it is lost."""
-        with transaction(self._engine) as connection:
-            if not connection.execute(statement(END["extend"], self._schema), {**mine(claim), "by": by}).rowcount:
-                raise _lost(claim)
+        if not self._changed(END["extend"], **mine(claim), by=by):
+            raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Put the one open message of a claim back, with the cause; `ClaimLost` when it is lost."""
-        with transaction(self._engine) as connection:
-            single_out(connection, self._schema, claim, END["put_back"], delay=delay, cause=cause)
+        with self._open() as run:
+            single_out(run, claim, END["put_back"], delay=delay, cause=cause)
 
     def give_back(self, claim: Claim) -> None:
         """Put messages back at once, as if they had not been claimed; a lost claim is ignored."""
-        with transaction(self._engine) as connection:
+        with self._open() as run:
             if claim.size == 1 or claim.copy is not None:
-                connection.execute(statement(END["give_back"], self._schema), mine(claim))
-            elif connection.execute(statement(END["lock_some"], self._schema), mine(claim)).one_or_none() is not None:
+                run(END["give_back"], **mine(claim))
+            elif run(END["lock_some"], **mine(claim)).one_or_none() is not None:
                 for step in (END["apart"], END["leave_run"], END["end_run"]):
-                    connection.execute(statement(step, self._schema), mine(claim))
+                    run(step, **mine(claim))
 
     def bury(self, claim: Claim, burial: Burial) -> None:
         """Move the one open message of a claim to a backout queue or the dead letters; `ClaimLost` when it is lost."""
@@ -127,13 +122,13 @@ class Claims:
             then = END["dead"]
         else:
             values, then = {"to": burial.backout, "body": copy.body}, END["backed_out" if self._owner else "back_out"]
-        with transaction(self._engine) as connection:
-            single_out(connection, self._schema, claim, then, **values)
+        with self._open() as run:
+            single_out(run, claim, then, **values)
 
     def drop(self, claim: Claim) -> None:
         """Remove the one open message of a claim from the group for good; `ClaimLost` when it is lost."""
-        with transaction(self._engine) as connection:
-            single_out(connection, self._schema, claim, SQL["drop"])
+        with self._open() as run:
+            single_out(run, claim, SQL["drop"])
 
     def close(self) -> None:
         """Close every connection."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection
 
 from txsaga.checkback.profile import LEASE
 from txsaga.checkback.questions import kept
@@ -31,7 +31,7 @@ from txsaga.flows.requests import Entered, NamedBranch
 from txsaga.flows.step import HOME, Amendment, Enrolled, HeldLocks, Hold, Left, Overdue, Step, StepKind, StepState, Unit
 from txsaga.resources import journal
 from txsaga.store import sql_files
-from txsaga.store.connection import transaction
+from txsaga.store.connection import NamespaceStore
 
 SQL = sql_files.read("flows/sql/flow.sql")
 
@@ -208,23 +208,16 @@ class FlowLedger:
         )
 
 
-class Flows:
+class Flows(NamespaceStore):
     """The locks that undecided flows of one namespace hold."""
-
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._s = engine, f'"{namespace}"'
 
     def held(self) -> Sequence[HeldLocks]:
         """Return what is held in each resource, by name."""
-        with transaction(self._engine) as connection:
-            return [HeldLocks(*row) for row in connection.execute(text(SQL["held"].format(s=self._s)))]
+        return [HeldLocks(*row) for row in self._rows(SQL["held"])]
 
     def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
         """Return steps that hold their locks for longer than their budget and were not reported yet."""
-        with transaction(self._engine) as connection:
-            return [
-                Overdue(*row) for row in connection.execute(text(SQL["overdue"].format(s=self._s)), {"limit": limit})
-            ]
+        return [Overdue(*row) for row in self._rows(SQL["overdue"], limit=limit)]
 
 
 def life_of(row: Any) -> TxRecord:

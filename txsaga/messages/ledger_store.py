@@ -121,7 +121,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         if bound:
             self._run(SQL["drop_intents"], txid=txid)
         if claims:
-            claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
+            claim_ends.decided(self._run, txid, why=TAKEN_OVER)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -197,7 +197,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         any of them is lost, raise `ClaimLost` and bind none.
         """
         self._require_undecided(txid)
-        claim_ends.bind(self._connection, self._schema, claim, txid, retry)
+        claim_ends.bind(self._run, claim, txid, retry)
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents (on COMMIT), end its intents and the claims bound to it.
@@ -211,7 +211,7 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
             self._run(SQL["drop_intents"], txid=txid)
         if claims:
             cause = why if decision is Decision.ROLLBACK else None
-            claim_ends.decided(self._connection, self._schema, txid, why=cause)
+            claim_ends.decided(self._run, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision and remove the transaction from the list of doubts; False if it is already decided.
