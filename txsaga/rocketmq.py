@@ -178,6 +178,7 @@ class TransactionMQProducer(Producer):
         qid, identity = half.rows[0].qid, kernel.store.registry.identity
         message_id = HalfId(identity, receipt.txid, 0, 0, qid, 0, 0).encode()
         request = self._request(receipt, message_id, message.tx_id or identity.transaction(receipt.txid))
+        queue = kernel.topics.open(message.topic, SendKind.HALF).qids.index(qid)
         worker = _Worker()
         if half.immunity is None:  # an immunity itself sets the time of its check
             kernel.running.begin(worker, Doubt.of(receipt))
@@ -188,7 +189,7 @@ class TransactionMQProducer(Producer):
         self._send_end(replace(request, state=state, remark=remark, topic=message.topic, message=message))
         return SendResult(
             status=receipt.code,
-            queue=kernel.topics.open(message.topic, SendKind.HALF).qids.index(qid),
+            queue=queue,
             message_id=message_id,
             queue_offset=receipt.txid,
             transaction_id=request.transaction_id,

@@ -29,10 +29,10 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
 def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
     text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
     assert "Name of the group." in text
-    assert ("only for a group without members" in text) is (command == "alter")
+    assert ("it stays" in text) is (command == "create")
     for words in ("Maximum deliveries", "Topic for messages", "Keep messages", "second delivery", "Longest delay"):
         assert words in text
-    assert ("--no-ordered" in text) is (command == "alter")
+    assert "--no-ordered" not in text
 
 
 def test_a_group_expires_when_it_is_told_to(cli: Cli) -> None:
@@ -162,14 +162,3 @@ def test_a_group_is_deleted_after_a_look_at_what_it_would_miss(cli: Cli, broker:
     for words in (("--yes",), ()):
         assert cli("group", "delete", name, *words).code == 4
     assert len(cli("consume", name, topic).lines) == 2
-
-
-def test_a_group_without_members_gets_another_style_and_order(cli: Cli, topic: str) -> None:
-    name = fresh_name("other")
-    cli("send", topic, "one")
-    cli("consume", name, topic)
-    assert cli("group", "alter", name, "--ordered", "--json").document["ordered"] is True
-    assert cli("group", "alter", name, "--style", "stream", "--no-ordered", "--json").document["style"] == "stream"
-    assert cli("consume", name, topic).code == 3
-    cli("send", topic, "two")
-    assert len(cli("tail", topic, "--group", name).lines) == 1

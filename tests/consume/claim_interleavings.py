@@ -55,7 +55,6 @@ class ClaimInterleavings(RuleBasedStateMachine):
         self.qids = new_queues(self.store, self.name, 2)
         (self.backout,) = new_queues(self.store, f"{self.name}-failed")
         self.producers = new_group(self.store, self.name)
-        self.store.groups.open(self.name, Style.WORK, Policy())
         self.store.queues.create_cursors(self.name, dict.fromkeys(self.qids, 0))
         self.now, self.moved, self.keys = 0.0, 0, count()
         self.works: dict[int, list[Work]] = {qid: [] for qid in self.qids}
@@ -66,6 +65,7 @@ class ClaimInterleavings(RuleBasedStateMachine):
     def begin(self, chance: Random, ordered: bool) -> object:
         """Let each example choose its stores in its own way; begin with messages and two transactions."""
         self.chance, self.ordered = chance, ordered
+        self.store.groups.open(self.name, Style.WORK, Policy(ordered=ordered))
         for at in (0, 1):
             self.publish(at, [1, 1, None, 2])
         return multiple(self.open_life(), self.open_life())
@@ -235,6 +235,8 @@ class ClaimInterleavings(RuleBasedStateMachine):
         left = [work for works in self.works.values() for work in works if work.fate not in (Fate.DONE, Fate.BURIED)]
         came = []
         for _ in range(2 * len(left) + 2):
+            if self.ordered:
+                self.line_up(60)
             claims = list(self.store.claims.take_due(self.name, self.qids, 60, ClaimHold("last", 1e6)))
             new = self.store.claims.take_new(self.name, self.qids, 0, 60, ClaimHold("last", 1e6))
             claims += [] if new is None else [new]

@@ -67,6 +67,7 @@ class ExpiryContract:
         assert (again.message, again.cause) == (letter.message, "the group expired")
         assert store.dead_letters.replay([again.id]) == 0
         registered(store)
+        store.queues.create_cursors(GROUP, {qid: 1})
         assert store.dead_letters.replay([again.id]) == 1
         assert len(due(store, qid)) == 1
 

@@ -33,11 +33,11 @@ from txsaga.consume.claim import Policy, Style
 from txsaga.core.records import Due, Half
 from txsaga.core.topic import TopicType
 from txsaga.errors import (
-    ConfigError,
     GroupInUse,
     GroupKindMismatch,
     LeaseLost,
     TopicInUse,
+    TopicNotRead,
     UnknownGroup,
     UnknownTopic,
 )
@@ -45,7 +45,7 @@ from txsaga.store.store import Store
 
 
 class TopicContract:
-    """`Registry.delete_topic` and `alter_topic`, `Queues.purge`, `ConsumerGroups.delete` and `alter`."""
+    """`Registry.delete_topic` and `alter_topic`, `Queues.purge`, `ConsumerGroups.delete`."""
 
     @pytest.mark.parametrize("kind", ["half", "plain", "later", "two rows"])
     def test_a_deleted_topic_takes_no_message_of_one_who_knows_its_queues(self, store: Store, kind: str) -> None:
@@ -193,39 +193,45 @@ class TopicContract:
             with pytest.raises(UnknownGroup):
                 refused()
 
-    def test_a_dead_letter_of_a_deleted_topic_stays_and_is_not_replayed(self, store: Store) -> None:
+    def test_cursors_of_a_group_that_was_deleted_meanwhile_do_not_stay(self, store: Store) -> None:
+        filled(store, "a")
+        store.groups.expire()
+        store.registry.delete_topic("orders")
+
+    def test_a_topic_with_dead_letters_stays(self, store: Store) -> None:
         qid = filled(store, "a")
         store.groups.open(GROUP, Style.WORK, Policy())
         buried(store, taken(store, qid), "broken")
-        store.queues.forget(GROUP, [qid])
-        store.registry.delete_topic("orders")
         (letter,) = store.dead_letters.list(GROUP, 9)
+        with pytest.raises(TopicInUse, match="letters"):
+            store.registry.delete_topic("orders")
+        store.queues.forget(GROUP, [qid])
         assert store.dead_letters.replay([letter.id]) == 0
-        assert store.dead_letters.get(letter.id) == letter
+        with pytest.raises(TopicInUse, match="letters"):
+            store.registry.delete_topic("orders")
+        assert store.dead_letters.purge([letter.id]) == 1
+        store.registry.delete_topic("orders")
 
-    def test_a_group_without_members_reads_in_the_other_style(self, store: Store) -> None:
+    def test_a_member_of_a_group_that_was_made_anew_takes_nothing_in_the_old_way(self, store: Store) -> None:
         qid = filled(store, *"abc")
-        store.groups.open(GROUP, Style.STREAM, Policy())
-        claim = claimed(store, qid)
-        with pytest.raises(GroupInUse):
-            store.groups.alter(GROUP, {"style": "work"})
-        store.queues.leave(GROUP, "anna", ["orders"])
-        assert store.groups.alter(GROUP, {"style": "work", "ordered": True}).style is Style.WORK
-        with pytest.raises(LeaseLost):
-            store.queues.advance(claim, "anna", 1)
+        for style, policy in ((Style.STREAM, Policy()), (Style.WORK, Policy(ordered=True))):
+            store.groups.open(GROUP, style, policy)
+            store.queues.create_cursors(GROUP, {qid: 0})
+            assert take(store, qid) is None
+            store.groups.delete(GROUP)
+        store.groups.open(GROUP, Style.WORK, Policy())
+        store.queues.create_cursors(GROUP, {qid: 0})
+        assert store.claims.unread(GROUP, [qid], 0, 9, 99) is None
         with pytest.raises(GroupKindMismatch):
             store.groups.touch(GROUP, Style.STREAM)
-        found = store.groups.open(GROUP, Style.WORK, Policy())
-        assert found.policy.ordered
         assert offsets(taken(store, qid)) == [0, 1, 2]
 
-    def test_a_group_keeps_its_style_and_order_while_messages_wait(self, store: Store) -> None:
-        qid = filled(store, *"ab")
+    def test_a_member_learns_that_its_group_left_a_queue(self, store: Store) -> None:
+        qid = filled(store, "a")
         store.groups.open(GROUP, Style.WORK, Policy())
-        store.claims.put_back(taken(store, qid, limit=1), timedelta(0), "broken")
-        for change in ({"style": "stream"}, {"ordered": True}):
-            with pytest.raises(ConfigError, match="wait for a retry"):
-                store.groups.alter(GROUP, change)
-        store.groups.alter(GROUP, {"max_attempts": 3})
-        assert acked(store, *due(store, qid)) == [True]
-        assert store.groups.alter(GROUP, {"ordered": True}).policy.ordered
+        store.groups.touch(GROUP, Style.WORK, [qid])
+        store.queues.forget(GROUP, [qid])
+        with pytest.raises(TopicNotRead, match="'orders'"):
+            store.groups.touch(GROUP, Style.WORK, [qid])
+        other = filled(store, "b", name="news")
+        store.groups.touch(GROUP, Style.WORK, [qid, other])

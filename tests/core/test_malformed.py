@@ -143,7 +143,6 @@ CALLS: dict[str, Callable[[Scene], object]] = {
     "answer for a NUL": lambda s: s.broker.answer_for(NUL, print),
     "checks of a list": lambda s: s.broker.set_checks([], max_checks=3),
     "alter 5": lambda s: s.broker.alter_group(5, max_attempts=3),
-    "a style that is a list": lambda s: s.broker.alter_group("workers", style=[]),
     "delete 5": lambda s: s.broker.delete_group(5),
     "reset a NUL": lambda s: s.broker.reset_group(NUL, "latest"),
     "reset in 5": lambda s: s.broker.reset_group("workers", "latest", topic=5),

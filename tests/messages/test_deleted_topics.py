@@ -17,7 +17,6 @@ from tests.messages.test_topics import WAYS, Way, in_a_keyed_block, plainly
 from tests.scene.shop import Shop
 from tests.scene.stored import Stored
 from txsaga.broker import Broker
-from txsaga.consume.claim import Style
 from txsaga.core.decision import Decision
 from txsaga.core.message import Message
 from txsaga.errors import (
@@ -25,17 +24,25 @@ from txsaga.errors import (
     GroupKindMismatch,
     StoreUnavailable,
     TopicInUse,
+    TopicNotRead,
     TopicTypeMismatch,
     TransactionError,
     UnknownGroup,
     UnknownTopic,
 )
+from txsaga.flows.actions import compensation
 from txsaga.messages.producer import Producer
 from txsaga.store.partitions import Partitions
 from txsaga.store.schema import SPAN
 
 TYPES: dict[Way, str] = {plainly: "normal"}
 GONE, KEYS = "gone", count()
+UNDONE: list[str] = []
+
+
+@compensation("deleted-topics-fly-back")
+def fly_back(flight: str) -> None:
+    UNDONE.append(flight)
 
 
 @pytest.fixture
@@ -123,6 +130,30 @@ def test_a_block_that_sent_before_is_rolled_back_as_a_whole(shop: Shop, other: B
         tx.send(GONE, b"b")
         other.delete_topic(GONE)
     assert shop.bodies("orders") == []
+    assert shop.pending() == []
+
+
+def test_a_late_body_is_neither_lost_nor_in_the_way(shop: Shop, other: Broker) -> None:
+    shop.broker.create_topic(GONE, "transaction")
+    producer = shop.producer()
+    with producer.transaction() as tx:
+        tx.send(GONE, b"a")
+    with pytest.raises(TopicInUse, match="undecided"), producer.transaction() as tx:
+        tx.later(GONE)
+        other.delete_topic(GONE)
+    other.delete_topic(GONE)
+    with pytest.raises(UnknownTopic), producer.transaction() as tx:
+        tx.later(GONE)
+    assert shop.pending() == []
+
+
+def test_a_saga_that_sends_to_it_is_undone(shop: Shop, other: Broker) -> None:
+    shop.broker.create_topic(GONE, "transaction")
+    with pytest.raises(UnknownTopic), shop.broker.saga("booking") as saga:
+        saga.send(GONE, b"a")
+        saga.step(lambda flight: None, compensate=fly_back, input={"flight": "to Oslo"})
+        other.delete_topic(GONE)
+    assert UNDONE == ["to Oslo"]
     assert shop.pending() == []
 
 
@@ -225,8 +256,9 @@ def test_a_deleted_topic_is_neither_listed_nor_cut(shop: Shop, other: Broker) ->
 def test_a_backout_topic_stays(shop: Shop, other: Broker) -> None:
     shop.broker.create_topic(GONE)
     shop.broker.create_group("billing", backout=GONE)
-    with pytest.raises(TopicInUse, match="backout topic of group billing"):
-        other.delete_topic(GONE)
+    for needless in (lambda: other.delete_topic(GONE), lambda: other.alter_topic(GONE, type="fifo")):
+        with pytest.raises(TopicInUse, match="backout topic of group billing"):
+            needless()
     shop.broker.alter_group("billing", backout=None)
     other.delete_topic(GONE)
 
@@ -262,7 +294,7 @@ def test_a_type_changes_while_it_is_empty(shop: Shop, other: Broker) -> None:
         other.alter_topic(GONE, type="transaction")
     assert other.purge_topic(GONE) == 1
     assert other.alter_topic(GONE, type="transaction").type == "transaction"
-    with pytest.raises(UnknownTopic, match="'gone' was deleted or got another type: try again"):
+    with pytest.raises(UnknownTopic, match="'gone' was deleted, or replaced by one of another type: send again"):
         producer.send(GONE, b"b")
     with pytest.raises(TopicTypeMismatch):
         producer.send(GONE, b"b")
@@ -271,17 +303,29 @@ def test_a_type_changes_while_it_is_empty(shop: Shop, other: Broker) -> None:
         other.alter_topic(GONE, type="loud")
 
 
+def test_a_process_that_knows_another_type_looks_again(shop: Shop, other: Broker) -> None:
+    shop.broker.create_topic(GONE, "fifo")
+    producer = shop.producer()
+    producer.send(Message(GONE, b"a", ordering_key="k"))
+    shop.deliver()
+    other.purge_topic(GONE)
+    other.alter_topic(GONE, type="normal")
+    producer.send(GONE, b"b")
+    assert shop.bodies(GONE) == ["b"]
+
+
 def test_a_member_notices_that_its_group_is_gone_or_reads_otherwise(shop: Shop, other: Broker) -> None:
     shop.producer().send("news", b"a")
     shop.deliver()
     consumer = shop.broker.consumer("billing", ["news"])
+    other.leave_topic("billing", "news", dry_run=False)
+    assert consumer.receive() == []
     consumer._policy_until = 0.0
-    altered = other.alter_group("billing", style="stream")
-    assert altered.style is Style.STREAM
-    with pytest.raises(GroupKindMismatch):
+    with pytest.raises(TopicNotRead, match="does not read topic 'news'"):
         consumer.receive()
-    with pytest.raises(ConfigError, match="style is 'loud'; give 'stream' or 'work'"):
-        other.alter_group("billing", style="loud")
+    other.delete_group("billing")
+    with closing(other.stream("billing", ["news"])), pytest.raises(GroupKindMismatch):
+        consumer.receive()
     other.delete_group("billing")
     for refused in (lambda: consumer.receive(), lambda: other.delete_group("billing")):
         with pytest.raises(UnknownGroup):

@@ -12,6 +12,7 @@ from datetime import timedelta
 from itertools import count
 
 from tests.oracle import claim_ends
+from tests.oracle.groups import MemoryGroups
 from tests.oracle.home import Home
 from tests.oracle.log import MemoryLog
 from tests.oracle.rows import ClaimRow, Kept, Letter, Op, StoredHalf
@@ -25,14 +26,15 @@ from txsaga.errors import TxSagaError
 class MemoryClaims(Claims):
     """Claims of one store."""
 
-    def __init__(self, home: Home, log: MemoryLog) -> None:
-        self._home, self._log = home, log
+    def __init__(self, home: Home, log: MemoryLog, groups: MemoryGroups) -> None:
+        self._home, self._log, self._groups = home, log, groups
         self._receipts = count(1)
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
         """Claim messages that nobody has taken yet."""
         with self._home.writing() as kept:
-            for qid, start, head in self._behind(kept, group, qids, after):
+            there = qids if self._groups.may_work(group, ordered=False) else []
+            for qid, start, head in self._behind(kept, group, there, after):
                 size = min(head - start, limit, MOST)
                 self._move(kept, group, qid, start + size)
                 taken = self._take_row(ClaimRow(group, qid, start, size, (1 << size) - 1, 0, None), hold)
@@ -55,7 +57,8 @@ class MemoryClaims(Claims):
         """Find messages to be lined up."""
         with self._home.lock:
             kept = self._home.kept
-            for qid, start, head in self._behind(kept, group, qids, after):
+            there = qids if self._groups.may_work(group, ordered=True) else []
+            for qid, start, head in self._behind(kept, group, there, after):
                 if sum((row.group, row.qid) == (group, qid) for row in kept.claims.values()) < window:
                     return Unread(qid, start, min(head, start + limit))
         return None

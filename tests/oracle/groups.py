@@ -1,12 +1,12 @@
 """
 Consumer groups in memory, and the dead letters they left behind.
 
-A group keeps its style for ever: if its cursors were moved in both, messages would be skipped without a word.
+A group has one style: if its cursors were moved in both, messages would be skipped without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from tests.oracle.rows import ClaimRow, Letter
 from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.consume.dead_letter import DeadLetter
 from txsaga.consume.groups_store import ConsumerGroups, DeadLetterStore
-from txsaga.errors import ConfigError, GroupInUse, GroupKindMismatch, UnknownGroup
+from txsaga.errors import GroupInUse, GroupKindMismatch, TopicNotRead, UnknownGroup
 
 
 class MemoryGroups(ConsumerGroups):
@@ -42,14 +42,21 @@ class MemoryGroups(ConsumerGroups):
         with self._home.lock:
             return self._groups.get(name)
 
-    def touch(self, name: str, style: Style) -> ConsumerGroup:
+    def touch(self, name: str, style: Style, qids: Collection[int] = ()) -> ConsumerGroup:
         """Note that a member is at work."""
         with self._home.lock:
             known = self._known(name)
             if known.style is not style:
                 raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
             self._last_seen[name] = self._home.now()
+            if qids and not any((name, qid) in self._home.kept.cursors for qid in qids):
+                raise TopicNotRead(name, self._queues.topic(min(qids)))
             return known
+
+    def may_work(self, name: str, *, ordered: bool) -> bool:
+        """Tell whether members that work in this way may take messages of a group."""
+        known = self._groups.get(name)
+        return known is None or (known.style, known.policy.ordered) == (Style.WORK, ordered)
 
     def _known(self, name: str) -> ConsumerGroup:
         if name not in self._groups:
@@ -67,6 +74,8 @@ class MemoryGroups(ConsumerGroups):
             for name in filter(self._queues.is_in_use, self._groups):
                 self.seen(name)
             expired = [name for name in sorted(self._groups) if self._is_over(name)]
+            kept = self._home.kept
+            kept.cursors = {place: cursor for place, cursor in kept.cursors.items() if place[0] in self._groups}
             for name in expired:
                 self._forget(name, "the group expired")
             return expired
@@ -95,18 +104,9 @@ class MemoryGroups(ConsumerGroups):
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
         """Change parts of a group's policy."""
         with self._home.lock:
-            known, kept = self._known(name), self._home.kept
-            if {"style", "ordered"} & changes.keys():
-                if self._queues.is_in_use(name):
-                    raise GroupInUse(name)
-                if any(row.group == name for row in kept.claims.values()):
-                    raise ConfigError(f"group {name!r} has messages that wait for a retry")
-                for place, cursor in kept.cursors.items():
-                    if place[0] == name:
-                        kept.cursors[place] = cursor._replace(owner=None, epoch=cursor.epoch + 1)
-            policy = replace(known.policy, **{key: value for key, value in changes.items() if key != "style"})  # type: ignore[arg-type]
-            style = Style(str(changes.get("style", known.style)))
-            changed = self._groups[name] = replace(known, style=style, policy=policy)
+            known = self._known(name)
+            policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
+            changed = self._groups[name] = replace(known, policy=policy)
             return changed
 
 
@@ -139,7 +139,8 @@ class MemoryDeadLetters(DeadLetterStore):
         """Let letters come to their group again."""
         with self._home.writing() as kept:
             known = [id for id in {*ids} & kept.letters.keys() if self._groups.find(kept.letters[id].row.group)]
-            there = [id for id in known if not self._names.is_deleted(kept.letters[id].row.qid)]
+            rows = {id: kept.letters[id].row for id in known}
+            there = [id for id, row in rows.items() if (row.group, row.qid) in kept.cursors]
             fresh = {id: self._fresh(kept.letters[id]) for id in there}
             moved = {id: row for id, row in fresh.items() if row.place not in kept.claims}
             kept.put(*moved.values())

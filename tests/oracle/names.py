@@ -57,10 +57,6 @@ class Names:
         with self._home.lock:
             self._gone.update(self._topics.pop(name).qids)
 
-    def is_deleted(self, qid: int) -> bool:
-        """Tell whether the topic of a queue is deleted."""
-        return qid in self._gone
-
     def require_topics(self, qids: Iterable[int]) -> None:
         """Raise if the topic of one of these queues is deleted."""
         for qid in self._gone.intersection(qids):

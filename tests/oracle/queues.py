@@ -46,6 +46,10 @@ class MemoryQueues(Queues):
                 if (of, cursor.owner) == (group, member) and self._topic(qid) in topics:
                     kept.cursors[of, qid] = cursor._replace(owner=None)
 
+    def topic(self, qid: int) -> str:
+        """Return the topic of a queue."""
+        return self._names.place(qid)[0]
+
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
         """Create cursors that do not exist yet."""
         with self._home.writing() as kept:

@@ -94,6 +94,8 @@ class MemoryRegistry(Registry):
 
     def _require_unneeded(self, known: Topic) -> None:
         kept = self._home.kept
+        if any(letter.row.qid in known.qids for letter in kept.letters.values()):
+            raise TopicInUse(f"topic {known.name!r} has dead letters")
         if readers := sorted({group for group, qid in kept.cursors if qid in known.qids}):
             raise TopicInUse(f"topic {known.name!r} is read by {', '.join(readers)}")
         for txid, halves in kept.halves.items():

@@ -18,7 +18,7 @@ from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from tests.store.plan import Prepared, scans_of
 from txsaga.consume import log_store
-from txsaga.messages import halves_store
+from txsaga.messages import halves_store, registry_store
 from txsaga.messages.hot_statements import TOKEN, WRITERS, Hot
 from txsaga.store import schema
 from txsaga.store.right import Right
@@ -208,6 +208,17 @@ def test_a_sweep_looks_at_its_range_only(filled: Filled) -> None:
     scans = list(scans_of(plans))
     assert {scan.table for scan in scans} == {"half_1", "half_2", "op_1", "op_2", "scheduled"}
     assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
+
+
+def test_what_a_topic_is_needed_for_is_found_by_index(filled: Filled) -> None:
+    with filled.engine.connect() as connection:
+        schema = f'"{filled.schema}"'
+        connection.execute(text(f"INSERT INTO {schema}.checkpoint VALUES ('sweep', {NEW}), ('second look', {NEW})"))
+        explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {registry_store.SQL['needed'].format(s=schema)}"
+        plans = connection.execute(text(explain), {"id": 1, "name": "filled"}).scalar_one()
+    scans = [scan for scan in scans_of(plans) if scan.table.startswith(("half", "op", "tx"))]
+    assert len(scans) > 5
+    assert [scan for scan in scans if scan.loops and "Seq Scan" in scan.kind] == []
 
 
 def test_the_measure_tells_a_bad_plan(filled: Filled) -> None:

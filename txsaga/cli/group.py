@@ -12,7 +12,7 @@ import typer
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import Options, Yes, options_of, span_of, start_of, takes, whole
 from txsaga.cli.printing import document, fields, progress, say, table
-from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup, Style
+from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup
 from txsaga.errors import UnknownGroup
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ OPTIONS: dict[str, Any] = {
     "longest_retry": Annotated[timedelta | None, _span("Longest delay between two deliveries: 5m.")],
     "expires": Annotated[timedelta | None, _span("Delete the group after this time without members; 0 for never.")],
 }
-WITHOUT_MEMBERS: dict[str, Any] = {
-    "style": Annotated[Style | None, typer.Option(help="How it reads; only for a group without members.")],
-    "ordered": Annotated[bool | None, typer.Option(help="Keep the order per key; only for a group without members.")],
-}
 NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelta(0)}
 """The values that mean None on a command line."""
 
@@ -59,7 +55,7 @@ GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 def create(
     context: typer.Context,
     name: Name,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key.")] = False,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key; it stays.")] = False,
     **changes: object,
 ) -> None:
     """Create a group whose members process messages one by one. A group that exists is not changed."""
@@ -70,7 +66,7 @@ def create(
 
 
 @app.command()
-@takes({**OPTIONS, **WITHOUT_MEMBERS})
+@takes(OPTIONS)
 def alter(context: typer.Context, name: Name, **changes: object) -> None:
     """Change how a group handles failed messages, or when it expires. Members apply it within seconds."""
     options = options_of(context)

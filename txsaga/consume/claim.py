@@ -42,10 +42,8 @@ class Style(StrEnum):
 
 
 class PolicyChanges(TypedDict, total=False):
-    """The changeable parts of a group: its style and its policy."""
+    """The changeable parts of a policy."""
 
-    style: Style | str
-    ordered: bool
     max_attempts: int | None
     backout: str | None
     dead_letters: bool

@@ -43,7 +43,7 @@ class Claimer:
 
     def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]], hold: ClaimHold) -> None:
         self._kernel, self._claims, self._fetching = kernel, kernel.store.claims, Fetching(kernel, queues)
-        self._qids, self._hold = sorted(queues), hold
+        self.qids, self._hold = sorted(queues), hold
         self._after, self._look_at, self._new_first = 0, 0.0, False
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
@@ -77,18 +77,18 @@ class Claimer:
 
     def _due(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         with self._kernel.announce.around(facts.Taking, about=group.name):
-            return self._claims.take_due(group.name, self._qids, limit, self._hold)
+            return self._claims.take_due(group.name, self.qids, limit, self._hold)
 
     def _new(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         with self._kernel.announce.around(facts.Taking, about=group.name):
-            claim = self._claims.take_new(group.name, self._qids, self._after, limit, self._hold)
+            claim = self._claims.take_new(group.name, self.qids, self._after, limit, self._hold)
         if claim is None:
             return []
         self._after = claim.qid
         return [claim]
 
     def _line_up(self, group: ConsumerGroup) -> bool:
-        found = self._claims.unread(group.name, self._qids, self._after, LINE, WINDOW)
+        found = self._claims.unread(group.name, self.qids, self._after, LINE, WINDOW)
         if found is None:
             return False
         self._after = found.qid
@@ -236,7 +236,7 @@ class Consumer:
     def _follow_policy(self) -> None:
         if time.monotonic() > self._policy_until:
             with self._kernel.announce.around(facts.Renewing, about=self.group):
-                self._group = self._kernel.store.groups.touch(self.group, Style.WORK)
+                self._group = self._kernel.store.groups.touch(self.group, Style.WORK, self._claimer.qids)
             self._policy_until = time.monotonic() + POLICY
 
 

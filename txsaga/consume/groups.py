@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from txsaga.consume.claim import ConsumerGroup, Policy, PolicyChanges, Style
 from txsaga.consume.dead_letter import DeadLetter
@@ -40,16 +40,14 @@ def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
     group = open_group(kernel, name, Style.WORK, policy)
     if group.policy.ordered is not policy.ordered:
         kept = "keeps" if group.policy.ordered else "does not keep"
-        raise ConfigError(f"group {name!r} exists and {kept} the order of keys; alter it, or use another name")
+        raise ConfigError(f"group {name!r} exists and {kept} the order of keys; delete it first, or use another name")
     return group
 
 
 def alter_group(kernel: Kernel, name: str, changes: PolicyChanges) -> ConsumerGroup:
-    """Change parts of a group's policy, or how it reads."""
-    known, policy = _required(kernel, name), dict[str, Any](changes)
-    if (style := policy.pop("style", known.style)) not in tuple(Style):
-        raise ConfigError(f"style is {style!r}; give 'stream' or 'work'")
-    _require_backout(kernel, replace(known.policy, **policy))
+    """Change parts of a group's policy."""
+    known = _required(kernel, name)
+    _require_backout(kernel, replace(known.policy, **changes))
     if not changes:
         return _warned(known)
     with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):

@@ -18,7 +18,14 @@ from txsaga.consume.claim_end_statements import SQL as END
 from txsaga.consume.dead_letter import Copy, DeadLetter
 from txsaga.core.decision import Decision
 from txsaga.core.records import ClaimedQueue, Intent
-from txsaga.errors import ConfigError, EffectConflict, GroupInUse, GroupKindMismatch, LeaseLost, UnknownGroup
+from txsaga.errors import (
+    EffectConflict,
+    GroupInUse,
+    GroupKindMismatch,
+    LeaseLost,
+    TopicNotRead,
+    UnknownGroup,
+)
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore, Run
 
@@ -45,17 +52,20 @@ class ConsumerGroups(NamespaceStore):
         """Return a registered group."""
         return next(map(_group, self._rows(SQL["find"], name=name)), None)
 
-    def touch(self, name: str, style: Style) -> ConsumerGroup:
-        """Mark the group as seen, at most once a minute; raise if it is gone, or of the other style now."""
+    def touch(self, name: str, style: Style, qids: Collection[int] = ()) -> ConsumerGroup:
+        """Mark a group as seen, at most once a minute; raise if it is gone, reads otherwise, or not these queues."""
         # Marked first: a group that expires at this moment is gone when it is read, a marked one stays.
         with self._open() as run:
             run(SQL["seen"], names=[name])
             row = run(SQL["find"], name=name).one_or_none()
+            left = run(SQL["left"], name=name, qids=[*qids]).scalar() if row else None
         if row is None:
             raise UnknownGroup(name)
         known = _group(row)
         if known.style is not style:
             raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+        if left is not None:
+            raise TopicNotRead(name, left)
         return known
 
     def expire(self) -> Sequence[str]:
@@ -65,6 +75,7 @@ class ConsumerGroups(NamespaceStore):
         stay.
         """
         self._changed(SQL["seen_at_work"])
+        self._changed(SQL["left_over"])
         with self._open() as run:
             return [name for (name,) in run(SQL["over"]).all() if _forgotten(run, name, "the group expired")]
 
@@ -81,19 +92,11 @@ class ConsumerGroups(NamespaceStore):
         return list(map(_group, self._rows(SQL["all"])))
 
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
-        """Change only the named parts of a group; `style` and `ordered` only while it has no members and claims."""
+        """Change only the named parts of a group."""
         changed = SQL["alter"].replace("{changes}", ", ".join(f"{part} = :{part}" for part in changes))
-        with self._open() as run:
-            row = run(changed, name=name, **changes).one_or_none()
-            if row is None:
-                raise UnknownGroup(name)
-            if {"style", "ordered"} & changes.keys():
-                if _is_used(run, name):
-                    raise GroupInUse(name)
-                if run(SQL["fence"], name=name).scalar_one():
-                    raise ConfigError(
-                        f"messages of group {name!r} wait for a retry; finish them, or drop them (`txsaga group reset`)"
-                    )
+        row = self._row(changed, name=name, **changes)
+        if row is None:
+            raise UnknownGroup(name)
         return _group(row)
 
 

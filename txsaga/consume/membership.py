@@ -116,7 +116,7 @@ class Membership:
     def _keep(self) -> None:
         now = time.monotonic()
         with self._kernel.announce.around(facts.Renewing, about=self._group):
-            self._kernel.store.groups.touch(self._group, Style.STREAM)
+            self._kernel.store.groups.touch(self._group, Style.STREAM, self._topic_of)
             live = self._queues.renew(self._group, self.member, self._topics, self._ttl)
         mine = self._share(live)
         for qid in sorted(set(self.claims) - mine):

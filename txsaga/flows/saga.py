@@ -369,7 +369,11 @@ class Saga(DecidedBlock):
             return
         rows = self._outbox.take_whole()
         self._stage = BlockStage.CLOSED
-        standing = self._decided(Decision.COMMIT, "the block ended", rows)
+        try:
+            standing = self._decided(Decision.COMMIT, "the block ended", rows)
+        except errors.UnknownTopic as reason:
+            self._roll_back(str(reason))
+            raise
         if standing is not Decision.COMMIT:
             raise errors.DecidedOtherwise(self._owner.life.txid, standing.name)
 

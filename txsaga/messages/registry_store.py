@@ -21,6 +21,7 @@ from txsaga.store.connection import NamespaceStore, Run
 
 SQL = sql_files.read("messages/sql/registry.sql")
 NEEDS = {
+    "letters": "has dead letters ({0}); replay or purge them with `txsaga dlq` while their groups read it",
     "readers": "is read by {0}; remove each with `txsaga group leave GROUP --topic {1} --yes`",
     "backed_out_by": "is the backout topic of {0}; give each another with `txsaga group alter GROUP --backout TOPIC`",
     "undecided": "has messages of transaction {0}, which is undecided; wait, or settle it with `txsaga tx settle {0}`",
@@ -87,14 +88,14 @@ class Registry(NamespaceStore):
             if type in (None, known.type):
                 run(SQL["retain"], id=known.id, **kept)
             else:
-                _close(run, known, "readers", "undecided", "stored")
+                _delete(run, known, "stored")
                 run(SQL["create"], name=name, type=type.value, queues=len(known.qids), **kept)
             return _topic(run, name)
 
     def delete_topic(self, name: str) -> int:
         """Delete a topic and free its name, or raise `TopicInUse`; return how many messages it had."""
         with self._changing() as run:
-            return _close(run, _topic(run, name), "readers", "backed_out_by", "undecided")
+            return _delete(run, _topic(run, name))
 
     @contextmanager
     def _changing(self) -> Iterator[Run]:
@@ -182,9 +183,11 @@ def _topic_of(row: Any) -> Topic:
     return Topic(**{**row._mapping, "type": TopicType(row.type), "qids": tuple(row.qids)})
 
 
-def _close(run: Run, known: Topic, *needs: str) -> int:
+def _delete(run: Run, known: Topic, *needs: str) -> int:
     """Delete a topic that has none of these needs; return how many messages are stored."""
+    needs = ("letters", "readers", "backed_out_by", "undecided", *needs)
     _refuse(run, known, needs)  # first without locks: a refusal delays no sender
+    run(SQL["bounded"])
     run(SQL["delete"], id=known.id)
     return _refuse(run, known, needs)
 

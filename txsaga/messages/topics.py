@@ -92,7 +92,7 @@ class Topics:
         if way is SendKind.HALF and scheduled:  # it could be due before it is decided
             logger.warning("message to %s: a half message has no delay, so the delay was dropped", message.topic)
             message, scheduled = message.unscheduled(), False
-        topic.admit(way, ordered=message.ordering_key is not None, scheduled=scheduled)
+        topic = self._fitting(topic, way, ordered=message.ordering_key is not None, scheduled=scheduled)
         key = message.key if message.ordering_key is None else message.ordering_key
         return message, topic.queue_for(key, 0 if key is not None else self.turn())
 
@@ -105,14 +105,21 @@ class Topics:
     def admit_many(self, name: str, way: SendKind) -> Topic:
         """Check columns of messages, which have neither ordering keys nor delays; return their topic."""
         check_name(name)
-        topic = self.open(name, way)
-        topic.admit(way, ordered=False)
-        return topic
+        return self._fitting(self.open(name, way), way, ordered=False)
 
     def by_queue(self, names: list[str]) -> Mapping[int, tuple[Topic, int]]:
         """Return all queues of some topics, as number to (topic, index)."""
         topics = [self._registry.topic(name) for name in names]
         return {qid: (topic, index) for topic in topics for index, qid in enumerate(topic.qids)}
+
+    def _fitting(self, topic: Topic, way: SendKind, *, ordered: bool, scheduled: bool = False) -> Topic:
+        try:
+            topic.admit(way, ordered=ordered, scheduled=scheduled)
+        except InvalidMessage:  # it may have been replaced by one of another type
+            self._known.pop((topic.name, way), None)
+            topic = self.open(topic.name, way, scheduled=scheduled)
+            topic.admit(way, ordered=ordered, scheduled=scheduled)
+        return topic
 
     def _look_up(self, name: str, way: SendKind, scheduled: bool) -> Topic:
         check_name(name)

@@ -190,11 +190,11 @@ def translated(error: BaseException) -> errors.TxSagaError:
         )
     if state == "23001" and (deleted := _DELETED.search(detail)):
         TopicChanges.count += 1
-        return errors.UnknownTopic(deleted[1], "was deleted or got another type: try again, or")
+        return errors.UnknownTopic(deleted[1], "was deleted, or replaced by one of another type: send again, or")
     if state == "42501":
         told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
         return errors.RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
-    if state in ("42P01", "3F000", "42703", "42883"):
+    if state in ("42P01", "3F000", "42703"):
         return errors.SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
         return errors.StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")

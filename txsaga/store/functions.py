@@ -180,6 +180,11 @@ def _back_out(s: str) -> str:
     sql = sql_files.numbered(claim_ends.SQL["backed_out"].format(s=s), names)
     return f"""
 BEGIN
+    IF EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic WHERE q.qid = $6 AND strpos(t.name, '~') > 0)
+    THEN
+        RAISE restrict_violation USING MESSAGE = 'topic ' || (SELECT backout FROM {s}.consumer_group WHERE name = $1)
+              || ' is deleted';
+    END IF;
     IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
                      JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
         RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;

@@ -1,8 +1,10 @@
 -- name: take_new
--- Locked rows belong to other members: skip to the next queue. The cursor is read again under its lock.
+-- Locked rows belong to other members: skip to the next queue. The cursor is read again under its lock. A group that is
+-- made anew may read in another way: a member that does not know it yet finds nothing.
 WITH pick AS (
     SELECT c.qid, c.off, least(q.head - c.off, $4)::int AS size FROM txsaga.cursor c JOIN txsaga.queue q USING (qid)
      WHERE c.grp = $1 AND c.qid = ANY ($2) AND c.off < q.head
+       AND NOT EXISTS (SELECT FROM txsaga.consumer_group g WHERE g.name = $1 AND (g.style <> 'work' OR g.ordered))
      ORDER BY c.qid <= $3, c.qid LIMIT 1 FOR UPDATE OF c SKIP LOCKED),
  moved AS (
     UPDATE txsaga.cursor c SET off = c.off + p.size FROM pick p WHERE c.grp = $1 AND c.qid = p.qid)
@@ -64,6 +66,7 @@ SELECT qid, base, size, receipt, acked FROM held;
 -- name: unread
 SELECT c.qid, c.off, least(q.head, c.off + :limit) AS upto FROM txsaga.cursor c JOIN txsaga.queue q USING (qid)
  WHERE c.grp = :grp AND c.qid = ANY (:qids) AND c.off < q.head
+   AND NOT EXISTS (SELECT FROM txsaga.consumer_group g WHERE g.name = :grp AND (g.style <> 'work' OR NOT g.ordered))
    AND (SELECT count(*) FROM (SELECT FROM txsaga.claim w
        WHERE w.grp = c.grp AND w.qid = c.qid LIMIT :window) n) < :window
  ORDER BY c.qid <= :after, c.qid LIMIT 1;

@@ -61,7 +61,7 @@ SELECT EXISTS (SELECT FROM txsaga.cursor c
 SELECT DISTINCT grp FROM txsaga.cursor WHERE qid = ANY (:qids) ORDER BY grp;
 
 -- name: purge
--- The log keeps its rows until their partition is dropped, but nothing before the tail is read.
+-- The log keeps its rows until their partition is dropped, but groups read nothing before the tail.
 WITH b AS (SELECT qid, tail, head FROM txsaga.queue WHERE qid = ANY (:qids) ORDER BY qid FOR UPDATE),
  q AS (UPDATE txsaga.queue SET tail = b.head FROM b WHERE queue.qid = b.qid),
  c AS (UPDATE txsaga.cursor SET off = b.head, owner = NULL, epoch = epoch + 1 FROM b WHERE cursor.qid = b.qid)

@@ -20,6 +20,12 @@ RETURNING name, style, ordered, max_attempts, backout, dead_letters, first_retry
 UPDATE txsaga.consumer_group SET seen = clock_timestamp()
  WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute';
 
+-- name: left
+-- The topic of queues that a group reads none of any more.
+SELECT split_part(t.name, '~', 1) FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+ WHERE q.qid = ANY (:qids)
+   AND NOT EXISTS (SELECT FROM txsaga.cursor c WHERE c.grp = :name AND c.qid = ANY (:qids)) LIMIT 1;
+
 -- name: over
 SELECT name FROM txsaga.consumer_group WHERE seen < clock_timestamp() - expires
  ORDER BY name FOR UPDATE SKIP LOCKED;
@@ -49,16 +55,21 @@ UPDATE txsaga.consumer_group g SET seen = clock_timestamp()
     OR EXISTS (SELECT FROM txsaga.lease
                 WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()));
 
+-- name: left_over
+-- Cursors that a member created while its group was deleted: they would keep messages for ever.
+DELETE FROM txsaga.cursor c WHERE NOT EXISTS (SELECT FROM txsaga.consumer_group g WHERE g.name = c.grp);
+
 -- name: wanted
 -- In its own statement: a group that expires at this moment is gone for the next one, or stays with its letters.
 SELECT name FROM txsaga.consumer_group WHERE name IN (SELECT grp FROM txsaga.dead_letter WHERE id = ANY (:ids))
  ORDER BY name FOR UPDATE;
 
 -- name: replay
--- A replayed letter is delivered as its message was, with its history; its attempts count from zero again.
-WITH l AS MATERIALIZED (SELECT * FROM txsaga.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names)
-       AND NOT EXISTS (SELECT FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
-                        WHERE q.qid = dead_letter.qid AND strpos(t.name, '~') > 0) FOR UPDATE),
+-- A replayed letter is delivered as its message was, with its history; its attempts count from zero again. It stays if
+-- its group does not read its queue any more: the cursor is locked, so that the group can't leave meanwhile.
+WITH l AS MATERIALIZED (
+    SELECT d.* FROM txsaga.dead_letter d JOIN txsaga.cursor c USING (grp, qid)
+     WHERE d.id = ANY (:ids) AND d.grp = ANY (:names) FOR UPDATE OF d FOR KEY SHARE OF c),
  copies AS (
     INSERT INTO txsaga.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
     SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
@@ -69,11 +80,6 @@ DELETE FROM txsaga.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp,
 WITH c AS (DELETE FROM txsaga.cursor WHERE grp = :name),
  l AS (DELETE FROM txsaga.lease WHERE starts_with(kind, 'member:' || :name || '/'))
 DELETE FROM txsaga.consumer_group WHERE name = :name;
-
--- name: fence
--- No earlier member moves the cursors any more; true while messages wait.
-WITH c AS (UPDATE txsaga.cursor SET owner = NULL, epoch = epoch + 1 WHERE grp = :name)
-SELECT EXISTS (SELECT FROM txsaga.claim WHERE grp = :name);
 
 -- name: letters
 SELECT d.id, d.grp AS "group", d.topic, q.idx AS queue, d.off AS "offset", d.at, d.attempts, d.cause, d.history,

@@ -464,7 +464,7 @@ def make_room(broker: Broker) -> None:
         if found.type is not TopicType.TRANSACTION:
             raise errors.ConfigError(
                 f"a flow with outlets= needs the topic {TOPIC!r} of type transaction, and here it is of type "
-                f"{found.type}; leave outlets= out in this store"
+                f"{found.type}; leave outlets= out, or change it with `txsaga topic alter`"
             )
     except errors.UnknownTopic:
         _make_topic(broker)

@@ -50,14 +50,16 @@ END;
 DECLARE
     place text;
 BEGIN
-    PERFORM set_config('lock_timeout', '500ms', true), set_config('statement_timeout', '5s', true);
+    PERFORM set_config('lock_timeout', '500ms', true);
     PERFORM pg_advisory_xact_lock(hashtextextended('{s}.partitions', 0));
-    LOCK TABLE ONLY txsaga.half, ONLY txsaga.cursor IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE ONLY txsaga.half, ONLY txsaga.cursor, ONLY txsaga.effect IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('lock_timeout', '2s', true);  -- of a partition: longer than the server takes to stop its vacuum
     UPDATE txsaga.topic SET name = name || '~' || id, retention_seconds = 0, retention_bytes = NULL WHERE id = $1;
-    FOREACH place IN ARRAY ARRAY['half', 'cursor'] LOOP
+    FOREACH place IN ARRAY ARRAY['half', 'cursor', 'effect'] LOOP
         EXECUTE format('CREATE OR REPLACE TRIGGER deleted BEFORE INSERT ON txsaga.%I FOR EACH ROW'
-                       ' WHEN (NEW.qid <@ %L::int4multirange) EXECUTE FUNCTION txsaga.refuse_queue()', place, (
+                       ' WHEN (%s <@ %L::int4multirange) EXECUTE FUNCTION txsaga.refuse_queue()', place,
+            CASE place WHEN 'effect' THEN $w$CASE NEW.kind WHEN 'late' THEN CAST(NEW.payload ->> 'qid' AS int4) END$w$
+                       ELSE 'NEW.qid' END, (
             SELECT range_agg(int4range(qid, qid, '[]')) FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
              WHERE strpos(t.name, '~') > 0));
     END LOOP;
@@ -67,5 +69,6 @@ END;
 BEGIN
     RAISE restrict_violation USING MESSAGE = (
         SELECT 'topic ' || split_part(t.name, '~', 1) || ' is deleted'
-          FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic WHERE q.qid = NEW.qid);
+          FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+         WHERE q.qid = coalesce(to_jsonb(NEW) ->> 'qid', to_jsonb(NEW) -> 'payload' ->> 'qid')::int4);
 END;

@@ -42,7 +42,7 @@ SELECT last_txid + 1 FROM txsaga.tick WHERE EXISTS (SELECT FROM txsaga.topic WHE
 SELECT DISTINCT low FROM txsaga.weight;
 
 -- name: weigh
--- Every topic gets a row, so that a partition without an assigned offset counts as weighed too.
+-- Every topic that is not deleted gets a row, so that a partition without an assigned offset counts as weighed too.
 INSERT INTO txsaga.weight (low, topic, bytes, first)
 SELECT :low, t.id, coalesce(sum(octet_length(h.body)), 0), min(l.at) FROM txsaga.topic t
   LEFT JOIN (txsaga.queue q
@@ -50,7 +50,7 @@ SELECT :low, t.id, coalesce(sum(octet_length(h.body)), 0), min(l.at) FROM txsaga
              JOIN txsaga.half h ON (h.txid, h.part, h.attempt, h.qid, h.chunk)
                               = (l.txid, l.part, l.attempt, l.qid, l.chunk)
                             AND h.txid >= :low AND h.txid < :high) ON q.topic = t.id
- GROUP BY t.id ON CONFLICT DO NOTHING;
+ WHERE strpos(t.name, '~') = 0 GROUP BY t.id ON CONFLICT DO NOTHING;
 
 -- name: oldest_kept
 -- The oldest message of a queue is kept: it is within its topic's limits. Without limits it is; of two, either one
