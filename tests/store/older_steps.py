@@ -39,6 +39,7 @@ ALTER TABLE step
     ALTER COLUMN kind SET NOT NULL, ALTER COLUMN input SET NOT NULL;
 UPDATE step s SET attempt = f.attempt, state = 'failed', "left" = 'unknown', error = f.why
   FROM flow_step f WHERE (f.txid, f.number) = (s.txid, s.number) AND f.attempt < s.attempt AND f.state = 'failed';
+DROP POLICY ended ON lease;
 UPDATE alembic_version SET version_num = '0018';
 """
 
