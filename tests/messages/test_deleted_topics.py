@@ -19,6 +19,7 @@ from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.core.message import Message
+from txsaga.core.topic import TopicChanges
 from txsaga.errors import (
     ConfigError,
     GroupKindMismatch,
@@ -301,6 +302,14 @@ def test_a_type_changes_while_it_is_empty(shop: Shop, other: Broker) -> None:
     shop.producer().prepare_now(GONE, b"c")
     with pytest.raises(ConfigError, match="is none of"):
         other.alter_topic(GONE, type="loud")
+
+
+def test_a_new_topic_makes_nobody_look_again(shop: Shop) -> None:
+    before = TopicChanges.count
+    shop.broker.create_topic(GONE)
+    assert TopicChanges.count == before
+    shop.broker.delete_topic(GONE)
+    assert TopicChanges.count > before
 
 
 def test_a_process_that_knows_another_type_looks_again(shop: Shop, other: Broker) -> None:

@@ -90,12 +90,16 @@ class Registry(NamespaceStore):
             else:
                 _delete(run, known, "stored")
                 run(SQL["create"], name=name, type=type.value, queues=len(known.qids), **kept)
-            return _topic(run, name)
+            altered = _topic(run, name)
+        TopicChanges.count += 1
+        return altered
 
     def delete_topic(self, name: str) -> int:
         """Delete a topic and free its name, or raise `TopicInUse`; return how many messages it had."""
         with self._changing() as run:
-            return _delete(run, _topic(run, name))
+            messages = _delete(run, _topic(run, name))
+        TopicChanges.count += 1
+        return messages
 
     @contextmanager
     def _changing(self) -> Iterator[Run]:
@@ -103,7 +107,6 @@ class Registry(NamespaceStore):
         with self._open() as run:
             run(SQL["one_by_one"])
             yield run
-        TopicChanges.count += 1
 
     def topic(self, name: str) -> Topic:
         """Return a topic, or raise `UnknownTopic`."""
