@@ -29,7 +29,7 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
 def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
     text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
     assert "Name of the group." in text
-    assert ("it stays" in text) is (command == "create")
+    assert ("can't be changed later" in text) is (command == "create")
     for words in ("Maximum deliveries", "Topic for messages", "Keep messages", "second delivery", "Longest delay"):
         assert words in text
     assert "--no-ordered" not in text

@@ -55,7 +55,7 @@ GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 def create(
     context: typer.Context,
     name: Name,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key; it stays.")] = False,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order per key; can't be changed later.")] = False,
     **changes: object,
 ) -> None:
     """Create a group whose members process messages one by one. A group that exists is not changed."""

@@ -31,16 +31,19 @@ def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause
             kernel.store.claims.drop(claim)
             logger.error("message %s of group %s is lost: %s", message.id, claim.group, cause, extra=told)
             return
-        attempts = claim.attempts - uncounted
-        qid, copy = _destination(kernel, policy, claim, message, cause, attempts)
         try:
-            kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
-        except UnknownTopic:  # deleted, or replaced by one of another type: look again
-            qid, copy = _destination(kernel, policy, claim, message, cause, attempts)
-            kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
+            qid = _moved(kernel, policy, claim, message, cause, uncounted)
+        except UnknownTopic:  # the backout topic was deleted, or replaced by another one: look again
+            qid = _moved(kernel, policy, claim, message, cause, uncounted)
     logger.error("message %s of group %s is dead-lettered: %s", message.id, claim.group, cause, extra=told)
     if qid is not None:
         kernel.tell_decided()
+
+
+def _moved(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, uncounted: int) -> int | None:
+    qid, copy = _destination(kernel, policy, claim, message, cause, claim.attempts - uncounted)
+    kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
+    return qid
 
 
 def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:

@@ -1,8 +1,8 @@
 """
 Consumer groups on PostgreSQL: their policies, their dead letters, and their cursors, fenced by owner and epoch.
 
-A group changes its style only without members: if both styles moved its cursors, messages would be skipped silently. A
-member that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members would both
+A group keeps its style for ever: if its cursors were moved in both styles, messages would be skipped silently. A member
+that stalled past its lease finds its epoch raised and can't move the cursor: otherwise two members would both
 acknowledge the same messages. The database's clock decides leases.
 """
 
@@ -100,13 +100,9 @@ class ConsumerGroups(NamespaceStore):
         return _group(row)
 
 
-def _is_used(run: Run, name: str) -> bool:
-    run(SQL["still"], name=name)
-    return bool(run(SQL["in_use"], name=name).scalar_one())
-
-
 def _forgotten(run: Run, name: str, why: str) -> bool:
-    if _is_used(run, name):
+    run(SQL["still"], name=name)
+    if run(SQL["in_use"], name=name).scalar_one():
         return False
     run(END["forgotten"], grp=name, qids=None, why=why)
     run(SQL["forget"], name=name)
