@@ -174,12 +174,13 @@ def _wrong_at_entry(program: Program, log: Sequence[Event], seen: Seen) -> list[
     """Return what an earlier life of a key had not undone yet when the next one was entered."""
     if program.face is Face.BLOCK or not program.keyed:
         return []
-    found, lives = [], {f"{event.process}": event.about[0] for event in log if event.what == "entered"}
+    found, lives = [], {f"{e.process}": (e.about[0], e.process) for e in log if e.what == "entered"}
     for event in log:
         if event.what == "entered":
             txid, lines = event.about
             earlier = [line for line in lines if not line.startswith("undo ") and not line.endswith(f"@t{txid}")]
-            earlier = [line for line in earlier if lives.get(line.rpartition("@")[2], 0) <= txid]  # not of a later life
+            mine = (txid, event.process)  # what a later life left is not its concern
+            earlier = [line for line in earlier if lives.get(line.rpartition("@")[2], mine) <= mine]
             undoable = [line for line in earlier if program.ops[int(line.split("@")[0])].what in UNDONE]
             found += [
                 f"{txid} was entered before {line} was undone" for line in undoable if f"undo {line}" not in lines
