@@ -188,10 +188,16 @@ def _wrong_at_entry(program: Program, log: Sequence[Event], seen: Seen) -> list[
     return found
 
 
-def _may_be_undoing(program: Program) -> bool:
-    """Return whether the last process came while the lease of one that was killed before it still ran."""
-    *_, before, _ = (None, *program.fates)
-    return program.keyed and before is not None and before.how is How.DIES and not before.roles
+def _may_be_undoing(program: Program, log: Sequence[Event]) -> bool:
+    """Return whether the work of the process before the last one can't be undone yet.
+
+    Its lease still ran, or it stalled in a call: as long as that runs, nothing is known of its end.
+    """
+    if not program.keyed or len(program.fates) < 2:
+        return False
+    before, process = program.fates[-2], len(program.fates) - 1
+    done = [event.what for event in log if event.process == process and event.what in ("begun", "ok", "stalled")]
+    return (before.how is How.DIES and not before.roles) or done[-2:] == ["begun", "stalled"]
 
 
 def _wrong_outcome(program: Program, log: Sequence[Event], won: int) -> list[str]:
@@ -202,7 +208,7 @@ def _wrong_outcome(program: Program, log: Sequence[Event], won: int) -> list[str
         return [f"{won} commits under one key"]
     if program.fates[-1].how is How.LIVES:
         last = next(e.about for e in reversed(log) if e.what == "left" and e.process == len(program.fates))
-        if won == 0 and last.startswith("NotCompensated") and _may_be_undoing(program):
+        if won == 0 and last.startswith("NotCompensated") and _may_be_undoing(program, log):
             return []  # it is to retry later
         if won == 0 or not (last == COMMITTED or (program.keyed and last.startswith("AlreadyCommitted"))):
             return [f"the last process did not commit: {last}"]

@@ -33,14 +33,16 @@ TABLE = {
     "sqlite": "create table line (id integer primary key, program int, what text, doom int, at int)",
 }
 UNDONE = "select at, what from line where program = :n and what like 'undo %'"
-PASS = """
-UPDATE tx SET touched = touched - interval '1 hour', opened = opened - interval '1 hour'
- WHERE state NOT IN ('committed', 'rolled_back');
-UPDATE lease SET until = until - interval '1 hour';
-UPDATE doubt SET check_at = check_at - interval '1 hour';
-UPDATE question SET asked = asked - interval '1 hour', until = until - interval '1 hour';
-UPDATE branch SET at = at - interval '1 hour' WHERE state NOT IN ('committed', 'rolled_back');
-UPDATE saga SET until = until - interval '1 hour'"""
+UNDECIDED = "WHERE state NOT IN ('committed', 'rolled_back')"
+PASS = {
+    "tx": f"touched = touched - interval '1 hour', opened = opened - interval '1 hour' {UNDECIDED}",
+    "lease": "until = until - interval '1 hour'",
+    "doubt": "check_at = check_at - interval '1 hour'",
+    "question": "asked = asked - interval '1 hour', until = until - interval '1 hour'",
+    "branch": f"at = at - interval '1 hour' {UNDECIDED}",
+    "saga": "until = until - interval '1 hour'",
+}
+"""How an hour passes for each table."""
 ACTIVE = """SELECT wait_event_type, wait_event, query FROM pg_stat_activity
  WHERE state = 'active' AND (starts_with(application_name, %(actor)s) OR application_name = %(home)s)"""
 
@@ -180,8 +182,11 @@ class Town:
             engine.dispose()
 
     def _let_pass(self) -> None:
-        with self._clock.begin() as connection:
-            connection.exec_driver_sql(f'SET LOCAL search_path = "{self._namespace}"; {PASS}')
+        for table, moved in PASS.items():  # one by one, so that nobody waits for two of them in another order
+            with self._clock.begin() as connection:
+                connection.exec_driver_sql(f'SET LOCAL search_path = "{self._namespace}"')
+                connection.exec_driver_sql(f"LOCK {table} IN SHARE ROW EXCLUSIVE MODE")
+                connection.exec_driver_sql(f"UPDATE {table} SET {moved}")
 
     def _is_quiet(self) -> bool:
         with self._clock.connect() as connection:
