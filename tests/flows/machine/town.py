@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
 from multiprocessing.process import BaseProcess
@@ -46,6 +46,10 @@ PASS = {
 ACTIVE = """SELECT wait_event_type, wait_event, query FROM pg_stat_activity
  WHERE state = 'active' AND (starts_with(application_name, %(actor)s) OR application_name = %(home)s)"""
 
+WAITS = """SELECT EXISTS (SELECT FROM pg_stat_activity a, unnest(pg_blocking_pids(a.pid)) b (pid)
+                 JOIN pg_stat_activity s ON s.pid = b.pid
+                WHERE starts_with(a.application_name, %(actor)s) AND starts_with(s.application_name, %(stalled)s))"""
+
 
 class Hangs(AssertionError):
     """A process neither reports nor dies."""
@@ -78,18 +82,17 @@ class Running:
         """Let it go on that stalled."""
         self._pipe.send("go on")
 
-    def events(self) -> Iterator[Event]:
-        """Yield what it reports until it is killed, stalls, or is done."""
-        while True:
-            try:
-                what, about = self._heard()
-            except (EOFError, ConnectionResetError):
-                self._child.join()
-                yield Event(self.process, "killed")
-                return
-            yield Event(self.process, what, about)
-            if what in ("stalled", "left"):
-                return
+    def is_silent(self, seconds: float) -> bool:
+        """Return whether it reports nothing in so many seconds."""
+        return not self._pipe.poll(seconds)
+
+    def next_event(self) -> Event:
+        """Return what it reports next: it was killed, stalls, is done, or goes on."""
+        try:
+            return Event(self.process, *self._heard())
+        except (EOFError, ConnectionResetError):
+            self._child.join()
+            return Event(self.process, "killed")
 
     def close(self) -> None:
         """End it."""
@@ -98,7 +101,7 @@ class Running:
         self._pipe.close()
 
     def _heard(self) -> tuple[str, object]:
-        if not self._pipe.poll(PATIENCE):
+        if self.is_silent(PATIENCE):
             raise Hangs(f"process {self._child.pid} is silent")
         found: tuple[str, object] = self._pipe.recv()
         return found
@@ -122,6 +125,7 @@ class Town:
         self._numbers, self._lives = count(1), 0
         self._messages: dict[int, list[str]] = defaultdict(list)
         self._idle: list[Running] = []
+        self._stalled: Running | None = None
         self._all: list[Running] = []
 
     def play(self, programs: Sequence[Program]) -> list[str]:
@@ -142,23 +146,24 @@ class Town:
 
     def _played(self, program: Program) -> tuple[int, list[Event]]:
         number, log = next(self._numbers), list[Event]()
-        stalled: Running | None = None
         for process, fate in enumerate(program.fates, 1):
             actor = self._actor()
             actor.start(Task(program, number, process, fate, _done(log)))
             ended = self._followed(actor, log)
-            if stalled is not None:
-                stalled.go_on()
-                self._followed(stalled, log)
-                stalled = None
+            self._release(log)
             if fate.roles:
                 self.settle()
             if ended == "stalled":
-                stalled = actor
-        if stalled is not None:
+                self._stalled = actor
+        self._release(log)
+        return number, log
+
+    def _release(self, log: list[Event]) -> None:
+        """Let the process go on that stalled, if there is one, and follow it to its end."""
+        if (stalled := self._stalled) is not None:
+            self._stalled = None
             stalled.go_on()
             self._followed(stalled, log)
-        return number, log
 
     def settle(self) -> bool:
         """Let time pass, and run the roles until they find nothing to do; return whether nothing is left."""
@@ -200,14 +205,25 @@ class Town:
         return self._idle.pop(0)
 
     def _followed(self, actor: Running, log: list[Event]) -> str:
-        for event in actor.events():
+        ended = False
+        while not ended:
+            if self._stalled is not None and actor.is_silent(1.0) and self._waits(actor, self._stalled):
+                self._release(log)
+            event = actor.next_event()
             log.append(event)
+            ended = event.what in ("killed", "stalled", "left")
         if event.what == "killed":
             self._all.remove(actor)
             self._await_end_of_sessions(actor.name)
         elif event.what == "left":
             self._idle.insert(0, actor)
         return event.what
+
+    def _waits(self, actor: Running, stalled: Running) -> bool:
+        """Return whether a process waits for a lock of the one that stalled."""
+        with self._clock.connect() as connection:
+            names = {"actor": actor.name, "stalled": stalled.name}
+            return bool(connection.exec_driver_sql(WAITS, names).scalar())
 
     def _await_end_of_sessions(self, name: str) -> None:
         """Wait until the server has ended the sessions of one that was killed."""
