@@ -60,6 +60,14 @@ def test_the_first_vote_of_a_voter_stands(cli: Cli, life: TxRecord) -> None:
     assert "rows: looked at it" in cli("tx", "ballots", str(life.txid)).out
 
 
+def test_expectations_that_only_warn_are_counted(cli: Cli, broker: Broker, life: TxRecord) -> None:
+    results = [{"success": True}, {"success": False, "severity": "warning"}]
+    for voter, found in (("anna", results), ("rows", [*results, results[1]]), ("quota", results[:1])):
+        assert broker.vote(life.txid, "release", voter, yes=True, evidence={"results": found})
+    said = cli("tx", "ballots", str(life.txid))
+    assert "anna (1 warning), rows (2 warnings), quota " in said.out
+
+
 def test_votes_carry_a_ballot_or_refuse_it(cli: Cli, life: TxRecord) -> None:
     words = ("tx", "vote", str(life.txid), "release")
     results = [

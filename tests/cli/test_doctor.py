@@ -97,7 +97,7 @@ def test_a_healthy_store_has_nothing_to_complain_of(bare: Cli, examine: Examine,
         *("connection", "version", "clock", "two-phase", "durability", "settings", "disk", "old transactions"),
         *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "log", "decisions", "keys"),
         *("check-back", "undecided", "producers", "tables", "out of checks", "groups", "dead letters"),
-        *("branches", "heuristics", "flows"),
+        *("branches", "heuristics", "flows", "resources"),
     ]
     said = bare("doctor", "--url", home)
     assert (said.code, said.out, said.err) == (0, f"{len(found)} checks, no problems\n", "")
@@ -116,6 +116,21 @@ def test_nothing_is_changed(examine: Examine, home: str) -> None:
     examine(home)
     assert before["store"]
     assert before == {name: stored.rows(f"SELECT xmin::text, t::text FROM {name} t") for name in tables}
+
+
+def test_a_database_of_a_flow_that_is_down_is_named(bare: Cli, home: str) -> None:
+    names = {"TXSAGA_RESOURCE_BANK_A": home, "TXSAGA_RESOURCE_FILE": "sqlite:////nowhere/at/all.db"}
+    said = bare("doctor", "--url", home, "--all", **names)
+    assert (said.code, said.lines[-1].split()) == (0, ["ok", "resources", "reachable", "from", "here:", "bank_a", "-"])
+    said = bare("doctor", "--url", home, **names, TXSAGA_RESOURCE_BANK_B="postgresql+psycopg://127.0.0.1:1/away")
+    assert (said.code, len(said.lines)) == (0, 2)
+    assert said.lines[1].startswith("warning  resources  resource 'bank_b' does not answer: ")
+    assert "bank_a" not in said.lines[1]
+
+
+def test_an_address_that_is_none_is_named(bare: Cli, home: str) -> None:
+    said = bare("doctor", "--url", home, TXSAGA_RESOURCE_BANK_B="nowhere")
+    assert said.code == 0 and "TXSAGA_RESOURCE_BANK_B is not a database URL" in said.out
 
 
 # Where the store can't be opened

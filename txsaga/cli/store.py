@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import timedelta
+from itertools import starmap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +18,12 @@ from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document, topic_states
+from txsaga.config import RESOURCE, Settings
+from txsaga.errors import TxSagaError
 from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
+    from txsaga.store.doctor import Finding
     from txsaga.store.store import Store
 
 CHECK_BACK = "check-back"
@@ -43,7 +48,7 @@ def doctor(
     from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
-    findings = examine(home_url(options))
+    findings = [*examine(home_url(options)), _resources(Settings.from_env(os.environ).resources)]
     rows = [(f.severity, f.what, f.found, f.remedy) for f in findings if all or f.severity is not Severity.OK]
     if options.json:
         document([*map(asdict, findings)])
@@ -53,6 +58,33 @@ def doctor(
         say(f"{len(findings)} checks, no problems")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(exits.REFUSED)
+
+
+def _resources(urls: Mapping[str, str]) -> Finding:
+    """Report databases of the environment that can't be reached from here; a SQLite file is not opened."""
+    from txsaga.store.doctor import ok, warning
+
+    tried = {name: url for name, url in urls.items() if not url.startswith("sqlite")}
+    if why := [*filter(None, starmap(_unreachable, tried.items()))]:
+        remedy = "start the database, or correct its TXSAGA_RESOURCE_<NAME>; work prepared in it keeps locks until then"
+        return replace(warning("; ".join(why), remedy), what="resources")
+    names = ", ".join(tried)
+    return replace(ok(f"reachable from here: {names}" if names else "this shell names no database"), what="resources")
+
+
+def _unreachable(name: str, url: str) -> str | None:
+    from txsaga.evidence.driver_errors import reached
+    from txsaga.wiring.resources import resource_engine
+
+    try:
+        engine = resource_engine(url, f"{RESOURCE}{name.upper()}")
+        try:
+            with reached(name, engine):
+                return None
+        finally:
+            engine.dispose()
+    except TxSagaError as failure:
+        return str(failure)
 
 
 def cut(

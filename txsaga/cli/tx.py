@@ -35,7 +35,7 @@ from txsaga.core.records import LISTED, TxFilter
 if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.core.records import HalfView, TxView
-    from txsaga.flows.ballot import Polled
+    from txsaga.flows.ballot import CastVote, Polled
     from txsaga.flows.branch import Branch
     from txsaga.flows.step import Step
     from txsaga.inspect.overview import Checks, DoubtView
@@ -461,10 +461,21 @@ def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
 
 
 def _ballot_row(txid: int, poll: Polled) -> tuple[object, ...]:
-    yes = [each.voter for each in poll.casts if each.yes]
-    against = {each.voter: each.evidence.get("why", each.evidence.get("reason")) for each in poll.casts if not each.yes}
-    silent = [voter for voter in poll.ballot.voters if voter not in (*yes, *against)]
+    yes, no = ([each for each in poll.casts if each.yes is way] for way in (True, False))
+    voted = {each.voter for each in poll.casts}
+    silent = [voter for voter in poll.ballot.voters if voter not in voted]
     rule = poll.ballot.rule if poll.ballot.needed is None else f"{poll.ballot.rule} {poll.ballot.needed}"
-    no = [voter if why is None else f"{voter}: {why}" for voter, why in against.items()]
-    named = [", ".join(each) or None for each in (yes, no, silent)]
+    named = [", ".join(each) or None for each in (map(_yes, yes), map(_no, no), silent)]
     return (txid, poll.ballot.name, rule, poll.result.name.lower(), *named)
+
+
+def _yes(cast: CastVote) -> str:
+    """Name a voter, with the number of expectations that failed and only warn."""
+    results = cast.evidence.get("results")
+    failed = sum(not each.get("success", True) for each in results) if isinstance(results, list) else 0
+    return f"{cast.voter} ({failed} warning{'s' if failed > 1 else ''})" if failed else cast.voter
+
+
+def _no(cast: CastVote) -> str:
+    why = cast.evidence.get("why", cast.evidence.get("reason"))
+    return cast.voter if why is None else f"{cast.voter}: {why}"
