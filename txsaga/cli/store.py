@@ -18,7 +18,7 @@ from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document, topic_states
-from txsaga.config import RESOURCE, Settings
+from txsaga.config import RESOURCE, RESOURCES
 from txsaga.errors import TxSagaError
 from txsaga.inspect.overview import ANSWERS, Backlog
 
@@ -48,7 +48,7 @@ def doctor(
     from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
-    findings = [*examine(home_url(options)), _resources(Settings.from_env(os.environ).resources)]
+    findings = [*examine(home_url(options)), _resources(RESOURCES.each(os.environ))]
     rows = [(f.severity, f.what, f.found, f.remedy) for f in findings if all or f.severity is not Severity.OK]
     if options.json:
         document([*map(asdict, findings)])
