@@ -25,7 +25,8 @@ from txsaga.checkback.profile import CheckProfile
 from txsaga.store.connection import parse_url, session_name
 
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), reply_timeout=timedelta(0))
-PATIENCE = 30.0
+PATIENCE, BRIEFLY = 30.0, 2.0
+"""Seconds until something hangs, and for which roles try to settle what a stalled process may still hold."""
 SPARES = 2
 TABLE = {
     "postgresql": """create table line (id serial primary key, program int, what text,
@@ -152,7 +153,7 @@ class Town:
             ended = self._followed(actor, log)
             self._release(log)
             if fate.roles:
-                self.settle()
+                self.settle(BRIEFLY if ended == "stalled" else PATIENCE)
             if ended == "stalled":
                 self._stalled = actor
         self._release(log)
@@ -165,11 +166,11 @@ class Town:
             stalled.go_on()
             self._followed(stalled, log)
 
-    def settle(self) -> bool:
+    def settle(self, seconds: float = PATIENCE) -> bool:
         """Let time pass, and run the roles until they find nothing to do; return whether nothing is left."""
         self._broker.producer("nudger").send("nudges", b"")
         roles = [*self._broker.own_roles(), *self._broker.roles(AT_ONCE)]
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + seconds
         self._let_pass()
         while sum(role.run_once() for role in roles) or not self._is_quiet():
             if time.monotonic() > end:
