@@ -51,6 +51,9 @@ WAITS = """SELECT EXISTS (SELECT FROM pg_stat_activity a, unnest(pg_blocking_pid
                  JOIN pg_stat_activity s ON s.pid = b.pid
                 WHERE starts_with(a.application_name, %(actor)s) AND starts_with(s.application_name, %(stalled)s))"""
 
+BUSY = """SELECT pid, application_name, state, wait_event, pg_blocking_pids(pid), left(query, 120)
+  FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid()"""
+
 
 class Hangs(AssertionError):
     """A process neither reports nor dies."""
@@ -210,7 +213,7 @@ class Town:
         while not ended:
             if self._stalled is not None and actor.is_silent(1.0) and self._waits(actor, self._stalled):
                 self._release(log)
-            event = actor.next_event()
+            event = self._next_event(actor)
             log.append(event)
             ended = event.what in ("killed", "stalled", "left")
         if event.what == "killed":
@@ -219,6 +222,14 @@ class Town:
         elif event.what == "left":
             self._idle.insert(0, actor)
         return event.what
+
+    def _next_event(self, actor: Running) -> Event:
+        try:
+            return actor.next_event()
+        except Hangs as silent:
+            with self._clock.connect() as connection:
+                busy = connection.exec_driver_sql(BUSY).all()
+            raise Hangs("\n".join([f"{silent}, in {actor.name}", *map(str, busy)])) from None
 
     def _waits(self, actor: Running, stalled: Running) -> bool:
         """Return whether a process waits for a lock of the one that stalled."""
