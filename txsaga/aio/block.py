@@ -149,3 +149,30 @@ class AsyncBlock(Generic[B]):
 
     async def _alone(self, work: Callable[[], T]) -> T:
         return await self._across.alone(work)
+
+
+A = TypeVar("A", bound=AsyncBlock[Any])
+
+
+class InLoop(DecidedBlock, Generic[A]):
+    """A block that can be entered by a task of an event loop, too."""
+
+    _looping: type[A]
+    _looped: A | None = None
+
+    async def __aenter__(self) -> A:
+        self._require_new()
+        looped = self._looping(self, self._kernel.in_loop)
+        await looped.enter()
+        self._looped = looped
+        return looped
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; only this task waits."""
+        assert self._looped is not None
+        try:
+            await self._looped.leave(kind, error, trace)
+        finally:
+            self._looped = None  # it refers to the block: only garbage collection would free both

@@ -28,7 +28,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txsaga.aio.block import AsyncBlock, AsyncContext, ShieldedContext
+from txsaga.aio.block import AsyncBlock, AsyncContext, InLoop, ShieldedContext
 from txsaga.consume.delivery import Consumed, Delivery, consume
 from txsaga.core.arguments import check_count, check_kind
 from txsaga.core.fibers import Loops, run_blocking
@@ -133,8 +133,10 @@ class On:
             self._block._branches.work.refuse_own_lock(self._resource, error)
 
 
-class Coordinated(BranchBlock):
+class Coordinated(BranchBlock, InLoop[AsyncCoordinated]):
     """One coordinated transaction of a producer, as a context manager."""
+
+    _looping = AsyncCoordinated
 
     def __init__(
         self,
@@ -151,7 +153,6 @@ class Coordinated(BranchBlock):
         super().__init__(kernel, owner, Enlisted(kernel, owner, resources, patience))
         self._lanes: dict[str, BlockLane] = {}
         self._table_writes: TableWrites | None = None
-        self._looped: AsyncCoordinated | None = None
 
     @property
     def _tables(self) -> TableWrites:
@@ -161,23 +162,6 @@ class Coordinated(BranchBlock):
                 self._table_writes = tables = TableWrites(self._kernel, PART, self._life_for)
                 self._owner.recorded = lambda: tables.recorded
             return self._table_writes
-
-    async def __aenter__(self) -> AsyncCoordinated:
-        self._require_new()
-        looped = AsyncCoordinated(self, self._kernel.in_loop)
-        await looped.enter()
-        self._looped = looped
-        return looped
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Decide; only this task waits."""
-        assert self._looped is not None
-        try:
-            await self._looped.leave(kind, error, trace)
-        finally:
-            self._looped = None  # it refers to the block: only garbage collection would free both
 
     def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
         """Work in a resource, in the same session each time; nothing is visible before the decision.

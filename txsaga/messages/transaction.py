@@ -26,11 +26,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from txsaga import errors
-from txsaga.aio.block import AsyncBlock, AsyncContext
+from txsaga.aio.block import AsyncBlock, AsyncContext, InLoop
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.consume.dead_letter import short_cause
 from txsaga.core import facts
@@ -46,7 +45,6 @@ from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
 from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
-from txsaga.messages.message_buffer import DecidedBlock
 from txsaga.messages.stored_block import ENTER, PART, BlockStage, StoredBlock
 
 if TYPE_CHECKING:
@@ -85,8 +83,10 @@ class AsyncTransaction(AsyncBlock["Transaction"]):
 logger = logging.getLogger("txsaga")
 
 
-class Transaction(DecidedBlock):
+class Transaction(InLoop[AsyncTransaction]):
     """One transaction of a producer, as a context manager."""
+
+    _looping = AsyncTransaction
 
     def __init__(
         self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
@@ -98,7 +98,6 @@ class Transaction(DecidedBlock):
         self._contribution.bodies = self._late.bodies
         self._tables = TableWrites(kernel, PART, self._life_for)
         self._contribution.recorded = self._tables.recorded
-        self._looped: AsyncTransaction | None = None
 
     @property
     def txid(self) -> int | None:
@@ -114,22 +113,6 @@ class Transaction(DecidedBlock):
                 run_blocking(lambda: self._contribution.enter(key))
         self._stage = BlockStage.OPEN
         return self
-
-    async def __aenter__(self) -> AsyncTransaction:
-        self._require_new()
-        looped = AsyncTransaction(self, self._kernel.in_loop)
-        await looped.enter()
-        self._looped = looped
-        return looped
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._looped is not None
-        try:
-            await self._looped.leave(kind, error, trace)
-        finally:
-            self._looped = None  # break the reference cycle with the block
 
     def later(
         self,
