@@ -8,7 +8,7 @@ at once: from then on the flow can only roll back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -61,20 +61,6 @@ class FlowTables(TableWrites):
         for part, attempt in self._won:
             ledger.win(life.txid, part, attempt)
 
-    def write(
-        self,
-        name: TableName,
-        rows: object,
-        mode: WriteMode,
-        where: Mapping[str, object] | None,
-        properties: Mapping[str, str],
-        gate: Gate | None = None,
-    ) -> TableWrite | None:
-        """Stage rows; an amendment can't append to a table that holds what it amends."""
-        if mode is WriteMode.APPEND:
-            self._require_not_twice(name)
-        return super().write(name, rows, mode, where, properties, gate)
-
     def file(self, life: TxRecord, about: object, effect: Effect) -> None:
         """Keep what was staged until the step ends; an amendment can't add to a table that holds what it amends."""
         write = RowsWrite.read(effect.payload)
@@ -82,10 +68,10 @@ class FlowTables(TableWrites):
             self._require_first(write.target, partial(_placed, target=write.target), "replace(rows)")
         self.recorded.append(effect)
 
-    def admit(self, write: TableWrite) -> None:
-        """Refuse a table branch that only adds to a table holding what is amended."""
-        if write.mode is WriteMode.APPEND:
-            self._require_not_twice(write.name)
+    def admit(self, name: TableName, mode: WriteMode) -> None:
+        """Refuse to add to a table that holds what is amended."""
+        if mode is WriteMode.APPEND:
+            self._require_not_twice(name)
 
     def known(self, life: TxRecord) -> Sequence[TableWrite]:
         """Return everything written into tables so far, also by earlier steps."""

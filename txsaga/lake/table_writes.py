@@ -214,6 +214,7 @@ class TableWrites:
         gate: Gate | None = None,
     ) -> TableWrite | None:
         """Stage rows, let a gate judge them, and store the record of both."""
+        self.admit(name, mode)
         life, created = self.life("write to a table"), self._created.get(name)
         if gate is not None:
             gates.start(gate)
@@ -273,12 +274,12 @@ class TableWrites:
             branches = self._kernel.tables.lake.branches
             write = branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
         if write is not None:
-            self.admit(write)
+            self.admit(write.name, write.mode)
         self._judge(life, start.table, place, write, gate)
         return write
 
-    def admit(self, write: TableWrite) -> None:
-        """Check what a branch contains before it is recorded."""
+    def admit(self, name: TableName, mode: WriteMode) -> None:
+        """Check a write before it is staged, or what a branch contains before it is recorded."""
 
     def known(self, life: TxRecord) -> Sequence[TableWrite]:
         """Return the table writes so far."""
