@@ -89,6 +89,14 @@ def voted(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 
     return enlisted
 
 
+def undone(enlisted: EnlistedBranch, participant: Participant, shelf: Shelf, branch: BranchId) -> None:
+    """Roll a branch back, and find nothing of it."""
+    assert enlisted.finish(ROLLBACK)() is Finish.DONE
+    enlisted.leave()
+    assert shelf.items() == set()
+    assert not participant.prepared(branch.store)
+
+
 def patiently(call: Callable[[], Answer]) -> Answer:
     """Retry while the resource raises `RetryLater`: a server takes a moment to notice that a session left."""
     deadline = time.monotonic() + _PATIENCE
@@ -125,10 +133,7 @@ class ParticipantContract:
     def test_a_rollback_after_the_vote_leaves_nothing(self, participant: Participant, shelf: Shelf) -> None:
         branch = new_branch()
         enlisted = voted(participant, shelf, branch)
-        assert enlisted.finish(ROLLBACK)() is Finish.DONE
-        enlisted.leave()
-        assert shelf.items() == set()
-        assert not participant.prepared(branch.store)
+        undone(enlisted, participant, shelf, branch)
 
     def test_a_rollback_before_the_vote_leaves_nothing(self, participant: Participant, shelf: Shelf) -> None:
         enlisted = begun(participant, shelf, new_branch())
@@ -140,10 +145,7 @@ class ParticipantContract:
         branch = new_branch()
         enlisted = begun(participant, shelf, branch)
         enlisted.prepare()
-        assert enlisted.finish(ROLLBACK)() is Finish.DONE
-        enlisted.leave()
-        assert shelf.items() == set()
-        assert not participant.prepared(branch.store)
+        undone(enlisted, participant, shelf, branch)
 
     def test_what_leaves_without_a_vote_is_rolled_back(self, participant: Participant, shelf: Shelf) -> None:
         branch = new_branch()
@@ -201,10 +203,7 @@ class ParticipantContract:
                 enlisted.prepare()()
         else:  # the work is kept outside of this process: there is nothing to lose
             assert enlisted.prepare()() is Vote.PREPARED
-        assert enlisted.finish(ROLLBACK)() is Finish.DONE
-        enlisted.leave()
-        assert shelf.items() == set()
-        assert not participant.prepared(branch.store)
+        undone(enlisted, participant, shelf, branch)
 
     @pytest.mark.req("WM-15", "WM-44", "IBM-57")
     def test_work_that_the_resource_rolled_back_is_no_yes(self, participant: Participant, shelf: Shelf) -> None:
@@ -213,10 +212,7 @@ class ParticipantContract:
         shelf.spoil(enlisted.handle)
         with pytest.raises(VotedNo):
             enlisted.prepare()()
-        assert enlisted.finish(ROLLBACK)() is Finish.DONE
-        enlisted.leave()
-        assert shelf.items() == set()
-        assert not participant.prepared(branch.store)
+        undone(enlisted, participant, shelf, branch)
 
     def test_after_a_no_the_next_branch_is_as_good_as_any(self, participant: Participant, shelf: Shelf) -> None:
         enlisted = begun(participant, shelf, new_branch())
