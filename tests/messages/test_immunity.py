@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from tests.oracle.halves import effective
 from tests.scene.shop import ORDERS, Shop, order, says
 from tests.scene.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
-from txsaga.checkback.profile import HEADER, CheckProfile, effective, read_immunity
+from txsaga.checkback.profile import HEADER, CheckProfile, read_immunity
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.errors import EndRefused, InvalidMessage
 from txsaga.rocketmq import EndRequest, EndRequestHandler

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from tests.oracle.halves import effective
 from tests.oracle.home import Home
 from tests.oracle.leases import MemoryLeases
 from tests.oracle.names import Names
 from tests.oracle.rows import Audit, Kept, Listed, Op
 from txsaga.checkback.doubts_store import Doubts
-from txsaga.checkback.profile import LEASE, CheckProfile, effective
+from txsaga.checkback.profile import LEASE, CheckProfile
 from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt

@@ -8,7 +8,7 @@ from datetime import timedelta
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Op, StoredHalf
-from txsaga.checkback.profile import effective
+from txsaga.checkback.profile import MIN_AGE
 from txsaga.core.decision import Decision, ReplyCode
 from txsaga.core.identity import HalfId
 from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, HalvesWritten, Receipt
@@ -22,6 +22,11 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.messages.halves_store import HalfStore
+
+
+def effective(seconds: int | None) -> int:
+    """Return the effective immunity: never less than the minimum age."""
+    return MIN_AGE if seconds is None else max(seconds, MIN_AGE)
 
 
 class MemoryHalves(HalfStore):

@@ -125,8 +125,3 @@ def chosen(argument: object, headers: Mapping[str, str] | None) -> int | None:
     """Return the immunity of a half message: the argument's, else the header's."""
     given = checked(argument)
     return given if given is not None or not headers else read_immunity(headers.get(HEADER))
-
-
-def effective(seconds: int | None) -> int:
-    """Return the effective immunity: never less than the minimum age."""
-    return MIN_AGE if seconds is None else max(seconds, MIN_AGE)
