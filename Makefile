@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate
+EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate,console
 # How many processes share the tests: each has servers of its own.
 JOBS ?= 2
 # The version of the npm package that draws the diagrams of the site.
@@ -76,8 +76,8 @@ transfers: venv ## 500 transfers while producer, checker, engine and consumer ar
 soak: venv ## two writers of the same tables for ten minutes while every process is killed; TXSAGA_SOAK sets the seconds
 	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)
 
-pictures: venv ## pictures of Airflow's pages for docs/pictures (needs Chromium)
-	TXSAGA_PICTURES=$$PWD/docs/pictures $(py) -m pytest tests/airflow_host/test_pages.py $(ARGS)
+pictures: venv ## pictures of Airflow's pages and the console for docs/pictures (needs Chromium)
+	TXSAGA_PICTURES=$$PWD/docs/pictures $(py) -m pytest tests/airflow_host/test_pages.py tests/console/test_browser.py $(ARGS)
 
 docs: venv build/mermaid-$(mermaid).js ## the site of the documentation, into build/docs (needs npm and Chromium for its diagrams)
 	$(py) -m sphinx --fail-on-warning --quiet -d build/doctrees -c docs/site -D mermaid=$(lastword $^) docs build/docs

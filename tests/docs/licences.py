@@ -18,6 +18,7 @@ DEVELOPMENT = {"all", "dev", "docs"}
 NAMED: Mapping[str, str] = {
     "Apache Software License": "Apache-2.0",
     "BSD 3-Clause License": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }

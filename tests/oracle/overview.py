@@ -95,6 +95,8 @@ class MemoryOverview(Overview):
             decision=op.decision if op else None,
             from_check=op is not None and op.from_check,
             due=due,
+            run=None if opened is None else opened.life.run,
+            topics=tuple(sorted({self._names.place(half.row.qid)[0] for half in kept.halves.get(txid, ())})),
         )
 
     def undecided(self) -> Undecided:

@@ -40,6 +40,10 @@ ALTER TABLE step
 UPDATE step s SET attempt = f.attempt, state = 'failed', "left" = 'unknown', error = f.why
   FROM flow_step f WHERE (f.txid, f.number) = (s.txid, s.number) AND f.attempt < s.attempt AND f.state = 'failed';
 DROP POLICY ended ON lease;
+DROP INDEX tx_run;
+DROP INDEX op_rolled_back;
+DROP INDEX effect_table;
+ALTER TABLE consumer_group DROP COLUMN paused;
 UPDATE alembic_version SET version_num = '0018';
 """
 

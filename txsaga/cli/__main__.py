@@ -20,10 +20,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txsaga.cli import exits
 from txsaga.cli.log_format import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
+from txsaga.core import exits
 from txsaga.errors import TxSagaError
 
 MODULES = {
@@ -45,6 +45,7 @@ MODULES = {
     "db": "db",
     "barrier": "barrier",
     "airflow": "airflow",
+    "console": "console",
     "demo": "demo",
     "config": "config",
     "completion": "completion",

@@ -73,7 +73,7 @@ def down(context: typer.Context) -> None:
 @app.command()
 def status(context: typer.Context) -> None:
     """Show whether each part runs and sends heartbeats. Exits with 6 if a part does not."""
-    from txsaga.cli import exits
+    from txsaga.core import exits
 
     options, host = options_of(context), _host()
     keys, parts = host.home.keys(), host.status()

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli import exits
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import Limit, OptionalId, Options, Reason, number_of, options_of, os_user, span_of
+from txsaga.cli.options import Limit, OptionalId, Options, Reason, options_of, os_user, span_of
 from txsaga.cli.printing import document, listing, say, table
+from txsaga.core import exits
 from txsaga.core.arguments import read_number
+from txsaga.core.identity import number_of
 from txsaga.errors import UnknownProducerGroup
-from txsaga.flows.branch import HEURISTIC, OPEN, Branch, BranchId, BranchState
+from txsaga.flows.branch import HEURISTIC, OPEN, BranchState
+from txsaga.inspect.documents import branch_document
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.core.identity import StoreId
     from txsaga.flows.by_hand import Forgotten
     from txsaga.flows.recovery import Recovery
 
@@ -143,21 +144,6 @@ def forget(
     say(f"{len(found)} forgotten")
     if any(each["left"] for each in found):
         table(("branch", "its row stays in its resource"), [(each["branch"], each["left"]) for each in found])
-
-
-def branch_document(store: StoreId, branch: Branch) -> dict[str, object]:
-    """Write a branch for programs."""
-    return {
-        "branch": f"{branch.txid}.{branch.number}.{branch.attempt}",
-        "txid": branch.txid,
-        "number": branch.number,
-        "attempt": branch.attempt,
-        "resource": branch.resource,
-        "state": branch.state,
-        "since": branch.at,
-        "why": branch.why or None,
-        "gid": BranchId(store.transaction(branch.txid), branch.number, branch.attempt).gid,
-    }
 
 
 def _show(options: Options, rows: Sequence[Mapping[str, object]]) -> None:

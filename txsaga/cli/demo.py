@@ -20,18 +20,21 @@ import webbrowser
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import get_data
+from string import Template
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.options import options_of
-from txsaga.cli.picture import page, section
 from txsaga.cli.printing import fields, say, table
 from txsaga.config import KILL, OBSERVERS, PG_HOME, RESOURCE, Settings
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
+from txsaga.inspect.drawing import picture
 from txsaga.inspect.timeline import TimelineKind, TimelinePhase, TimelineStep, in_order
 from txsaga.store import sql_files
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from txsaga.embedded.server import EmbeddedServer
 
 SQL = sql_files.read("cli/sql/demo.sql")
+PAGE = Template((get_data("txsaga", "cli/demo.html") or b"").decode())
 ABOUT = "Anna has 100.00 in bank_a. A transfer moves 25.00 to Bert in bank_b and sends a message, in one transaction."
 COLUMNS = ("moment", "Anna in bank_a", "Bert in bank_b", "message")
 TRANSFERS = (
@@ -73,7 +77,7 @@ def demo(
     user = EmbeddedServer.from_env(Settings.from_env(os.environ).embedded)
     home = user.home.with_name(f"{user.home.name}-demo")
     server = EmbeddedServer(home=home, binaries=user.binaries, account=user.account)
-    place.write_text(page(ABOUT, run_transfers(server)), "utf-8")
+    place.write_text(PAGE.substitute(about=escape(ABOUT), sections="\n".join(run_transfers(server))), "utf-8")
     folder = shlex.quote(str(home))
     there = f"{PG_HOME.name}={folder} txsaga"
     fields({"page": place.as_uri(), "look": f"{there} tx list", "remove": f"{there} db stop && rm -r {folder}"})
@@ -102,7 +106,7 @@ def run_transfers(server: EmbeddedServer) -> Iterator[str]:
             say(f"{title}\n")
             table(COLUMNS, moments)
             say(f"\n{why}\n")
-            yield section(title, why, COLUMNS, moments, steps)
+            yield _section(title, why, COLUMNS, moments, steps)
         banks.broker.close()
     finally:
         server.stop()
@@ -196,3 +200,19 @@ class BankDemo:
 
 if __name__ == "__main__":
     transfer(*sys.argv[1:])
+
+
+def _section(
+    title: str, why: str, columns: Sequence[str], rows: Sequence[Sequence[str]], steps: Sequence[TimelineStep]
+) -> str:
+    listed = [(str(number), each.what, each.why) for number, each in enumerate(steps, 1)]
+    return (
+        f"<h2>{escape(title)}</h2><p>{escape(why)}</p>{_html_table(columns, rows)}{picture(steps)}"
+        f"<details open><summary>Steps</summary>{_html_table(('step', 'what', 'why'), listed)}</details>"
+    )
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +9,11 @@ import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.options import Limit, options_of, whole
-from txsaga.cli.printing import document, fields, line_of, listing, message_document, progress, result, say, table
+from txsaga.cli.printing import document, fields, line_of, listing, progress, result, say, table
 from txsaga.consume.groups import DeadLetters
 from txsaga.core.identity import LAST
 from txsaga.errors import ChunkDamaged, UnknownGroup, UnknownLetter
+from txsaga.inspect.documents import letter_document
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -78,26 +78,12 @@ REPLAYED = "replayed"
 HISTORY = ("at", "attempts", "member", "cause")
 
 
-def letter_document(letter: DeadLetter) -> dict[str, object]:
-    """Write a letter for programs."""
-    names = ("id", "group", "at", "attempts", "cause", "history")
-    return {**{name: getattr(letter, name) for name in names}, "message": _message_of(letter)}
-
-
 def _line_of(letter: DeadLetter) -> str:
     try:
         return line_of(letter.message)
     except ChunkDamaged as damage:
         place = f"{letter.topic}/{letter.queue}@{letter.offset}"
         return f"{place} can't be read: {damage}; {len(letter.copy.body)} bytes of it are kept"
-
-
-def _message_of(letter: DeadLetter) -> dict[str, object]:
-    try:
-        return message_document(letter.message)
-    except ChunkDamaged:
-        names = {name: getattr(letter, name) for name in ("topic", "queue", "offset")}
-        return {**names, "id": letter.copy.message, "stored": base64.b64encode(letter.copy.body).decode()}
 
 
 def _pages(

@@ -23,10 +23,11 @@ import typer
 
 from txsaga.checkback.profile import PROFILES, CheckProfile
 from txsaga.cli.check_options import CHECKS, of_profile
-from txsaga.cli.home import Rest, may_dispatch, opened
+from txsaga.cli.home import Rest, opened
 from txsaga.cli.log_format import to_stderr
 from txsaga.cli.options import Options, options_of, takes, whole
 from txsaga.cli.printing import document, table
+from txsaga.consume.dispatcher import may_dispatch
 from txsaga.errors import ConfigError, RightsMissing
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def engine(
         opened(options, observers=[] if watch is None else [watch], rest=None if once else until(stopped)) as broker,
         nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
-        if not may_dispatch(broker):
+        if not may_dispatch(broker.kernel):
             raise RightsMissing(NO_RIGHT)
         load_code(sagas or ())
         for group, function in handlers.items():

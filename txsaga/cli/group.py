@@ -11,12 +11,13 @@ import typer
 
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import Options, Yes, options_of, span_of, start_of, takes, whole
-from txsaga.cli.printing import document, fields, progress, say, table
+from txsaga.cli.printing import document, fields, progress, result, say, table
 from txsaga.consume.claim import MOST_ATTEMPTS, ConsumerGroup
 from txsaga.errors import UnknownGroup
+from txsaga.inspect.documents import position_document, reading_document
 
 if TYPE_CHECKING:
-    from txsaga.inspect.overview import Position, Reading
+    from txsaga.inspect.overview import Reading
     from txsaga.store.store import Store
 
 
@@ -45,7 +46,7 @@ def _meant(changes: dict[str, object]) -> dict[str, Any]:
     return {name: None if name in NONE and value == NONE[name] else value for name, value in changes.items()}
 
 
-app = typer.Typer(help="Create, alter, list, show, move and delete consumer groups.")
+app = typer.Typer(help="Create, alter, list, show, pause, move and delete consumer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the group.")]
 GROUP = ("group", "topic", "lag", "held", "retrying", "members", "oldest")
 
@@ -83,8 +84,28 @@ def delete(context: typer.Context, name: Name, yes: Yes = False) -> None:
         _, readings = _found(broker.kernel.store, name)
         if yes:
             broker.delete_group(name)
-    plan = {"group": name, "done": yes, "topics": [*map(group_document, readings)]}
+    plan = {"group": name, "done": yes, "topics": [*map(reading_document, readings)]}
     _planned(options, plan, GROUP, map(group_row, readings), f"{name} was deleted")
+
+
+@app.command()
+def pause(context: typer.Context, name: Name) -> None:
+    """Let the members of a group take no more messages. They apply it within seconds; what they hold they finish."""
+    _set_paused(context, name, paused=True)
+
+
+@app.command()
+def resume(context: typer.Context, name: Name) -> None:
+    """Let the members of a paused group take messages again."""
+    _set_paused(context, name, paused=False)
+
+
+def _set_paused(context: typer.Context, name: str, *, paused: bool) -> None:
+    options = options_of(context)
+    with opened(options) as broker:
+        broker.alter_group(name, paused=paused)
+    told = "takes no more messages" if paused else "takes messages again"
+    result(options, {"group": name, "paused": paused}, f"group {name} {told}")
 
 
 @app.command("list")
@@ -109,7 +130,7 @@ def show(context: typer.Context, name: Name) -> None:
     with reading(options) as store:
         group, readings = _found(store, name)
     if options.json:
-        document({**_document(group), "topics": [group_document(reading) for reading in readings]})
+        document({**_document(group), "topics": [reading_document(reading) for reading in readings]})
         return
     fields(_document(group))
     say()
@@ -144,7 +165,7 @@ def leave(
     options = options_of(context)
     with opened(options) as broker:
         positions = broker.leave_topic(name, topic, dry_run=not yes)
-    plan = {"group": name, "topic": topic, "done": yes, "queues": [*map(queue_document, positions)]}
+    plan = {"group": name, "topic": topic, "done": yes, "queues": [*map(position_document, positions)]}
     rows = [(p.queue, p.offset, p.lag, p.held, p.retrying) for p in positions]
     _planned(options, plan, ("queue", "offset", "lag", "held", "retrying"), rows, f"{name} left {topic}")
 
@@ -167,20 +188,6 @@ def _planned(options: Options, plan: dict[str, object], columns: Sequence[str], 
 def group_row(reading: Reading) -> tuple[object, ...]:
     """Write how far a group has read a topic, for people."""
     return reading.group, reading.topic, reading.lag, reading.held, reading.retrying, reading.members, reading.oldest
-
-
-def group_document(reading: Reading) -> dict[str, object]:
-    """Write how far a group has read a topic, for programs."""
-    *figures, oldest = group_row(reading)
-    queues = [queue_document(position) for position in reading.positions]
-    return {**dict(zip(GROUP, figures, strict=False)), "oldest_seconds": oldest, "queues": queues}
-
-
-def queue_document(position: Position) -> dict[str, object]:
-    """Write how far a group has read a queue, for programs."""
-    written = asdict(position)
-    oldest = written.pop("oldest")
-    return {**written, "lag": position.lag, "oldest_seconds": oldest}
 
 
 def _document(group: ConsumerGroup) -> dict[str, object]:

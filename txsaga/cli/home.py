@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from txsaga.cli.options import Options
 from txsaga.config import NAMESPACE, Settings, load, with_namespace
 from txsaga.errors import ConfigError, SchemaMissing, StoreUnavailable
-from txsaga.store.right import Right
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 
-ROUNDS = 1_000
-"""After so many of a role dispatching stops, even if others go on deciding."""
 FIRST_REST, LONGEST_REST = 1.0, 30.0
 """Seconds between two attempts to reach a home database that is down."""
 Rest = Callable[[float], object]
@@ -118,21 +115,3 @@ def embedded_url(options: Options) -> str:
     return with_namespace(
         EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).ensure().store_url(), options.namespace
     )
-
-
-def may_dispatch(broker: Broker) -> bool:
-    """Return whether this login may dispatch; otherwise a running engine does."""
-    return Right.ENGINE in broker.kernel.store.rights
-
-
-def dispatch(broker: Broker) -> None:
-    """Give offsets to what is decided or due, so that it can be read even where no engine runs."""
-    from txsaga.consume.dispatcher import Dispatcher
-    from txsaga.messages.scheduler import Scheduler
-
-    if not may_dispatch(broker):
-        return
-    for role in (Scheduler(broker.kernel), Dispatcher(broker.kernel)):
-        for _ in range(ROUNDS):
-            if not role.run_once():
-                break

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import dispatch, may_dispatch, opened
+from txsaga.cli.home import opened
 from txsaga.cli.options import Options, moment_of, options_of, span_of, start_of, whole
 from txsaga.cli.printing import line_of, message_json, result, say
+from txsaga.consume.dispatcher import dispatch, may_dispatch
 from txsaga.core.topic import check_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def send(
     message = Message(topic, content, key, tag, headers or None, ordering_key, deliver_at=deliver_at, delay=delay)
     with opened(options) as broker:
         receipt = broker.producer(group).send(message)
-        dispatch(broker)
+        dispatch(broker.kernel)
         id = broker.identity.transaction(receipt.txid)
     told = f"sent {len(content)} bytes to {topic} as {id}{', for later' if message.scheduled else ''}"
     result(options, {"topic": topic, "txid": receipt.txid, "id": id, "bytes": len(content)}, told)
@@ -146,9 +147,9 @@ def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
     from txsaga.consume.dispatcher import Dispatcher
     from txsaga.core.role_loop import Loop
 
-    dispatch(broker)
+    dispatch(broker.kernel)
     with ExitStack() as leaving:
-        if follow and may_dispatch(broker):
+        if follow and may_dispatch(broker.kernel):
             loop = Loop([Dispatcher(broker.kernel)])
             loop.start()
             leaving.callback(loop.stop)

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from txsaga.core.arguments import read_number
-from txsaga.core.identity import LAST, HalfId
+from txsaga.core.identity import LAST
 from txsaga.core.topic import MAX_RETENTION
-from txsaga.errors import UnknownTransaction
 
 if TYPE_CHECKING:
     from txsaga.consume.queue_reader import Start
-    from txsaga.core.identity import StoreId
 
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
@@ -180,16 +178,6 @@ def takes(options: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callabl
         return with_options
 
     return decorate
-
-
-def number_of(text: str, store: StoreId) -> int:
-    """Read the number of a transaction of this store."""
-    number = read_number(text)
-    if number is None:
-        number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
-    if number > LAST:
-        raise UnknownTransaction(f"transaction {text} is not in this store")
-    return number
 
 
 def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:

@@ -6,13 +6,14 @@ Text that came from a message can't move the cursor or break a line: what is not
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+from txsaga.core.stored_json import plain
 
 if TYPE_CHECKING:
     from txsaga.cli.options import Options
@@ -30,7 +31,7 @@ def say(text: str = "") -> None:
 
 def document(value: object) -> None:
     """Print one JSON document."""
-    say(json.dumps(value, default=_plain, indent=2))
+    say(json.dumps(value, default=plain, indent=2))
 
 
 def result(options: Options, value: object, text: str) -> None:
@@ -118,16 +119,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _plain(value: object) -> object:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case _:
-            return str(value)
-
-
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a bar while the block runs; the block reports how much is done, if it can be known."""
@@ -146,42 +137,20 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
 
 def line_of(message: Delivered) -> str:
     """Write a message for people."""
+    from txsaga.inspect.documents import readable
+
     marks = {"key": message.key, "tag": message.tag, **message.headers}
     words = [f"{printable(name)}={printable(value)}" for name, value in marks.items() if value is not None]
-    text, encoding = _readable(message.body)
+    text, encoding = readable(message.body)
     body = printable(text) if encoding == "utf-8" else f"base64:{text}"
     return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, body])
 
 
-def message_document(message: Delivered) -> dict[str, object]:
-    """Write a message for programs."""
-    text, encoding = _readable(message.body)
-    return {
-        "topic": message.topic,
-        "queue": message.queue,
-        "offset": message.offset,
-        "id": message.id,
-        "tx_id": message.tx_id,
-        "key": message.key,
-        "tag": message.tag,
-        "headers": dict(message.headers),
-        "ordering_key": message.ordering_key,
-        "born": message.born,
-        "body": text,
-        "encoding": encoding,
-    }
-
-
 def message_json(message: Delivered) -> str:
     """Write a message as one JSON document without a line break."""
-    return json.dumps(message_document(message), default=_plain)
+    from txsaga.inspect.documents import message_document
 
-
-def _readable(body: bytes) -> tuple[str, str]:
-    try:
-        return body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
+    return json.dumps(message_document(message), default=plain)
 
 
 def say_timeline(steps: Sequence[TimelineStep]) -> None:

@@ -12,7 +12,8 @@ from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, takes
 from txsaga.cli.printing import document, fields, listing
 from txsaga.errors import UnknownProducerGroup
-from txsaga.inspect.overview import ANSWERS, Backlog
+from txsaga.inspect.documents import producers_document
+from txsaga.inspect.overview import Backlog
 
 if TYPE_CHECKING:
     from txsaga.core.records import Group
@@ -29,7 +30,7 @@ def list_groups(context: typer.Context) -> None:
     options = options_of(context)
     with reading(options) as store:
         groups, backlogs = store.registry.producer_groups(), _backlogs(store)
-    documents = [group_document(group, backlogs.get(group.name)) for group in groups]
+    documents = [producers_document(group, backlogs.get(group.name)) for group in groups]
     rows = [(*_row_or_nothing(group, backlogs), _told(group)) for group in groups]
     listing(options, documents, (*COLUMNS, "checks"), rows)
 
@@ -68,31 +69,12 @@ def backlog_row(backlog: Backlog) -> tuple[object, ...]:
     return backlog.group, backlog.undecided, backlog.oldest, backlog.parked, backlog.asked, backlog.members
 
 
-def backlog_document(backlog: Backlog) -> dict[str, object]:
-    """Write the backlog of a group for programs."""
-    return {
-        "group": backlog.group,
-        "undecided": backlog.undecided,
-        "oldest_seconds": backlog.oldest,
-        "parked": backlog.parked,
-        "asked": backlog.asked,
-        "members": backlog.members,
-        "answers": {answer: backlog.answers.get(answer, 0) for answer in ANSWERS},
-    }
-
-
-def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
-    """Write a group for programs: one without checkers and without undecided transactions has no backlog."""
-    known = {"group": group.name} if backlog is None else backlog_document(backlog)
-    return {**known, "checks": dict(group.checks)}
-
-
 def _show(store: Store, group: Group, *, as_json: bool) -> None:
     from txsaga.checkback.heartbeat import checkers_of
 
     kind = checkers_of(group.id)
     names = list(store.leases.alive([kind])[kind])
-    shown = {**group_document(group, _backlogs(store).get(group.name)), "members": names}
+    shown = {**producers_document(group, _backlogs(store).get(group.name)), "members": names}
     if as_json:
         document(shown)
         return

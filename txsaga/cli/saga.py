@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txsaga.cli.home import opened, reading
-from txsaga.cli.options import MOST, Id, Limit, Options, Reason, number_of, options_of, os_user, whole
+from txsaga.cli.options import MOST, Id, Limit, Options, Reason, options_of, os_user, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
-from txsaga.core.identity import LAST
+from txsaga.core.identity import LAST, number_of
 from txsaga.errors import UnknownTransaction
+from txsaga.inspect.documents import saga_document, step_document
 
 if TYPE_CHECKING:
     from txsaga.flows.requests import SagaView
@@ -36,7 +36,7 @@ def list_sagas(
         views = store.work.sagas(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
     columns = ("number", "group", "key", "decision", "left", "of", "stalled", "until", "why")
-    listing(options, map(view_document, found), columns, map(_row, found))
+    listing(options, map(saga_document, found), columns, map(_row, found))
 
 
 @app.command()
@@ -51,9 +51,9 @@ def show(context: typer.Context, id: Id) -> None:
         raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` lists sagas")
     if options.json:
         over: dict[str, object] = {"txid": txid, "over": not views}
-        document(over | (view_document(views[0]) if views else {}) | {"steps": [step_document(s) for s in steps]})
+        document(over | (saga_document(views[0]) if views else {}) | {"steps": [step_document(s) for s in steps]})
         return
-    fields(view_document(views[0]) if views else {"txid": txid, "over": True})
+    fields(saga_document(views[0]) if views else {"txid": txid, "over": True})
     say()
     columns = ("step", "name", "state", "left", "resource", "tries", "since", "error")
     rows = [(s.number, s.name, s.state, s.left, s.resource, s.tries, s.at, s.error or None) for s in steps]
@@ -82,40 +82,6 @@ def skip(context: typer.Context, id: Id, reason: Reason, step: Annotated[int, ST
         txid = number_of(id, broker.identity)
         moved = SagasByHand(broker.kernel).skip(txid, step, who=os_user(), why=reason)
     _said(options, txid, [moved], "skipped")
-
-
-def view_document(view: SagaView) -> dict[str, object]:
-    """Write a saga that is not over for programs."""
-    return {
-        "txid": view.txid,
-        "group": view.group,
-        "key": view.key,
-        "decision": None if view.decision is None else view.decision.name,
-        "steps": view.steps,
-        "left": view.waiting,
-        "stalled": view.stalled,
-        "driver": view.driver,
-        "until": view.until,
-        "why": view.why or None,
-    }
-
-
-def step_document(step: Step) -> dict[str, object]:
-    """Write a step for programs."""
-    written = {name: getattr(step, name) for name in ("input", "compensation", "action", "output")}
-    return {
-        "step": step.number,
-        "name": step.name,
-        "state": step.state,
-        "kind": step.kind,
-        "resource": step.resource,
-        **{name: None if text is None else json.loads(text) for name, text in written.items()},
-        "left": step.left,
-        "tries": step.tries,
-        "error": step.error or None,
-        "due": step.due,
-        "since": step.at,
-    }
 
 
 def _row(view: SagaView) -> tuple[object, ...]:

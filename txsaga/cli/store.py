@@ -11,23 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli import exits
-from txsaga.cli.group import GROUP, group_document, group_row
+from txsaga.cli.group import GROUP, group_row
 from txsaga.cli.home import home_url, opened, reading
 from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
-from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
-from txsaga.cli.topic import topic_document, topic_states
+from txsaga.cli.producer import COLUMNS, backlog_row
 from txsaga.config import RESOURCE, RESOURCES
+from txsaga.core import exits
 from txsaga.errors import TxSagaError
+from txsaga.inspect.documents import CHECK_BACK, status_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
     from txsaga.store.doctor import Finding
     from txsaga.store.store import Store
-
-CHECK_BACK = "check-back"
-"""The role whose last round is shown."""
 
 
 def status(context: typer.Context) -> None:
@@ -35,7 +32,7 @@ def status(context: typer.Context) -> None:
     options = options_of(context)
     with reading(options) as store:
         if options.json:
-            document(_status_document(store))
+            document(status_document(store))
         else:
             _show_status(store)
 
@@ -136,27 +133,19 @@ def collect(
 
 def _show_status(store: Store) -> None:
     """Print the state of a store for people: parts without rows are left out."""
-    overview = store.overview
-    backlogs = overview.backlogs()
-    figures = _figures(store, backlogs)
+    overview, backlogs = store.overview, store.overview.backlogs()
+    topics = [(each.topic.name, each.topic.type, len(each.bounds), each.messages) for each in topic_states(store)]
+    producers = [(*backlog_row(each), *(each.answers.get(name, 0) for name in ANSWERS)) for each in backlogs]
+    branches = [tuple(asdict(backlog).values()) for backlog in overview.branches()]
     parts = (
-        (
-            ("topic", "type", "queues", "messages"),
-            [(each.topic.name, each.topic.type, len(each.bounds), each.messages) for each in topic_states(store)],
-        ),
-        (
-            (*COLUMNS, *ANSWERS),
-            [(*backlog_row(each), *(each.answers.get(name, 0) for name in ANSWERS)) for each in backlogs],
-        ),
-        (
-            ("resource", "undecided branches", "waiting", "oldest", "heuristics"),
-            [tuple(asdict(backlog).values()) for backlog in overview.branches()],
-        ),
+        (("topic", "type", "queues", "messages"), topics),
+        ((*COLUMNS, *ANSWERS), producers),
+        (("resource", "undecided branches", "waiting", "oldest", "heuristics"), branches),
         (("resource", "held by flows", "over budget", "oldest"), store.flows.held()),
         (GROUP, [group_row(each) for each in overview.readings()]),
         (("group", "dead letters"), list(overview.dead_letters().items())),
     )
-    fields(figures)
+    fields(_figures(store, backlogs))
     for columns, rows in parts:
         if rows:
             say()
@@ -180,36 +169,4 @@ def _figures(store: Store, backlogs: Sequence[Backlog]) -> dict[str, object]:
         "waiting for a tick": dispatch.waiting,
         "blocked queues": ", ".join(dispatch.blocked) or "none",
         "last tick": f"{dispatch.tick}, {shown(dispatch.age)} ago",
-    }
-
-
-def _status_document(store: Store) -> dict[str, object]:
-    """Write the state of a store for programs."""
-    registry, overview = store.registry, store.overview
-    undecided, last, backlogs = overview.undecided(), overview.last_round(CHECK_BACK), overview.backlogs()
-    dispatch = overview.dispatch()
-    return {
-        "store": {"uuid": registry.identity.uuid, "incarnation": registry.identity.incarnation},
-        "rejects_transactions": registry.rejects_transactions,
-        "undecided": {
-            "count": undecided.count,
-            "parked": undecided.parked,
-            "oldest_seconds": undecided.oldest,
-            "asked": sum(backlog.asked for backlog in backlogs),
-        },
-        "last_round": None if last is None else {"leader": last.leader, "ago_seconds": last.ago},
-        "producers": [backlog_document(backlog) for backlog in backlogs],
-        "branches": [asdict(backlog) for backlog in overview.branches()],
-        "sagas": asdict(store.work.saga_figures()),
-        "held": [each._asdict() for each in store.flows.held()],
-        "scheduled": undecided.scheduled,
-        "dispatcher": {
-            "tick": dispatch.tick,
-            "age_seconds": dispatch.age,
-            "waiting": dispatch.waiting,
-            "blocked": dispatch.blocked,
-        },
-        "topics": [topic_document(state) for state in topic_states(store)],
-        "groups": [group_document(each) for each in overview.readings()],
-        "dead_letters": overview.dead_letters(),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +11,11 @@ import typer
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import Yes, options_of, span_of, whole
 from txsaga.cli.printing import document, fields, listing, result, say, table
-from txsaga.core.topic import MAX_RETENTION_BYTES, Topic, TopicType
+from txsaga.core.topic import MAX_RETENTION_BYTES, TopicType
+from txsaga.inspect.documents import topic_document, topic_states
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.core.records import Bounds
-    from txsaga.store.store import Store
 
 app = typer.Typer(help="Create, alter, list, show, purge and delete topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -121,37 +119,3 @@ def show(context: typer.Context, name: Name) -> None:
     fields({key: shown[key] for key in ("name", "type", "messages", "retention_seconds", "retention_bytes")})
     say()
     table(("queue", "tail", "head"), [(at, *bounds) for at, bounds in enumerate(state.bounds)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
-    """A topic and the bounds of its queues, in the order of their index."""
-
-    topic: Topic
-    bounds: tuple[Bounds, ...]
-
-    @property
-    def messages(self) -> int:
-        """How many messages can be read."""
-        return sum(bounds.head - bounds.tail for bounds in self.bounds)
-
-
-def topic_states(store: Store, name: str | None = None) -> list[TopicState]:
-    """Read the state of all topics, or of one."""
-    topics = store.registry.topics() if name is None else [store.registry.topic(name)]
-    bounds = store.log.bounds([qid for topic in topics for qid in topic.qids])
-    return [TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics]
-
-
-def topic_document(state: TopicState) -> dict[str, object]:
-    """Write a topic for programs."""
-    topic = state.topic
-    return {
-        "name": topic.name,
-        "type": topic.type,
-        "messages": state.messages,
-        "retention_seconds": topic.retention_seconds,
-        "retention_bytes": topic.retention_bytes,
-        "tails": [bounds.tail for bounds in state.bounds],
-        "heads": [bounds.head for bounds in state.bounds],
-    }

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from txsaga import errors
-from txsaga.cli import exits
-from txsaga.cli.home import dispatch, opened, reading
+from txsaga.cli.home import opened, reading
 from txsaga.cli.options import (
     MOST,
     Id,
@@ -21,7 +20,6 @@ from txsaga.cli.options import (
     OptionalId,
     Options,
     Reason,
-    number_of,
     one_of,
     options_of,
     os_user,
@@ -29,16 +27,18 @@ from txsaga.cli.options import (
     span_of,
 )
 from txsaga.cli.printing import document, fields, listing, result, say, say_timeline, table, tables
+from txsaga.consume.dispatcher import dispatch
+from txsaga.core import exits
 from txsaga.core.decision import Decision
+from txsaga.core.identity import number_of
 from txsaga.core.records import LISTED, TxFilter
+from txsaga.inspect import documents
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.core.records import HalfView, TxView
+    from txsaga.core.records import TxView
     from txsaga.flows.ballot import CastVote, Polled
-    from txsaga.flows.branch import Branch
-    from txsaga.flows.step import Step
-    from txsaga.inspect.overview import Checks, DoubtView
+    from txsaga.inspect.overview import DoubtView
     from txsaga.inspect.trace import Trace
     from txsaga.messages.replay import ReplayResult
     from txsaga.store.store import Store
@@ -59,6 +59,7 @@ def list_transactions(
     group: Group = None,
     key: Annotated[str | None, typer.Option(help="Only transactions with this key.")] = None,
     topic: Annotated[str | None, typer.Option(help="Only transactions that send to this topic.")] = None,
+    table: Annotated[str | None, typer.Option(help="Only transactions that write this table: SCHEMA.TABLE.")] = None,
     since: Annotated[
         datetime | None,
         typer.Option(parser=past_of, metavar="TIME", help="Only newer ones: 15m, 12h, or 2026-01-31T12:00:00Z."),
@@ -67,7 +68,7 @@ def list_transactions(
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
-    only = TxFilter(frozenset(state) if state else None, group, key, topic, since)
+    only = TxFilter(frozenset(state) if state else None, group, key, topic, since, table)
     with reading(options) as store:
         require_group(store, group)
         if topic is not None:
@@ -75,7 +76,7 @@ def list_transactions(
         views = store.overview.transactions(undecided=undecided, limit=limit, only=only)
     columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
     rows = [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views]
-    listing(options, map(view_document, views), columns, rows)
+    listing(options, map(documents.transaction_document, views), columns, rows)
 
 
 @app.command("pending")
@@ -91,7 +92,7 @@ def list_pending(
         require_group(store, group)
         found = store.overview.doubts(limit=limit, parked=parked, group=group)
     columns = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
-    listing(options, map(doubt_document, found), columns, map(doubt_row, found))
+    listing(options, map(documents.doubt_document, found), columns, map(doubt_row, found))
 
 
 @app.command()
@@ -124,15 +125,6 @@ def doubt_row(doubt: DoubtView) -> tuple[object, ...]:
     last = f"{checks.remarks[-1].answer}: {checks.remarks[-1].why}" if checks.remarks else None
     due = checks.due if checks.parked is None else None
     return doubt.txid, state, doubt.group, doubt.key, checks.asked, due, doubt.age, checks.parked or last
-
-
-def doubt_document(doubt: DoubtView) -> dict[str, object]:
-    """Write a doubt for programs."""
-    checks = doubt.checks
-    named = {"txid": doubt.txid, "id": doubt.id, "state": doubt.progress, "member": doubt.member, "group": doubt.group}
-    due = checks.due if checks.parked is None else None
-    said = {"key": doubt.key, "checks": checks.asked, "next_check": due, "age_seconds": doubt.age}
-    return named | said | {"why_parked": checks.parked, "remarks": [remark._asdict() for remark in checks.remarks]}
 
 
 def require_group(store: Store, group: str | None) -> None:
@@ -178,9 +170,10 @@ def show(
     with opened(options) as broker:
         store, txid = broker.kernel.store, number_of(id, broker.identity)
         view, trace = _found(store, txid)
-        checks, links, rows = _checks(store.overview.checks(txid)), _links(trace), _rows(store, view, trace)
+        checks, links = documents.checks_document(store.overview.checks(txid)), documents.links_document(trace)
+        rows = documents.rows_document(store, view, trace)
         steps = steps_of(trace, look(broker.kernel, trace) if evidence else None)
-    head = view_document(view)
+    head = documents.transaction_document(view)
     if options.json:
         document(head | links | {"checks": checks or None} | rows | {"timeline": documented(steps)})
         return
@@ -234,13 +227,11 @@ def settle(
     """Check one transaction now, or run a round of check-back, with the resources set with TXSAGA_RESOURCE_…."""
     options = options_of(context)
     with opened(options) as broker:
-        dispatch(broker)
+        dispatch(broker.kernel)
         if id is None:
             _settle_all(options, broker, min_age)
         elif min_age is not None:
-            raise typer.BadParameter(
-                "it is for rounds, not for one transaction; leave out the ID", param_hint="--min-age"
-            )
+            raise typer.BadParameter("it is for rounds only; leave out the ID", param_hint="--min-age")
         else:
             _settle_one(options, broker, number_of(id, broker.identity))
 
@@ -249,7 +240,7 @@ def _settle_one(options: Options, broker: Broker, txid: int) -> None:
     from txsaga.checkback.one_check import OneCheck
 
     found = OneCheck(broker.kernel).ask(txid, who=os_user())
-    dispatch(broker)
+    dispatch(broker.kernel)
     decision = None if found.decision is None else found.decision.name
     told = f"transaction {txid} {'is not settled' if decision is None else f'is decided: {decision}'}: {found.why}"
     result(options, {"txid": txid, "decision": decision, "why": found.why}, told)
@@ -265,17 +256,9 @@ def _settle_all(options: Options, broker: Broker, min_age: timedelta | None) -> 
     check_back.run_once()
     settled, asked = (check_back.done[what] for what in ("settled", "asked"))
     left = broker.kernel.store.overview.undecided()
-    dispatch(broker)
-    result(
-        options,
-        {"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked},
-        f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked",
-    )
-
-
-def view_document(view: TxView) -> dict[str, object]:
-    """Write a transaction for programs."""
-    return asdict(view) | {"decision": view.decision and view.decision.name}
+    dispatch(broker.kernel)
+    found = {"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked}
+    result(options, found, f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked")
 
 
 def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
@@ -285,18 +268,6 @@ def _found(store: Store, txid: int) -> tuple[TxView, Trace]:
     return view, trace
 
 
-def _rows(store: Store, view: TxView, trace: Trace) -> dict[str, list[dict[str, object]]]:
-    from txsaga.inspect.preview import undo_of
-
-    return {
-        "halves": [half_document(half) for half in store.halves.views(view.txid)],
-        "history": [asdict(each) for each in store.overview.history(view.txid)],
-        "work": [_step_document(step) for step in trace.steps if trace.life and trace.life.flow],
-        "branches": [_branch_document(branch) for branch in trace.branches],
-        "undo": [each._asdict() for each in undo_of(trace, view.id)],
-    }
-
-
 def _decide(context: typer.Context, id: str, decision: Decision, reason: str, force: bool) -> None:
     from txsaga.checkback.by_hand import ByHand
 
@@ -304,44 +275,10 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
         standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)
-        dispatch(broker)
+        dispatch(broker.kernel)
     how = ("by force" if force else "by hand") if standing.won else "was already decided"
     told = f"transaction {txid}: {decision.name} {how}"
     result(options, {"txid": txid, "decision": decision.name, "by_hand": standing.won}, told)
-
-
-def _links(trace: Trace) -> dict[str, object]:
-    links = {"replays": trace.replays, "replayed_as": trace.replayed_as, "amends": trace.amends}
-    links["amended_as"] = None if trace.amended_as is None else trace.amended_as.txid
-    return {name: txid for name, txid in links.items() if txid is not None}
-
-
-def _checks(checks: Checks | None) -> dict[str, object]:
-    if checks is None:
-        return {}
-    remarks = [remark._asdict() for remark in checks.remarks]
-    return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked, "remarks": remarks}
-
-
-def half_document(half: HalfView) -> dict[str, object]:
-    """Write a half for programs."""
-    place = {"topic": half.real_topic, "queue": half.real_queue}
-    return place | {"messages": half.count, "flag": half.flag, "id": half.id}
-
-
-def _step_document(step: Step) -> dict[str, object]:
-    from txsaga.flows.step import read_application
-
-    application = read_application(step.mark)
-    named = {"step": step.name, "attempt": step.attempt, "state": step.state, "resource": step.resource}
-    held = {"unit": step.unit if step.lane else None, "hold": step.hold, "statements": step.statements or None}
-    more = {"application": application and application.name, "over_budget": step.late}
-    return named | held | more | {"since": step.at, "why": step.error or None}
-
-
-def _branch_document(branch: Branch) -> dict[str, object]:
-    shown = {"branch": branch.number, "attempt": branch.attempt, "resource": branch.resource, "state": branch.state}
-    return shown | {"since": branch.at, "why": branch.why or None}
 
 
 @app.command()
@@ -373,7 +310,7 @@ def replay(
         txid = number_of(id, broker.identity)
         done = broker.replay(txid, key=key, who=os_user(), why=reason or "-", dry_run=not yes)
         if yes:
-            dispatch(broker)
+            dispatch(broker.kernel)
     if options.json:
         document({**asdict(done), "messages": [each._asdict() for each in done.messages], "done": yes})
     else:
@@ -420,7 +357,7 @@ def vote(
         )
     said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
     told = f"{said}: it is {poll.result.name.lower()}"
-    result(options, {"counted": counted, **ballot_document(txid, poll)}, told)
+    result(options, {"counted": counted, **documents.ballot_document(txid, poll)}, told)
 
 
 @app.command()
@@ -445,19 +382,9 @@ def ballots(
 
                 html.write_text(report(broker, txid), "utf-8")
     columns = ("transaction", "ballot", "rule", "result", "yes", "no", "waits for")
-    listing(options, starmap(ballot_document, polls), columns, starmap(_ballot_row, polls))
+    listing(options, starmap(documents.ballot_document, polls), columns, starmap(_ballot_row, polls))
     if html is not None and not options.json:
         say(f"\nthe report is in {html}")
-
-
-def ballot_document(txid: int, poll: Polled) -> dict[str, object]:
-    """Write a ballot with its votes for programs."""
-    casts = [
-        {"voter": each.voter, "yes": each.yes, "at": each.at, "evidence": dict(each.evidence)} for each in poll.casts
-    ]
-    said = poll.ballot
-    rule = {"rule": said.rule, "needed": said.needed, "voters": list(said.voters)}
-    return {"txid": txid, "ballot": said.name, **rule, "result": poll.result.name.lower(), "votes": casts}
 
 
 def _ballot_row(txid: int, poll: Polled) -> tuple[object, ...]:

@@ -50,6 +50,7 @@ class PolicyChanges(TypedDict, total=False):
     first_retry: timedelta
     longest_retry: timedelta
     expires: timedelta | None
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,10 @@ class Policy:
     first_retry: timedelta = timedelta(seconds=1)
     longest_retry: timedelta = timedelta(minutes=5)
     expires: timedelta | None = timedelta(days=30)
+    paused: bool = False  # its members take no messages
 
     def __post_init__(self) -> None:
-        for name in ("ordered", "dead_letters"):
+        for name in ("ordered", "dead_letters", "paused"):
             check_kind(getattr(self, name), bool, name, "give True or False")
         if self.max_attempts is not None and (
             type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS

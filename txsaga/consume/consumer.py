@@ -48,6 +48,8 @@ class Claimer:
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         """Claim up to `limit` messages."""
+        if group.policy.paused:
+            return []
         if group.policy.ordered:
             return self._in_line(group, limit)
         new_first, self._new_first = self._new_first, False

@@ -15,8 +15,12 @@ from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 from txsaga.errors import TxSagaError
+from txsaga.messages.scheduler import Scheduler
+from txsaga.store.right import Right
 
 logger = logging.getLogger("txsaga")
+ROUNDS = 1_000
+"""After so many `dispatch` stops, even if others go on deciding."""
 
 
 class Dispatcher:
@@ -51,6 +55,19 @@ class Dispatcher:
             ", ".join(self._overview.dispatch().blocked),
             extra={"role": self.name},
         )
+
+
+def may_dispatch(kernel: Kernel) -> bool:
+    """Return whether this login may dispatch; otherwise a running engine does."""
+    return Right.ENGINE in kernel.store.rights
+
+
+def dispatch(kernel: Kernel) -> None:
+    """Give offsets to what is decided or due, so that it can be read even where no engine runs."""
+    for role in (Scheduler(kernel), Dispatcher(kernel)) if may_dispatch(kernel) else ():
+        for _ in range(ROUNDS):
+            if not role.run_once():
+                break
 
 
 class PartitionRole:

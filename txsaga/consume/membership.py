@@ -84,7 +84,7 @@ class Membership:
         self._topic_of = dict(sorted(topics.items()))  # by queue
         self._topics = sorted(set(topics.values()))
         self.bound = BoundOffsets(kernel.store.ledgers)
-        self._renew_at = 0.0
+        self._renew_at, self.paused = 0.0, False
         self.claims: dict[int, ClaimedQueue] = {}
 
     def keep(self) -> bool:
@@ -116,9 +116,9 @@ class Membership:
     def _keep(self) -> None:
         now = time.monotonic()
         with self._kernel.announce.around(facts.Renewing, about=self._group):
-            self._kernel.store.groups.touch(self._group, Style.STREAM, self._topic_of)
+            known = self._kernel.store.groups.touch(self._group, Style.STREAM, self._topic_of)
             live = self._queues.renew(self._group, self.member, self._topics, self._ttl)
-        mine = self._share(live)
+        mine, self.paused = self._share(live), known.policy.paused
         for qid in sorted(set(self.claims) - mine):
             self._give_up(qid)
         for qid in sorted(mine - set(self.claims)):

@@ -64,7 +64,7 @@ class HeldQueues:
         """Return the next chunk of the queues, which take turns."""
         if self._membership.keep():
             patiently(self.follow)
-        owned = sorted(self.claims)
+        owned = [] if self._membership.paused else sorted(self.claims)
         for _ in owned:
             reader = self.reader(owned[self._turn % len(owned)])
             try:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from txsaga.core.arguments import check_kind
+from txsaga.core.arguments import check_kind, read_number
 from txsaga.errors import UnknownTransaction
 
 LAST = 2**63 - 1
@@ -90,3 +90,13 @@ def _split(text: str, parts: int) -> list[str]:
     if re.fullmatch(f"[0-9a-f]{{32}}(-[0-9a-f]+){{{parts - 1}}}", text) is None:
         raise UnknownTransaction(f"{text!r} is not an id of txsaga")
     return text.split("-")
+
+
+def number_of(text: str, store: StoreId) -> int:
+    """Read the number of a transaction of this store."""
+    number = read_number(text)
+    if number is None:
+        number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
+    if number > LAST:
+        raise UnknownTransaction(f"transaction {text} is not in this store")
+    return number

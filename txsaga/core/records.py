@@ -256,6 +256,8 @@ class TxView:
     decision: Decision | None
     from_check: bool
     due: datetime | None = None  # of a message for later, while it waits
+    run: str | None = None  # the run of a DAG that it belongs to
+    topics: tuple[str, ...] = ()  # to which it sends, by name
 
 
 class TxFilter(NamedTuple):
@@ -266,6 +268,9 @@ class TxFilter(NamedTuple):
     key: str | None = None
     topic: str | None = None
     since: datetime | None = None
+    table: str | None = None  # that it writes: SCHEMA.TABLE
+    run: str | None = None  # the flow that it belongs to: a run of a DAG
+    before: int | None = None  # only older ones than this number, to read page by page
 
 
 EVERY = TxFilter()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from txsaga.errors import ConfigError
 
@@ -55,3 +56,14 @@ def _place(value: object) -> str:
         except _Unkept:
             return f" at {name!r}"
     return ""
+
+
+def plain(value: object) -> object:
+    """Return a value as JSON has it: times as ISO texts, lengths of time as seconds."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case _:
+            return str(value)

@@ -64,8 +64,9 @@ DECIDED = {"committed": Decision.COMMIT, "rolled_back": Decision.ROLLBACK}
 TRACE = sql_files.read("inspect/sql/trace.sql")
 LOOKS = {**TRACE, "branches": BRANCHES["of"], "steps": flows_store.SQL["steps"], "units": flows_store.SQL["units"]}
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-SLACK = timedelta(seconds=10)
-"""The moment of a log entry is the start of its tick, which may be before the half message that it saw."""
+SLACK, NEAR = timedelta(seconds=10), 10_000
+"""The moment of a log entry is the start of its tick, which may be before the half message that it saw. It is
+most often among the next messages."""
 
 
 class Overview(NamespaceStore):
@@ -90,14 +91,19 @@ class Overview(NamespaceStore):
             found = [each for part in parts for each in self.transactions(limit=limit, only=part)]
             return sorted(found, key=lambda each: -each.txid)[:limit]
         values = only._asdict() | {"states": sorted(states) or None, "txid": txid, "limit": limit}
-        values |= {"decisions": [int(DECIDED[state]) for state in decided]}
         values["first"] = None if states and not decided else limit  # such a state is read from several tables
-        wanted = ["decided"] * bool(decided) + ["undecided"] * (undecided or bool(states and not decided))
-        wanted += [name for name in ("txid", "group", "key") if values[name] is not None]
+        wanted = ["decided"] if len(decided) == len(DECIDED) else [*decided]
+        wanted += ["undecided"] * (undecided or bool(states and not decided))
+        wanted += [name for name in ("txid", "group", "before") if values[name] is not None]
+        lives = [name for name in ("key", "run", "table") if values[name] is not None]
+        topic = only.topic is not None
+        if lives:  # such a transaction has a life, and a half message alone has not
+            halves, lives = ["none"], [*lives, *(["topic_of_tx"] * topic)]
+        else:  # what sends to a topic has a half message
+            halves, lives = ["topic_of_half"] * topic, ["none"] * topic
         sql = LIST["list"]
-        for place, table, topic in (("{halves}", "half", "topic_of_half"), ("{lives}", "tx", "topic_of_tx")):
-            names = wanted if only.topic is None else [*wanted, topic]
-            sql = sql.replace(place, " AND ".join(["true", *(LIST[name].replace("{t}", table) for name in names)]))
+        for place, table, own in (("{halves}", "half", halves), ("{lives}", "tx", lives)):
+            sql = sql.replace(place, " AND ".join(["true", *(_condition(name, table) for name in (*wanted, *own))]))
         return [_view(self._identity, row) for row in self._rows(sql, **values)]
 
     def undecided(self) -> Undecided:
@@ -180,7 +186,7 @@ class Overview(NamespaceStore):
                 continue
             likely = self._log.offset_at(row.qid, row.born - SLACK)
             asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
-            for low, high in ((likely, 2**62), (0, likely)):
+            for low, high in ((likely, likely + NEAR), (likely + NEAR, 2**62), (0, likely)):
                 if entries := self._rows(SQL["given"], **asked, low=low, high=high):
                     last = entries[-1].base + entries[-1].n - 1
                     yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
@@ -224,11 +230,16 @@ class Overview(NamespaceStore):
 
 def _view(identity: StoreId, row: Any) -> TxView:
     decision = None if row.decision is None else Decision(row.decision)
-    return TxView(**{**row._mapping, "id": identity.transaction(row.txid), "decision": decision})
+    made = {"id": identity.transaction(row.txid), "decision": decision, "topics": tuple(row.topics)}
+    return TxView(**{**row._mapping, **made})
 
 
 def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:
     return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(remark_of, remarks)))
+
+
+def _condition(name: str, table: str) -> str:
+    return LIST["committed_life" if (name, table) == ("committed", "tx") else name].replace("{t}", table)
 
 
 def _trace(

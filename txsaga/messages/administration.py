@@ -146,7 +146,7 @@ class Administration(OfBroker):
         return create_group(self._kernel, name, policy)
 
     def alter_group(self, name: str, **changes: Unpack[PolicyChanges]) -> ConsumerGroup:
-        """Change what `create_group` sets, except `ordered`: for that, delete the group first."""
+        """Change what `create_group` sets, except `ordered`, or pause the group (`paused=True`)."""
         unknown = changes.keys() - CHANGEABLE
         if unknown:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")

@@ -55,7 +55,7 @@ CLAIMED = (
     "SELECT, INSERT (grp, qid, base, size, open, attempts, until, receipt, member, key, history), "
     "UPDATE (open, attempts, until, receipt, member, txid, retry, history), DELETE"
 )
-POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires"
+POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused"
 
 TABLES = {
     "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),

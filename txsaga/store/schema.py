@@ -173,6 +173,7 @@ op = Table(
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
     Column("from_check", Boolean, nullable=False, server_default=FALSE),
     Index("op_xid", "xid"),
+    Index("op_rolled_back", "txid", postgresql_where=text("decision = 2")),
     postgresql_partition_by="RANGE (txid)",
 )
 
@@ -217,6 +218,7 @@ tx = Table(
     UniqueConstraint("pgroup", "key", "epoch"),  # one transaction per key and epoch
 )
 Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
+Index("tx_run", tx.c.run, postgresql_where=tx.c.run.is_not(None))
 Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "sealed", "prepared"]))
 
 part = Table(
@@ -236,8 +238,15 @@ effect = Table(
     Column("kind", String, nullable=False),
     Column("payload", JSONB, nullable=False),
     PrimaryKeyConstraint("txid", "seq"),
+    Index(
+        "effect_table",
+        text(
+            "(coalesce(payload ->> 'target', "
+            "coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1)))"
+        ),
+        postgresql_where=text("kind IN ('table', 'rows')"),
+    ),
 )
-
 intent = Table(
     "intent",
     metadata,
@@ -275,6 +284,7 @@ consumer_group = Table(
     Column("first_retry", Interval, CheckConstraint(lifelong("first_retry")), nullable=False),
     Column("longest_retry", Interval, CheckConstraint(lifelong("longest_retry")), nullable=False),
     Column("expires", Interval, CheckConstraint(lifelong("expires"))),  # if NULL, the group never expires
+    Column("paused", Boolean, nullable=False, server_default=FALSE),
     Column("seen", Moment, CheckConstraint(finite("seen")), nullable=False, server_default=NOW),
 )
 

@@ -1,20 +1,21 @@
 -- name: register
 INSERT INTO txsaga.consumer_group
-       (name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires)
-VALUES (:name, :style, :ordered, :max_attempts, :backout, :dead_letters, :first_retry, :longest_retry, :expires)
+       (name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused)
+VALUES (:name, :style, :ordered, :max_attempts, :backout, :dead_letters,
+        :first_retry, :longest_retry, :expires, :paused)
 ON CONFLICT DO NOTHING;
 
 -- name: all
-SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires
+SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused
   FROM txsaga.consumer_group ORDER BY name;
 
 -- name: find
-SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires
+SELECT name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused
   FROM txsaga.consumer_group WHERE name = :name;
 
 -- name: alter
 UPDATE txsaga.consumer_group SET {changes} WHERE name = :name
-RETURNING name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires;
+RETURNING name, style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused;
 
 -- name: seen
 UPDATE txsaga.consumer_group SET seen = clock_timestamp()

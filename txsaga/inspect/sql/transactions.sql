@@ -1,6 +1,9 @@
 -- name: list
-SELECT * FROM (
-    SELECT f.txid, coalesce(g.name, '') AS "group", t.key, t.epoch, r.name AS resource,
+SELECT listed.*,
+       ARRAY(SELECT DISTINCT topic.name FROM txsaga.half JOIN txsaga.queue USING (qid)
+               JOIN txsaga.topic ON topic.id = queue.topic WHERE half.txid = listed.txid ORDER BY 1) AS topics
+  FROM (
+    SELECT f.txid, coalesce(g.name, '') AS "group", t.key, t.epoch, t.run, r.name AS resource,
            coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check,
            CASE WHEN o.decision IS NULL THEN w.at END AS due,
            CASE WHEN o.decision = 1 THEN 'committed' WHEN o.decision = 2 THEN 'rolled_back'
@@ -23,17 +26,45 @@ SELECT * FROM (
 -- name: txid
 {t}.txid = :txid;
 
+-- name: before
+{t}.txid < :before;
+
 -- name: undecided
-NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid);
+{t}.txid IN (SELECT txid FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')
+             UNION ALL SELECT txid FROM txsaga.doubt UNION ALL SELECT txid FROM txsaga.scheduled
+             UNION ALL SELECT txid FROM txsaga.half
+              WHERE txid > coalesce((SELECT txid FROM txsaga.checkpoint WHERE name = 'second look'), 0) AND NOT keyed)
+AND NOT EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid);
+
+-- name: none
+false;
+
+-- name: committed
+EXISTS (SELECT FROM txsaga.op WHERE op.txid = half.txid AND op.decision = 1);
+
+-- name: committed_life
+tx.state = 'committed';
+
+-- name: rolled_back
+{t}.txid IN (SELECT txid FROM txsaga.op WHERE decision = 2);
 
 -- name: decided
-EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid AND op.decision = ANY (:decisions));
+EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid);
 
 -- name: group
 {t}.pgroup = (SELECT id FROM txsaga.producer_group WHERE name = :group);
 
 -- name: key
-{t}.txid IN (SELECT txid FROM txsaga.tx WHERE key = :key);
+-- A transaction with a key, a run or a table is in tx; so are those below.
+tx.txid IN (SELECT k.txid FROM txsaga.producer_group g JOIN txsaga.tx k ON k.pgroup = g.id AND k.key = :key);
+
+-- name: run
+tx.run = :run;
+
+-- name: table
+tx.txid = ANY (ARRAY(SELECT txid FROM txsaga.effect
+                      WHERE kind IN ('table', 'rows') AND :table = coalesce(payload ->> 'target',
+                            coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1))));
 
 -- name: topic_of_half
 half.qid IN (SELECT qid FROM txsaga.queue JOIN txsaga.topic ON topic.id = queue.topic WHERE topic.name = :topic);

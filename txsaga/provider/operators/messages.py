@@ -18,7 +18,6 @@ never runs, a checker is asked, by a `CheckBackSensor` or by `txsaga engine --ch
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -32,6 +31,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.message import MessageOptions
 from txsaga.core.records import Receipt
 from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, StepDone
+from txsaga.inspect.documents import readable
 from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, find_result, keep_result, refused_for_good
 from txsaga.provider.options import checker_name, moment_of, require_zone, store_of
@@ -293,18 +293,10 @@ class ConsumeStep(StepOperator):
 
 def as_told(message: Delivery) -> dict[str, object]:
     """Return a message as the plain values that later tasks get."""
-    told: dict[str, object] = {
-        "id": message.id,
-        "topic": message.topic,
-        "key": message.key,
-        "tag": message.tag,
-        "headers": dict(message.headers),
-        "attempts": message.attempts,
-    }
-    try:
-        return told | {"body": bytes(message.body).decode()}
-    except UnicodeDecodeError:
-        return told | {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}
+    told = {name: getattr(message, name) for name in ("id", "topic", "key", "tag")}
+    told |= {"headers": dict(message.headers), "attempts": message.attempts}
+    body, encoding = readable(bytes(message.body))
+    return told | {"body": body} | ({} if encoding == "utf-8" else {"encoding": encoding})
 
 
 class HalfMessagePrepare(BaseOperator):

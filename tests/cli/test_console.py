@@ -1,0 +1,77 @@
+"""`txsaga console`: the link that it prints leads in, and what it refuses is said before anything is served."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.program import environment, started
+from txsaga.console.people import Rank, read_accounts
+from txsaga.core import exits
+from txsaga.wiring.connecting import open_store
+
+pytestmark = pytest.mark.postgres
+
+
+def test_the_link_leads_in_until_the_command_is_interrupted(home_url: str) -> None:
+    open_store(home_url).close()
+    with started("console", "--port", "0", env=environment(TXSAGA_URL=home_url)) as console:
+        assert console.stdout is not None
+        link = console.stdout.readline().strip()
+        with httpx.Client(follow_redirects=True, timeout=30) as client:
+            page = client.get(link)
+            assert (page.status_code, "There are no transactions yet" in page.text) == (200, True)
+            with client.stream("GET", f"{link.partition('/enter')[0]}/api/v1/events") as news:
+                assert next(news.iter_lines()) == ": hello"
+                console.send_signal(signal.SIGINT)
+                assert console.wait(10) == exits.INTERRUPTED
+        _, complaint = console.communicate(timeout=30)
+    assert (console.returncode, complaint) == (exits.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--host", "0.0.0.0"), "opens the console to others; give --accounts or --user-header"),
+        (("--accounts", "nowhere"), "the accounts can't be read"),
+        (("--port", "70000"), "70000"),
+        (("--role-header", "x"), "needs --user-header"),
+        (("account", "a:b"), "use one without spaces, colons"),
+        (("account", "ann", "--role", "king"), "it is viewer, operator, admin"),
+    ],
+)
+def test_a_wrong_option_gets_one_line(cli: Cli, words: tuple[str, ...], line: str) -> None:
+    said = cli("console", *words)
+    assert said.code in (2, 3)
+    assert line in said.err.replace("\n", " ")
+
+
+def test_a_port_in_use_gets_one_line(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = cli("console", "--port", str(taken.getsockname()[1]))
+    assert (said.code, "can't listen on 127.0.0.1" in said.complaint) == (3, True)
+
+
+def test_without_the_packages_the_command_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("txsaga.console")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    said = cli("console")
+    assert (said.code, "pip install 'txsaga[console]'" in said.complaint) == (3, True)
+
+
+def test_an_account_is_one_line_of_a_file(cli: Cli, tmp_path: Path) -> None:
+    line = cli("console", "account", "ci", "--role", "operator", "--key")
+    (name, _, key) = line.complaint.rpartition(": ")[2].partition(".")
+    file = tmp_path / "accounts"
+    file.write_text(line.out)
+    (account,) = read_accounts(file).values()
+    assert (account.name, account.role, name) == ("ci", Rank.OPERATOR, "ci")
+    assert account.matches(key)
+    assert not account.matches(f"{key}x")

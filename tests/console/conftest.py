@@ -1,0 +1,66 @@
+"""A console that listens, on a store, and people with each role before it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+import txsaga
+from tests.scene.fixtures import shop, stored  # noqa: F401  # fixtures
+from tests.scene.shop import Shop
+from txsaga.console.access import COOKIE, TOKEN, OwnGuard
+from txsaga.console.app import create_app
+from txsaga.console.home import Home
+from txsaga.console.people import Person, Rank
+
+Enter = Callable[[Rank | None], httpx.Client]
+
+
+@pytest.fixture
+def guard() -> OwnGuard:
+    return OwnGuard()
+
+
+@pytest.fixture
+def console(home_url: str, guard: OwnGuard, shop: Shop) -> FastAPI:  # noqa: F811
+    """Give the application of a console."""
+    home = Home(lambda: txsaga.connect(home_url, roles=False, answering=False, env={}))
+    return create_app(home, guard)
+
+
+@pytest.fixture
+def enter(console: FastAPI, guard: OwnGuard) -> Iterator[Enter]:
+    """Give a way to open the console as somebody with a role, or as a stranger."""
+    with ExitStack() as opened:
+        address = opened.enter_context(listening(console))
+
+        def enter(role: Rank | None) -> httpx.Client:
+            client = opened.enter_context(httpx.Client(base_url=address, headers={"accept": "text/html"}, timeout=30))
+            if role is not None:
+                client.cookies.set(COOKIE, guard.session(Person(role.name.lower(), role)))
+                page = client.get("/topics").text
+                client.headers[TOKEN] = page.split('data-token="')[1].split('"')[0]
+            return client
+
+        yield enter
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """Serve an application on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listens.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)

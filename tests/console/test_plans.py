@@ -1,0 +1,108 @@
+"""What the pages ask of a store with a long history is found by an index, and few rows are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from tests.scene.stored import Stored
+from tests.services.databases import fresh_name
+from tests.store.plan import scans_of
+from txsaga.console.queries import ConsoleQueries
+from txsaga.core.records import TxFilter
+from txsaga.store import schema
+from txsaga.store.store import Store
+from txsaga.wiring.connecting import open_store
+
+pytestmark = pytest.mark.postgres
+
+COUNT, SPAN = 49_999, 10_000
+MOST = 10_100
+"""Rows that one scan may look at: a part of what there is."""
+FILL = """
+INSERT INTO topic (name, type) VALUES ('orders', 'normal');
+INSERT INTO queue (qid, topic, idx, head) SELECT i, 1, i, 2500 FROM generate_series(1, 8) i;
+INSERT INTO producer_group (name) VALUES ('shop'), ('idle');
+INSERT INTO half (txid, pgroup, qid, chunk, n, keyed, body)
+SELECT i, 1, i % 8 + 1, 0, 1, true, 'x' FROM generate_series(1, {count}) i;
+INSERT INTO part (txid, part, attempt) SELECT i, 0, 0 FROM generate_series(1, {count}) i;
+INSERT INTO tx (txid, pgroup, key, epoch, state, run)
+SELECT i, 1, 'order-' || i, 1, 'committed', 'airflow:transfer/' || i FROM generate_series(1, {count}) i;
+INSERT INTO op (txid, decision, keyed) SELECT i, 1, true FROM generate_series(1, {count}) i;
+INSERT INTO log (qid, base, n, txid, part, attempt, chunk)
+SELECT i % 8 + 1, i / 8, 1, i, 0, 0, 0 FROM generate_series(1, {count}) i;
+INSERT INTO effect (txid, seq, kind, payload)
+SELECT i, 1, 'table', jsonb_build_object('part', 0, 'attempt', 0, 'name', jsonb_build_array('sales', 't' || i))
+  FROM generate_series(1, {count}) i;
+INSERT INTO event (txid, what, who, why) SELECT i, 'COMMIT BY HAND', 'ann', 'why' FROM generate_series(1, {count}) i;
+INSERT INTO tick (id, snap, last_txid) VALUES (100, pg_current_snapshot(), {count});
+INSERT INTO checkpoint VALUES ('sweep', {count}), ('second look', {count});
+SELECT setval('tx_seq', {count})"""
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "list": lambda store: store.overview.transactions(limit=51),
+    "older": lambda store: store.overview.transactions(limit=51, only=TxFilter(before=9_000)),
+    "key": lambda store: store.overview.transactions(limit=51, only=TxFilter(key="order-777")),
+    "run": lambda store: store.overview.transactions(limit=51, only=TxFilter(run="airflow:transfer/777")),
+    "table": lambda store: store.overview.transactions(limit=51, only=TxFilter(table="sales.t777")),
+    "group": lambda store: store.overview.transactions(limit=51, only=TxFilter(group="shop")),
+    "topic": lambda store: store.overview.transactions(limit=51, only=TxFilter(topic="orders")),
+    "committed": lambda store: store.overview.transactions(limit=51, only=TxFilter(frozenset(["committed"]))),
+    "rolled back": lambda store: store.overview.transactions(limit=51, only=TxFilter(frozenset(["rolled_back"]))),
+    "parked": lambda store: store.overview.transactions(limit=51, only=TxFilter(frozenset(["parked"]))),
+    "transaction": lambda store: (
+        store.overview.transaction(777),
+        store.overview.trace(777),
+        store.overview.checks(777),
+    ),
+    "audit": lambda store: ConsoleQueries.of(store).audit(limit=51),
+    "older audit": lambda store: ConsoleQueries.of(store).audit(limit=51, before=9_000),
+    "counts": lambda store: ConsoleQueries.of(store).states(),
+    "groups": lambda store: store.overview.readings(),
+    "mark": lambda store: ConsoleQueries.of(store).mark(),
+}
+
+
+@pytest.fixture(scope="module")
+def history(home_database: str) -> Iterator[Store]:
+    """Give what the pages read, of a store with a history."""
+    url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('history')}"
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(schema, "SPAN", SPAN)
+        store = stack.enter_context(closing(open_store(url)))
+        stored = Stored(url)
+        store.log.extend_partitions(COUNT + SPAN)
+        stored.stop_autovacuum()
+        for statement in FILL.format(count=COUNT).split(";"):
+            stored.rows(statement)
+        for table in ("half", "op", "tx", "part", "effect", "event", "log", "queue", "topic"):
+            stored.rows(f"ANALYZE {table}")
+        yield store
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_page_looks_at_little(history: Store, name: str) -> None:
+    asked = list[tuple[str, Any]]()
+
+    def note(_1: object, _2: object, statement: str, values: Any, *_3: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(history.engine, "before_cursor_execute", note)
+    try:
+        assert ASKED[name](history) is not None
+    finally:
+        event.remove(history.engine, "before_cursor_execute", note)
+    looked = [
+        (statement, values) for statement, values in asked if statement.lstrip("-( \n").startswith(("SELECT", "WITH"))
+    ]
+    assert looked
+    with history.engine.connect() as connection:
+        for statement, values in looked:
+            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+            plans = connection.exec_driver_sql(explain, values or None).scalar_one()
+            wrong = [scan for scan in scans_of(plans) if scan.loops and scan.rows > MOST]
+            assert wrong == [], statement

@@ -1,0 +1,115 @@
+"""`txsaga console`: the web console of a store, and the accounts of those who use it."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txsaga.cli.home import given_url
+from txsaga.cli.options import options_of, os_user, whole
+from txsaga.cli.printing import say
+from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txsaga.console.access import OwnGuard
+
+app = typer.Typer(help="See every transaction in a browser, and settle it.", invoke_without_command=True)
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@app.callback()
+def console(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port; 0 for any free one.")
+    ] = 8321,
+    accounts: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="File of accounts. Default: only the link that is printed.")
+    ] = None,
+    user_header: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Header in which a reverse proxy names the person.")
+    ] = None,
+    role_header: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Header in which it names the role: viewer, operator, admin.")
+    ] = None,
+) -> None:
+    """Serve the console until it is interrupted, and print the link to it."""
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        from txsaga.console.access import COOKIE, OwnGuard
+    except ImportError as missing:
+        raise ConfigError(f"the console needs packages ({missing}); pip install 'txsaga[console]'") from missing
+    from txsaga.console.people import read_accounts
+
+    if role_header and not user_header:
+        raise ConfigError("--role-header needs --user-header, which names the person")
+    link = None if accounts or user_header else secrets.token_urlsafe(24)
+    if link is not None and host not in LOCAL:
+        raise ConfigError(f"--host {host} opens the console to others; give --accounts or --user-header as well")
+    guard = OwnGuard(
+        accounts={} if accounts is None else read_accounts(accounts),
+        link=link,
+        header=user_header,
+        role_header=role_header,
+        owner=os_user().partition("@")[0],
+        cookie=f"{COOKIE}_{port}",
+    )
+    _serve(context, guard, host, port)
+
+
+@app.command()
+def account(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the person or program.")],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator or admin.")] = "viewer",
+    key: Annotated[bool, typer.Option("--key", help="Make a key for a program instead of a password.")] = False,
+) -> None:
+    """Print the line of an account, to be added to a file. The password is asked for, or read from standard input."""
+    from txsaga.console.people import Credential, Rank
+
+    if not name or set(":$.\n\r ") & set(name):
+        raise ConfigError(f"name is {name!r}; use one without spaces, colons, dots and $")
+    rank, given = Rank.named(role), secrets.token_urlsafe(32) if key else _password()
+    say(Credential.made(name, rank, given, key=key).line.rstrip())
+    if key:
+        sys.stderr.write(f"the key, shown only now: {name}.{given}\n")
+
+
+def _password() -> str:
+    given = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if len(given) < 8:
+        raise ConfigError("the password has fewer than 8 characters; choose a longer one")
+    return given
+
+
+def _serve(context: typer.Context, guard: OwnGuard, host: str, port: int) -> None:
+    import socket
+
+    import uvicorn
+
+    from txsaga.console.app import create_app
+    from txsaga.console.home import Home
+    from txsaga.wiring.connecting import connect
+
+    options = options_of(context)
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as reason:
+        raise ConfigError(f"the console can't listen on {host}, port {port}: {reason}") from None
+    home = Home(lambda: connect(given_url(options), namespace=options.namespace, roles=False))
+    with listening, closing(home):
+        home.open()  # a wrong URL is reported at once
+        at = f"http://{host}:{listening.getsockname()[1]}"
+        say(f"{at}/enter?link={guard.link}" if guard.link else at)
+        sys.stdout.flush()
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "proxy_headers": False}
+        config = uvicorn.Config(create_app(home, guard), timeout_graceful_shutdown=1, **quiet)  # streams don't end
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,34 @@
+"""
+Answers: data as JSON, with tags by which a caller that has an answer is not sent it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from txsaga.broker import Broker
+from txsaga.core.stored_json import plain
+
+
+def broker_of(request: Request) -> Broker:
+    """Return the broker of the console."""
+    broker: Broker = request.app.state.home.broker
+    return broker
+
+
+def answer(request: Request, found: object) -> Response:
+    """Return data as JSON, with its tag."""
+    return tagged(request, Response(json.dumps(found, default=plain), media_type="application/json"))
+
+
+def tagged(request: Request, response: Response) -> Response:
+    """Return an answer with its tag, or nothing if the caller has it."""
+    tag = f'"{hashlib.sha256(bytes(response.body)).hexdigest()[:24]}"'
+    if request.headers.get("if-none-match") == tag:
+        response = Response(status_code=304)
+    response.headers["etag"], response.headers["cache-control"] = tag, "no-cache"
+    return response

@@ -1,0 +1,146 @@
+"""`/api/v1`: the console for programs, with the same data and the same acts as its pages."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, HTTPException, Request
+from fastapi.responses import Response, StreamingResponse
+
+from txsaga.console import acts, reading
+from txsaga.console.access import Actor, Requires, Viewer
+from txsaga.console.answers import answer, broker_of
+from txsaga.console.filters import Filter
+from txsaga.console.people import Person, Rank
+from txsaga.console.queries import ConsoleQueries
+from txsaga.consume.dispatcher import dispatch
+from txsaga.errors import TxSagaError
+from txsaga.inspect import documents
+
+router = APIRouter(prefix="/api/v1")
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def description(request: Request, person: Viewer) -> Response:
+    """Describe every route."""
+    return answer(request, request.app.openapi())
+
+
+@router.get("/status")
+def status(request: Request, person: Viewer) -> Response:
+    """Return the state of the store."""
+    return answer(request, documents.status_document(broker_of(request).kernel.store))
+
+
+@router.get("/transactions")
+def transactions(request: Request, person: Viewer, only: Filter, limit: int = reading.PAGE) -> Response:
+    """List transactions, newest first; `before` is the `next` of the page before."""
+    return answer(request, reading.transactions(broker_of(request).kernel.store, only, limit))
+
+
+@router.get("/transactions/{id}")
+def transaction(request: Request, person: Viewer, id: str) -> Response:
+    """Return everything about one transaction; what its steps were given and returned only to operators."""
+    return answer(request, reading.transaction(broker_of(request), id, bodies=person.sees_bodies)[0])
+
+
+@router.get("/counts")
+def counts(request: Request, person: Viewer) -> Response:
+    """Count the undecided transactions by state."""
+    return answer(request, reading.counts(broker_of(request).kernel.store))
+
+
+@router.get("/groups")
+def groups(request: Request, person: Viewer) -> Response:
+    """Return how far consumer groups have read."""
+    return answer(request, [*map(documents.reading_document, broker_of(request).kernel.store.overview.readings())])
+
+
+@router.get("/topics")
+def topics(request: Request, person: Viewer) -> Response:
+    """Return topics and the bounds of their queues."""
+    states = documents.topic_states(broker_of(request).kernel.store)
+    return answer(request, [*map(documents.topic_document, states)])
+
+
+@router.get("/producers")
+def producers(request: Request, person: Viewer) -> Response:
+    """Return producer groups, and what is undecided in each."""
+    return answer(request, [*map(documents.backlog_document, broker_of(request).kernel.store.overview.backlogs())])
+
+
+@router.get("/letters")
+def letters(request: Request, person: Viewer, group: str | None = None) -> Response:
+    """List dead letters, newest first, without their bodies."""
+    found = broker_of(request).dead_letters.list(group, reading.PAGE)
+    return answer(request, [reading.letter(each, bodies=False) for each in found])
+
+
+@router.get("/resources")
+def resources(request: Request, person: Viewer) -> Response:
+    """Return resources with unfinished branches, and the locks that flows hold."""
+    store = broker_of(request).kernel.store
+    unfinished = [asdict(each) for each in store.overview.branches()]
+    return answer(request, {"branches": unfinished, "held": [each._asdict() for each in store.flows.held()]})
+
+
+@router.get("/alarms")
+def alarms(request: Request, person: Viewer) -> Response:
+    """Return what needs attention, and what to do about it."""
+    return answer(request, [asdict(each) for each in request.app.state.home.findings()])
+
+
+@router.get("/transactions/{id}/messages")
+def messages(request: Request, person: Annotated[Person, Depends(Requires(Rank.OPERATOR))], id: str) -> Response:
+    """Return the messages of a transaction with their bodies."""
+    return answer(request, reading.messages(broker_of(request), id))
+
+
+@router.get("/audit")
+def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
+    """Return what was done to transactions, newest first."""
+    return answer(request, reading.audit(broker_of(request).kernel.store, before))
+
+
+@router.get("/engines")
+def engines(request: Request, person: Viewer) -> Response:
+    """Return who leads the rounds of each role, and the processes that answer checks."""
+    return answer(request, [*ConsoleQueries.of(broker_of(request).kernel.store).engines()])
+
+
+@router.get("/events")
+def events(request: Request, person: Viewer) -> StreamingResponse:
+    """Say, as server-sent events, that something changed."""
+    return StreamingResponse(request.app.state.news.stream(), media_type="text/event-stream")
+
+
+@router.post("/acts/{name}/plan")
+def plan(request: Request, person: Actor, name: str, said: Annotated[dict[str, Any], Body()]) -> Response:
+    """Return what an act would do to `id`, in order; nothing is done."""
+    act = _act(person, name)
+    return answer(request, act.plan(broker_of(request), str(said.get("id")), said))
+
+
+@router.post("/acts/{name}")
+def do(request: Request, person: Actor, name: str, said: Annotated[dict[str, Any], Body()]) -> Response:
+    """Do an act to `id`, or to each of `ids`; a `reason` is recorded with it."""
+    act, broker = _act(person, name), broker_of(request)
+    who = f"{person.name}@console"
+    if isinstance(said.get("ids"), list):
+        done: object = acts.each_of(act, broker, [*map(str, said["ids"])], said, who)
+    else:
+        done = {"told": acts.do(act, broker, str(said.get("id")), said, who)}
+    with suppress(TxSagaError):  # it is done; an engine gives the offsets
+        dispatch(broker.kernel)
+    return answer(request, done)
+
+
+def _act(person: Any, name: str) -> acts.Act:
+    if name not in acts.ACTS:
+        raise HTTPException(404, f"there is no act {name!r}")
+    act = acts.act_named(name, person.role)
+    if act is None:
+        raise HTTPException(403, f"{name} needs the role {acts.ACTS[name].role.name.lower()}; ask an administrator")
+    return act

@@ -1,0 +1,114 @@
+"""
+The web application: pages for people, and `/api/v1` for programs, with one guard before both.
+
+Every route names the role that it needs; a route without one is refused to everybody. Errors of the product become one
+clear line with the status that fits. No page runs a script of another origin, or any that is written in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from txsaga import errors
+from txsaga.console import api, pages
+from txsaga.console.access import Guard
+from txsaga.console.home import Home
+from txsaga.console.lag import LagHistory
+from txsaga.console.live import News
+from txsaga.core import exits
+
+STATUS = {
+    exits.MISTAKE: 400,
+    exits.NOT_FOUND: 404,
+    exits.CONFLICT: 409,
+    exits.UNAVAILABLE: 503,
+    exits.REFUSED: 500,
+}
+"""The HTTP status for each exit code of the command line."""
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+STATIC = Path(__file__).parent / "static"
+
+
+def create_app(home: Home, guard: Guard) -> FastAPI:
+    """Return the console of a store."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        lag.start()
+        yield
+        lag.stop()
+        home.close()
+
+    lag = LagHistory(home)
+
+    app = FastAPI(
+        title="txsaga console", version="1", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+    )
+    app.state.home, app.state.guard, app.state.news, app.state.lag = home, guard, News(home), lag
+    app.middleware("http")(_finished)
+    app.add_exception_handler(errors.TxSagaError, _failed)
+    for status in (401, 403, 404, 405):
+        app.add_exception_handler(status, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.include_router(api.router)
+    if guard.signs_in:
+        app.include_router(pages.entrance)
+    app.include_router(pages.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+async def _finished(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Add the headers of every answer."""
+    response = await go_on(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    if request.url.path.startswith("/static/"):
+        response.headers["cache-control"] = "max-age=3600"
+    return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.TxSagaError)
+    status = 403 if isinstance(error, errors.RightsMissing) else STATUS.get(exits.code_of(error), 400)
+    return await _told(request, status, str(error))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status, line = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
+    if status == 401 and _is_page(request) and request.app.state.guard.signs_in:
+        query = f"?{request.url.query}" if request.url.query else ""
+        wanted = urlencode({"next": f"{request.url.path.removeprefix(request.scope.get('root_path', ''))}{query}"})
+        return RedirectResponse(f"{pages.place(request, '/sign-in')}?{wanted}", 303)
+    return await _told(request, status, line)
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return await _told(request, 400, f"{first['loc'][-1]}: {first['msg']}")
+
+
+async def _told(request: Request, status: int, line: str) -> Response:
+    if not _is_page(request):
+        return JSONResponse({"error": line}, status)
+    return pages.trouble(request, status, line, await request.app.state.guard.person(request))
+
+
+def _is_page(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and "/api/" not in request.url.path

@@ -1,0 +1,65 @@
+"""
+The store of a console: opened by the first request, and shared by all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from txsaga.config import with_namespace
+from txsaga.errors import TxSagaError
+from txsaga.store.doctor import Finding, examine
+
+if TYPE_CHECKING:
+    from txsaga.broker import Broker
+
+FRESH = 15.0
+"""Seconds for which findings are shown again."""
+
+
+class Home:
+    """The broker of a console; no role runs in it."""
+
+    def __init__(self, opens: Callable[[], Broker]) -> None:
+        self._opens, self._lock = opens, threading.Lock()
+        self._broker: Broker | None = None
+        self._found: tuple[float, Sequence[Finding]] = 0.0, ()
+
+    def open(self) -> None:
+        """Open it now; an error of the store if it can't be reached."""
+        _ = self.broker
+
+    @property
+    def broker(self) -> Broker:
+        """The broker; an error of the store if it can't be reached."""
+        with self._lock:
+            if self._broker is None:
+                self._broker = self._opens()
+            return self._broker
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        store = self.broker.kernel.store
+        return with_namespace(
+            store.engine.url.set(drivername="postgresql").render_as_string(hide_password=False), store.namespace
+        )
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what the doctor finds, at most some seconds old."""
+        at, found = self._found
+        if not found or time.monotonic() > at + FRESH:
+            found = examine(self.url)
+            self._found = time.monotonic(), found
+        return found
+
+    def close(self) -> None:
+        """Close it, if it was opened."""
+        with self._lock, suppress(TxSagaError):
+            if self._broker is not None:
+                self._broker.close()
+            self._broker = None

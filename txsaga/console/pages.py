@@ -1,0 +1,286 @@
+"""
+Pages for people: written by the server, so that they need no data from scripts; a script only renews their parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader
+
+from txsaga.console import acts, reading
+from txsaga.console.access import SESSION, OwnGuard, Requires, Viewer
+from txsaga.console.answers import broker_of, tagged
+from txsaga.console.filters import Filter
+from txsaga.console.lifecycle import lifecycle
+from txsaga.console.people import Person, Rank
+from txsaga.console.queries import ConsoleQueries
+from txsaga.core.records import LISTED
+from txsaga.inspect import documents, drawing
+from txsaga.store.doctor import Severity
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+entrance = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, trim_blocks=True)
+ID = re.compile("[0-9a-f]{32}(-[0-9a-f]+){2,7}")
+"""The id of a transaction, or of a message."""
+VERSION = version("txsaga")
+SEVERAL = 20
+"""Transactions whose plan is shown before one act on all of them."""
+LONGEST = 4_096
+"""Bytes of a sign-in form."""
+BULK = ("settle", "resume", "commit", "rollback")
+"""What can be done to several transactions at once."""
+TABS = (
+    ("transactions", "Transactions"),
+    ("groups", "Groups"),
+    ("topics", "Topics"),
+    ("letters", "Dead letters"),
+    ("resources", "Resources"),
+    ("engines", "Engines"),
+    ("alarms", "Alarms"),
+    ("audit", "Audit"),
+)
+
+
+def ago(moment: datetime | None) -> str:
+    """Write how long ago a moment was, or how long until it comes."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    return f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
+
+
+def lasted(moment: datetime) -> str:
+    """Write the time since a moment."""
+    return span((datetime.now(UTC) - moment).total_seconds())
+
+
+def span(seconds: float | timedelta | None) -> str:
+    """Write a length of time in its two largest units."""
+    if seconds is None:
+        return ""
+    left = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count:.0f}{unit}")
+    return " ".join(parts[:2])
+
+
+TEMPLATES.globals.update(zip=zip)
+TEMPLATES.filters.update(ago=ago, lasted=lasted, span=span)
+
+
+@entrance.get("/sign-in")
+def sign_in_page(request: Request) -> Response:
+    """Show the form for name and password."""
+    return _page(request, "sign-in.html", None, wrong=False, next=request.query_params.get("next", ""))
+
+
+@entrance.post("/sign-in")
+async def sign_in(request: Request) -> Response:
+    """Sign a person in."""
+    said = dict(parse_qsl((await request.body())[:LONGEST].decode("utf-8", "replace")))
+    name, password = said.get("name", ""), said.get("password", "")
+    guard, address = _own(request), request.client.host if request.client else ""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return trouble(request, 403, "another site sent this form; sign in on the page of the console")
+    person = await asyncio.to_thread(guard.sign_in, name, password, address)
+    if person is None:
+        blocked = guard.is_blocked(name, address)
+        status, next = 429 if blocked else 401, said.get("next", "")
+        return _page(request, "sign-in.html", None, wrong=True, blocked=blocked, next=next, status=status)
+    return _entered(request, guard, person, said.get("next", ""))
+
+
+@entrance.get("/enter")
+def enter(request: Request, link: str = "") -> Response:
+    """Let in the person who has the link that the command printed."""
+    guard = _own(request)
+    person = guard.enter(link)
+    if person is None:
+        return trouble(request, 401, "this link is of an earlier console; use the one that `txsaga console` printed")
+    return _entered(request, guard, person)
+
+
+@entrance.post("/sign-out")
+def sign_out(request: Request, person: Viewer) -> Response:
+    """End the session."""
+    guard = _own(request)
+    guard.end(request)
+    response = RedirectResponse(place(request, "/sign-in"), 303)
+    response.delete_cookie(guard.cookie)
+    return response
+
+
+@router.get("/", name="home")
+def transactions(request: Request, person: Viewer, only: Filter) -> Response:
+    """List transactions, with filters in the address."""
+    if ID.fullmatch(key := request.query_params.get("key", "").strip()):
+        return RedirectResponse(place(request, f"/transactions/{key}"), 303)
+    store = broker_of(request).kernel.store
+    found = reading.transactions(store, only)
+    if request.query_params.get("only") and len(found["items"]) == 1:
+        return RedirectResponse(place(request, f"/transactions/{found['items'][0]['id']}"), 303)
+    if not found["items"] and key.isdecimal() and len(key) < 19 and store.overview.transaction(int(key)):
+        return RedirectResponse(place(request, f"/transactions/{key}"), 303)  # no key, but a number
+    said = {k: v for k, v in only._asdict().items() if v and k not in ("states", "since")}
+    said["state"] = sorted(only.states or ())
+    if since := request.query_params.get("since"):
+        said["since"] = since
+    older = urlencode({**said, "before": found["next"]}, doseq=True) if found["next"] else None
+    counted = reading.counts(store)
+    return _page(
+        request,
+        "transactions.html",
+        person,
+        **found,
+        said=said,
+        older=older,
+        counts=counted,
+        bulk=[act for name in BULK if (act := acts.act_named(name, person.role))],
+        states=LISTED,
+        waits=reading.waits(store, found["items"]),
+        tab="transactions",
+    )
+
+
+@router.get("/transactions/{id}", name="transaction_page")
+def transaction(request: Request, person: Viewer, id: str, picture: str = "compact") -> Response:
+    """Show one transaction."""
+    found, steps = reading.transaction(broker_of(request), id, bodies=person.sees_bodies)
+    lanes = drawing.picture(steps, to_scale=picture == "scale")
+    drawn = {"lanes": lanes, "lifecycle": lifecycle(found["state"])}  # all text in it is escaped
+    offered = acts.offered(found, person.role)
+    return _page(
+        request, "transaction.html", person, tx=found, acts=offered, drawn=drawn, picture=picture, tab="transactions"
+    )
+
+
+@router.get("/transactions/{id}/messages")
+def messages(request: Request, person: Annotated[Person, Depends(Requires(Rank.OPERATOR))], id: str) -> Response:
+    """Show the bodies of a transaction's messages."""
+    found = reading.messages(broker_of(request), id)
+    return _page(request, "messages.html", person, id=id, messages=found, tab="transactions")
+
+
+@router.get("/groups")
+def groups(request: Request, person: Viewer) -> Response:
+    """Show how far consumer groups have read."""
+    store = broker_of(request).kernel.store
+    readings = [*map(documents.reading_document, store.overview.readings())]
+    drawn = request.app.state.lag.pictures()
+    letters = store.overview.dead_letters()
+    paused = {group.name for group in store.groups.all() if group.policy.paused}
+    return _page(
+        request, "groups.html", person, readings=readings, letters=letters, drawn=drawn, paused=paused, tab="groups"
+    )
+
+
+@router.get("/topics")
+def topics(request: Request, person: Viewer) -> Response:
+    """Show topics."""
+    states = documents.topic_states(broker_of(request).kernel.store)
+    return _page(request, "topics.html", person, topics=[*map(documents.topic_document, states)], tab="topics")
+
+
+@router.get("/letters")
+def letters(request: Request, person: Viewer, group: str | None = None) -> Response:
+    """Show dead letters."""
+    found = broker_of(request).dead_letters.list(group or None, reading.PAGE)
+    shown = [reading.letter(each, bodies=person.sees_bodies) for each in found]
+    return _page(request, "letters.html", person, letters=shown, group=group, tab="letters")
+
+
+@router.get("/resources")
+def resources(request: Request, person: Viewer) -> Response:
+    """Show resources with unfinished branches, and the locks that flows hold."""
+    store = broker_of(request).kernel.store
+    unfinished = [asdict(each) for each in store.overview.branches()]
+    held = [each._asdict() for each in store.flows.held()]
+    return _page(request, "resources.html", person, branches=unfinished, held=held, tab="resources")
+
+
+@router.get("/engines")
+def engines(request: Request, person: Viewer) -> Response:
+    """Show who leads the rounds of each role, and the processes that answer checks."""
+    found = ConsoleQueries.of(broker_of(request).kernel.store).engines()
+    return _page(request, "engines.html", person, engines=found, tab="engines")
+
+
+@router.get("/audit")
+def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
+    """Show what was done to transactions."""
+    return _page(request, "audit.html", person, **reading.audit(broker_of(request).kernel.store, before), tab="audit")
+
+
+@router.get("/alarms")
+def alarms(request: Request, person: Viewer) -> Response:
+    """Show what needs attention."""
+    found = [each for each in request.app.state.home.findings() if each.severity is not Severity.OK]
+    return _page(request, "alarms.html", person, findings=found, tab="alarms")
+
+
+@router.get("/acts/{name}")
+def act(request: Request, person: Viewer, name: str, id: str) -> Response:
+    """Show what an act would do, with the form for its reason."""
+    chosen = acts.act_named(name, person.role)
+    if chosen is None:
+        return trouble(request, 403, "your role does not allow this; ask an administrator")
+    said = dict(request.query_params)
+    ids = id.split(",")
+    plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker_of(request), one, said)]
+    return _page(request, "act.html", person, act=chosen, id=id, count=len(ids), plan=plan, said=said)
+
+
+def trouble(request: Request, status: int, line: str, person: Person | None = None) -> Response:
+    """Show one line about what went wrong."""
+    return _page(request, "trouble.html", person, status=status, line=line, code=status)
+
+
+def place(request: Request, path: str) -> str:
+    """Return the address of a page, without a host: a proxy may show another one."""
+    return f"{request.scope.get('root_path', '')}{path}"
+
+
+def _page(request: Request, template: str, person: Person | None, *, status: int = 200, **values: Any) -> Response:
+    token = request.app.state.guard.token(request, person) if person is not None else ""
+    base = request.scope.get("root_path", "")
+    shown = TEMPLATES.get_template(template).render(
+        base=base,
+        version=VERSION,
+        operates=person is not None and person.role >= Rank.OPERATOR,
+        person=person,
+        token=token,
+        tabs=TABS,
+        request=request,
+        signs_in=request.app.state.guard.signs_in,
+        **values,
+    )
+    response = HTMLResponse(shown, status)
+    return tagged(request, response) if status == 200 and request.method == "GET" and person else response
+
+
+def _own(request: Request) -> OwnGuard:
+    guard = request.app.state.guard
+    assert isinstance(guard, OwnGuard)
+    return guard
+
+
+def _entered(request: Request, guard: OwnGuard, person: Person, next: str = "") -> Response:
+    wanted = next if next.startswith("/") and not next.startswith(("//", "/\\")) else "/"
+    response = RedirectResponse(place(request, wanted), 303)
+    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+    response.set_cookie(guard.cookie, guard.session(person), SESSION, httponly=True, samesite="lax", secure=secure)
+    return response

@@ -1,0 +1,43 @@
+"""
+What only the console asks of a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txsaga.inspect.overview import Audited
+from txsaga.store import sql_files
+from txsaga.store.connection import NamespaceStore
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
+
+SQL = sql_files.read("console/sql/console.sql")
+
+
+class ConsoleQueries(NamespaceStore):
+    """Queries over all transactions, and one that tells whether a page is still up to date."""
+
+    @classmethod
+    def of(cls, store: Store) -> ConsoleQueries:
+        """Return those of a store."""
+        return cls(store.engine, store.namespace)
+
+    def audit(self, *, limit: int, before: int | None = None) -> Sequence[tuple[int, int, Audited]]:
+        """Return audit rows of all transactions, newest first: number, transaction, and what was done."""
+        found = [row._asdict() for row in self._rows(SQL["audit"], limit=limit, before=before)]
+        return [(row.pop("id"), row.pop("txid"), Audited(**row)) for row in found]
+
+    def engines(self) -> Sequence[Mapping[str, Any]]:
+        """Return who leads, or led, the rounds of each role, and the processes that answer checks or work on steps."""
+        return [dict(row._mapping) for row in self._rows(SQL["engines"])]
+
+    def states(self) -> Mapping[str, int]:
+        """Count the undecided transactions by state, delayed messages left out."""
+        return dict(map(tuple, self._rows(SQL["states"])))
+
+    def mark(self) -> str:
+        """Return a text that differs from an earlier one if something that is listed has changed."""
+        return str(self._rows(SQL["mark"])[0][0])
