@@ -86,14 +86,12 @@ def test_a_run_shows_which_step_failed_and_that_its_end_rolled_back(rolled_back:
 
 def test_a_task_leads_to_its_transaction(host: HostedAirflow, rolled_back: str, page: Page) -> None:
     page.goto(f"{rolled_back}/tasks/end/details")
-    link = page.get_by_role("link", name="Transaction", exact=True)
+    link = page.locator("a[href*='/txsaga/transactions/']").filter(has_text="Transaction")
     link.wait_for()
     keep(page, "link")
     link.click()
-    page.get_by_role("row", name="return_value").wait_for()
-    page.get_by_role("button", name="Expand all extra JSON").click()
-    page.get_by_text(re.compile(r'"txid":\s*\d+')).first.wait_for()
-    assert page.url.endswith("/tasks/begin/xcom")
+    page.get_by_role("heading", name=re.compile("Transaction .* rolled back")).wait_for()
+    page.get_by_text(FLOW).first.wait_for()
 
 
 def test_a_store_is_a_connection_with_a_form_of_its_own_that_can_be_tried(host: HostedAirflow, page: Page) -> None:
@@ -115,3 +113,14 @@ def test_a_store_is_a_connection_with_a_form_of_its_own_that_can_be_tried(host: 
     page.get_by_role("row", name="orders_store").get_by_role("button", name="Test Connection").click()
     page.get_by_text("Test Connection Successful").wait_for()
     page.get_by_text("this is store").wait_for()
+
+
+def test_the_console_opens_on_the_transaction_of_a_run(rolled_back: str, page: Page) -> None:
+    page.goto(f"{rolled_back}/plugin/txsaga_run")
+    console = page.frame_locator("iframe")
+    console.get_by_role("heading", name=re.compile("Transaction .* rolled back")).wait_for()
+    console.get_by_text("It is over").wait_for()
+    keep(page, "console-airflow")
+    page.goto("/plugin/txsaga")
+    console.get_by_role("heading", name="Transactions").wait_for()
+    console.get_by_text("Live").wait_for()

@@ -64,15 +64,13 @@ def test_a_task_that_has_a_transaction_links_to_it(monkeypatch: pytest.MonkeyPat
             LocalTransaction(task_id="local", topic="t", connection="pg", sql="SELECT 1"),
         ]
     key: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="begin", map_index=-1)
-    part: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="half", map_index=3)
-    monkeypatch.setattr(XCom, "get_value", lambda **asked: {"txid": 7})
+    monkeypatch.setattr(XCom, "get_value", lambda **asked: {"txid": 7, "id": "5a-7"})
     for task in tasks:
         (link,) = task.operator_extra_links
         assert link.name == "Transaction"
-        assert link.get_link(task, ti_key=key) == "/dags/linked/runs/r/tasks/begin/xcom"
-    assert link.get_link(task, ti_key=part) == "/dags/linked/runs/r/tasks/half/mapped/3/xcom"
+        assert link.get_link(task, ti_key=key) == "/txsaga/transactions/5a-7"
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/below/")
-    assert link.get_link(task, ti_key=key) == "/below/dags/linked/runs/r/tasks/begin/xcom"
+    assert link.get_link(task, ti_key=key) == "/below/txsaga/transactions/5a-7"
 
 
 def test_an_end_that_rolled_back_links_to_what_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,5 +83,5 @@ def test_an_end_that_rolled_back_links_to_what_was_begun(monkeypatch: pytest.Mon
     monkeypatch.setattr(XCom, "get_one", lambda **asked: left.get(asked["task_id"]))
     (link,) = end.operator_extra_links
     assert link.get_link(end, ti_key=key) == ""
-    left["opened"] = {"txid": 7}
-    assert link.get_link(end, ti_key=key) == "/dags/rolled_back/runs/r/tasks/opened/xcom"
+    left["opened"] = {"txid": 7, "id": "5a-7"}
+    assert link.get_link(end, ti_key=key) == "/txsaga/transactions/5a-7"

@@ -13,7 +13,7 @@ from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 from txsaga.provider import plugin as listener
-from txsaga.provider.reference import TransactionLink
+from txsaga.provider.reference import CONSOLE, TransactionLink
 
 END, ROLLED_BACK = "FlowEnd", "FlowRolledBack"
 """Compared by name, so that loading this for other kinds of tasks imports nothing more."""
@@ -43,9 +43,27 @@ def _is_a(given: object, name: str) -> bool:
     return any(each.__name__ == name for each in type(given).__mro__)
 
 
+_RUN = f"{CONSOLE}/run?dag={{DAG_ID}}&run={{RUN_ID}}"
+VIEWS = [
+    {"name": "Transactions", "href": f"{CONSOLE}/", "destination": "nav", "category": "browse", "url_route": "txsaga"},
+    {"name": "Transaction", "href": _RUN, "destination": "dag_run", "url_route": "txsaga_run"},
+    {"name": "Transaction", "href": _RUN, "destination": "task_instance", "url_route": "txsaga_task"},
+]
+"""The pages of the console, where they belong among Airflow's."""
+
+
 class TxSagaPlugin(AirflowPlugin):
     """The listeners and links of txsaga."""
 
     name = "txsaga"
     listeners = [listener]  # noqa: RUF012  # declared like this in the base class
     operator_extra_links = [TransactionLink()]  # noqa: RUF012
+
+    external_views = VIEWS
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, object]]:  # type: ignore[override]  # only the API server asks for it
+        """The console, which is imported when it is asked for."""
+        from txsaga.provider.console import console
+
+        return [{"app": console(), "url_prefix": CONSOLE, "name": "txsaga"}]

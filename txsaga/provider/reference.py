@@ -97,12 +97,14 @@ def _run_of(ti: Any) -> str:
 
 
 KEY = "return_value"
+CONSOLE = "/txsaga"
+"""Where the API server serves the console."""
 
 
 class TransactionLink(BaseOperatorLink):
-    """A link to the XComs of the task, which began, decided or stored the transaction.
+    """A link to the page of the transaction that the task began, decided or stored.
 
-    An end that rolled back has no XCom: its link leads to the task that began the flow.
+    An end that rolled back has no XCom: its link leads to what the task that began the flow has begun.
     """
 
     name = "Transaction"
@@ -111,23 +113,16 @@ class TransactionLink(BaseOperatorLink):
         """Return the link to the transaction; empty before it is begun."""
         from airflow.sdk.execution_time.xcom import XCom
 
-        run = {"dag_id": ti_key.dag_id, "run_id": ti_key.run_id}
-        if _names_one(XCom.get_value(ti_key=ti_key, key=KEY)):
-            mapped = getattr(ti_key, "map_index", None)
-            return _place(run, ti_key.task_id, "" if mapped is None or mapped < 0 else f"/mapped/{mapped}")
+        found = _named(XCom.get_value(ti_key=ti_key, key=KEY))
         begin = getattr(operator, "flow", None)
-        if isinstance(begin, str) and _names_one(XCom.get_one(key=KEY, task_id=begin, **run)):
-            return _place(run, begin)
-        return ""
+        if not found and isinstance(begin, str):
+            found = _named(XCom.get_one(key=KEY, task_id=begin, dag_id=ti_key.dag_id, run_id=ti_key.run_id))
+        below = urlsplit(_base_url()).path.rstrip("/")  # empty if this Airflow has its host for itself
+        return f"{below}{CONSOLE}/transactions/{found}" if found else ""
 
 
-def _names_one(found: object) -> bool:
-    return isinstance(found, dict) and found.get("txid") is not None
-
-
-def _place(run: Mapping[str, str], task: str, part: str = "") -> str:
-    below = urlsplit(_base_url()).path.rstrip("/")  # empty if this Airflow has its host for itself
-    return f"{below}/dags/{run['dag_id']}/runs/{run['run_id']}/tasks/{task}{part}/xcom"
+def _named(found: object) -> str:
+    return str(found.get("id") or "") if isinstance(found, dict) else ""
 
 
 def _base_url() -> str:
