@@ -97,7 +97,7 @@ def test_a_healthy_store_has_nothing_to_complain_of(bare: Cli, examine: Examine,
         *("connection", "version", "clock", "two-phase", "durability", "settings", "disk", "old transactions"),
         *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "log", "decisions", "keys"),
         *("check-back", "undecided", "producers", "tables", "out of checks", "groups", "dead letters"),
-        *("branches", "heuristics", "flows", "resources"),
+        *("branches", "heuristics", "flows"),
     ]
     said = bare("doctor", "--url", home)
     assert (said.code, said.out, said.err) == (0, f"{len(found)} checks, no problems\n", "")

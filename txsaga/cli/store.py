@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import starmap
@@ -45,7 +45,7 @@ def doctor(
     from txsaga.store.doctor import Severity, examine
 
     options = options_of(context)
-    findings = [*examine(home_url(options)), _resources(RESOURCES.each(os.environ))]
+    findings = [*examine(home_url(options)), *_resources(RESOURCES.each(os.environ))]
     rows = [(f.severity, f.what, f.found, f.remedy) for f in findings if all or f.severity is not Severity.OK]
     if options.json:
         document([*map(asdict, findings)])
@@ -57,16 +57,16 @@ def doctor(
         raise typer.Exit(exits.REFUSED)
 
 
-def _resources(urls: Mapping[str, str]) -> Finding:
+def _resources(urls: Mapping[str, str]) -> Iterator[Finding]:
     """Report databases of the environment that can't be reached from here; a SQLite file is not opened."""
     from txsaga.store.doctor import ok, warning
 
     tried = {name: url for name, url in urls.items() if not url.startswith("sqlite")}
     if why := [*filter(None, starmap(_unreachable, tried.items()))]:
         remedy = "start the database, or correct its TXSAGA_RESOURCE_<NAME>; work prepared in it keeps locks until then"
-        return replace(warning("; ".join(why), remedy), what="resources")
-    names = ", ".join(tried)
-    return replace(ok(f"reachable from here: {names}" if names else "this shell names no database"), what="resources")
+        yield replace(warning("; ".join(why), remedy), what="resources")
+    elif tried:
+        yield replace(ok(f"reachable from here: {', '.join(tried)}"), what="resources")
 
 
 def _unreachable(name: str, url: str) -> str | None:
