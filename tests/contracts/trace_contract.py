@@ -69,6 +69,14 @@ class TraceContract:
         assert trace.sent[0].born <= trace.given[0].at <= trace.op.before
         assert (trace.group, trace.life, trace.resource) == (group, None, None)
 
+    def test_the_last_offset_may_be_far_from_the_first(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("txsaga.inspect.overview_store.NEAR", 2)
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a", "b"), row(qid, "c", chunk=1))
+        decided(store, end_of(receipt, COMMIT))
+        drain(store)
+        assert told(store, receipt.txid)[2:] == ["offsets 0 to 2 of orders/0 assigned"]
+
     @pytest.mark.req("IBM-42")
     def test_a_rolled_back_half_has_no_offsets(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)

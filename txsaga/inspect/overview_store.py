@@ -186,8 +186,9 @@ class Overview(NamespaceStore):
                 continue
             likely = self._log.offset_at(row.qid, row.born - SLACK)
             asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
-            for low, high in ((likely, likely + NEAR), (likely + NEAR, 2**62), (0, likely)):
-                if entries := self._rows(SQL["given"], **asked, low=low, high=high):
+            for low, high in ((likely, likely + NEAR), (likely, 2**62), (0, likely)):
+                entries = self._rows(SQL["given"], **asked, low=low, high=high)
+                if len(entries) == row.chunks or (entries and high != likely + NEAR):
                     last = entries[-1].base + entries[-1].n - 1
                     yield AssignedOffsets(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
                     break
