@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import httpx
 import psycopg
-import uvicorn
 
 import txsaga
 from tests.bench.home import Home
 from tests.bench.report import Row
 from tests.bench.w1 import BODY, broker_of
+from tests.console.listening import listening
 from txsaga import LocalState
 from txsaga.broker import Broker
 from txsaga.console.access import COOKIE, OwnGuard
@@ -49,7 +46,8 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     with broker_of(url) as broker:
         _fill(home, broker, url)
         guard = OwnGuard()
-        with listening(url, guard) as address, httpx.Client(base_url=address, timeout=60) as client:
+        app = create_app(Store(lambda: txsaga.connect(url, roles=False, answering=False, env={})), guard)
+        with listening(app) as address, httpx.Client(base_url=address, timeout=60) as client:
             client.cookies.set(COOKIE, guard.session(Person("bench", Rank.ADMIN)))
             rows = [_timed(client, case, path, rounds) for case, path in PATHS.items()]
             rows.append(_idle(client, seconds, rounds))
@@ -80,20 +78,6 @@ def _idle(client: httpx.Client, seconds: float, rounds: int) -> Row:
             time.sleep(max(seconds, 5))
             row.add(100 * (time.process_time() - before) / max(seconds, 5))
     return row
-
-
-@contextmanager
-def listening(url: str, guard: OwnGuard) -> Iterator[str]:
-    app = create_app(Store(lambda: txsaga.connect(url, roles=False, answering=False, env={})), guard)
-    with socket.create_server(("127.0.0.1", 0)) as listens:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listens.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(30)
 
 
 def _fill(home: Home, broker: Broker, url: str) -> None:

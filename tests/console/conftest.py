@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 import txsaga
+from tests.console.listening import listening
 from tests.scene.fixtures import shop, stored  # noqa: F401  # fixtures
 from tests.scene.shop import Shop
 from txsaga.console.access import COOKIE, TOKEN, OwnGuard
@@ -50,17 +48,3 @@ def enter(console: FastAPI, guard: OwnGuard) -> Iterator[Enter]:
             return client
 
         yield enter
-
-
-@contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    """Serve an application on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as listens:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listens.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(30)

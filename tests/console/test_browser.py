@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from tests.airflow_host.browser import Page, browser, keep
-from tests.console.conftest import listening
+from tests.console.listening import listening
 from tests.scene.shop import Shop
 from tests.services.absent import ci_or_skip
 from txsaga.console.access import OwnGuard

@@ -68,6 +68,7 @@ def test_hostile_text_is_shown_as_text(shop: Shop, enter: Enter) -> None:
         ("/?sate=parked", 400, "there is no filter"),
         ("/?key=%00", 400, "zero byte"),
         (f"/?before={'9' * 5_000}", 400, "the number of a transaction"),
+        (f"/audit?before={'9' * 5_000}", 400, "the number of a row"),
         ("/api/v1/transactions?limit=x", 400, "limit"),
         ("/acts/fly?id=1", 403, "ask an administrator"),
     ],
@@ -115,6 +116,19 @@ def test_an_act_shows_its_plan_and_needs_a_reason(shop: Shop, enter: Enter) -> N
     assert shop.bodies("orders") == ["a"]
     (row,) = [each for each in client.get("/api/v1/audit").json()["items"] if each["what"] == "COMMIT BY HAND"]
     assert (row["who"], row["why"]) == ("operator@console", "looked at it")
+
+
+def test_the_steps_of_a_saga_that_is_over_are_shown(shop: Shop, enter: Enter) -> None:
+    with shop.broker.saga("travel", key="trip") as saga:
+        saga.step(booked, name="book", input={"seat": "12A"})
+    for role, seen in ((Rank.OPERATOR, True), (Rank.VIEWER, False)):
+        client = enter(role)
+        assert ">1 book<" in client.get(f"/transactions/{saga.txid}").text
+        assert ("12A" in client.get(f"/api/v1/transactions/{saga.txid}").text) is seen
+
+
+def booked(seat: str) -> str:
+    return seat
 
 
 @pytest.mark.parametrize("reason", ["a\0b", "a\nb", "\ud800", "x" * 501, 5, None])

@@ -49,7 +49,7 @@ def transaction(request: Request, person: Viewer, id: str) -> Response:
 @router.get("/counts")
 def counts(request: Request, person: Viewer) -> Response:
     """Count the undecided transactions by state."""
-    return answer(request, reading.counts(broker_of(request).kernel.store))
+    return answer(request, ConsoleQueries.of(broker_of(request).kernel.store).states())
 
 
 @router.get("/groups")
@@ -81,9 +81,7 @@ def letters(request: Request, person: Viewer, group: str | None = None) -> Respo
 @router.get("/resources")
 def resources(request: Request, person: Viewer) -> Response:
     """Return resources with unfinished branches, and the locks that flows hold."""
-    store = broker_of(request).kernel.store
-    unfinished = [asdict(each) for each in store.overview.branches()]
-    return answer(request, {"branches": unfinished, "held": [each._asdict() for each in store.flows.held()]})
+    return answer(request, reading.resources(broker_of(request).kernel.store))
 
 
 @router.get("/alarms")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -140,7 +139,6 @@ def transactions(request: Request, person: Viewer, only: Filter) -> Response:
     if since := request.query_params.get("since"):
         said["since"] = since
     older = urlencode({**said, "before": found["next"]}, doseq=True) if found["next"] else None
-    counted = reading.counts(store)
     return _page(
         request,
         "transactions.html",
@@ -148,7 +146,7 @@ def transactions(request: Request, person: Viewer, only: Filter) -> Response:
         **found,
         said=said,
         older=older,
-        counts=counted,
+        counts=ConsoleQueries.of(store).states(),
         bulk=[act for name in BULK if (act := acts.act_named(name, person.role))],
         states=LISTED,
         waits=reading.waits(store, found["items"]),
@@ -206,10 +204,8 @@ def letters(request: Request, person: Viewer, group: str | None = None) -> Respo
 @router.get("/resources")
 def resources(request: Request, person: Viewer) -> Response:
     """Show resources with unfinished branches, and the locks that flows hold."""
-    store = broker_of(request).kernel.store
-    unfinished = [asdict(each) for each in store.overview.branches()]
-    held = [each._asdict() for each in store.flows.held()]
-    return _page(request, "resources.html", person, branches=unfinished, held=held, tab="resources")
+    found = reading.resources(broker_of(request).kernel.store)
+    return _page(request, "resources.html", person, **found, tab="resources")
 
 
 @router.get("/engines")

@@ -99,8 +99,6 @@ def _ballot(txid: int, poll: Polled, *, bodies: bool) -> dict[str, Any]:
 
 
 def _saga_steps(store: Store, txid: int, *, bodies: bool) -> list[dict[str, Any]]:
-    if not store.work.sagas(txid=txid):
-        return []
     found = map(step_document, store.work.steps(txid))
     return [{name: value for name, value in step.items() if bodies or name not in BODIES} for step in found]
 
@@ -128,8 +126,8 @@ def shortened(text: str) -> str:
 
 def audit(store: Store, before: str | None, limit: int = PAGE) -> dict[str, Any]:
     """Return a page of the audit, newest first."""
-    if before and not before.isdecimal():
-        raise ConfigError(f"before is {before!r}; it is the number of a row")
+    if before and not (before.isdecimal() and len(before) < 19):
+        raise ConfigError(f"before is {before[:30]!r}; it is the number of a row")
     found = ConsoleQueries.of(store).audit(limit=limit + 1, before=int(before) if before else None)
     items = [{"id": id, "txid": txid, **asdict(each)} for id, txid, each in found[:limit]]
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
@@ -145,9 +143,10 @@ def waits(store: Store, items: Sequence[Mapping[str, Any]]) -> Mapping[int, str]
     return found
 
 
-def counts(store: Store) -> Mapping[str, int]:
-    """Count the transactions that wait, by state."""
-    return ConsoleQueries.of(store).states()
+def resources(store: Store) -> dict[str, Any]:
+    """Return resources with unfinished branches, and the locks that flows hold."""
+    held = [each._asdict() for each in store.flows.held()]
+    return {"branches": [asdict(each) for each in store.overview.branches()], "held": held}
 
 
 def letter(found: DeadLetter, *, bodies: bool) -> dict[str, Any]:
