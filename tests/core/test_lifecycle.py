@@ -149,10 +149,3 @@ def test_every_state_is_reached() -> None:
             reached |= fresh
             fresh = {target for state in fresh for target in table[state].values()} - reached
         assert reached == set(table)
-
-
-def test_the_diagram_shows_every_move() -> None:
-    lines = TRANSACTION.mermaid().splitlines()
-    assert lines[0] == "stateDiagram-v2"
-    assert "    sealed --> parked: park" in lines
-    assert len(lines) == 1 + sum(len(moves) for moves in TX_MOVES.values())

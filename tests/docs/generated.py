@@ -6,12 +6,13 @@ What is outside of such parts is never touched, nor are the parts that a benchma
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.docs import command_line, licences
 from tests.docs.parts import PART, filled
 from txsaga.clusters.policies import PolicyName
 from txsaga.core import facts
-from txsaga.core.lifecycle import MESSAGE, TRANSACTION
+from txsaga.core.lifecycle import MESSAGE, TRANSACTION, Lifecycle
 from txsaga.core.topic import ALLOWED, SendKind, TopicType
 from txsaga.flows.branch import BRANCH
 from txsaga.flows.step import STEP
@@ -48,24 +49,29 @@ CALLS: Mapping[SendKind, str] = {
 }
 
 
+def _drawn(lifecycle: Lifecycle[Any, Any]) -> str:
+    lines = [f"    {s.value} --> {t.value}: {e.value}" for (s, e), t in lifecycle.moves.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
 def transaction_diagram() -> str:
     """Draw the lifecycle of a transaction."""
-    return f"```mermaid\n{TRANSACTION.mermaid()}\n```"
+    return _drawn(TRANSACTION)
 
 
 def branch_diagram() -> str:
     """Draw the lifecycle of a branch."""
-    return f"```mermaid\n{BRANCH.mermaid()}\n```"
+    return _drawn(BRANCH)
 
 
 def step_diagram() -> str:
     """Draw the lifecycle of a step."""
-    return f"```mermaid\n{STEP.mermaid()}\n```"
+    return _drawn(STEP)
 
 
 def message_diagram() -> str:
     """Draw the lifecycle of a message."""
-    return f"```mermaid\n{MESSAGE.mermaid()}\n```"
+    return _drawn(MESSAGE)
 
 
 def facts_table() -> str:

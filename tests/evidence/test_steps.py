@@ -93,6 +93,19 @@ def test_a_step_that_is_under_way_is_neither(books: Books) -> None:
     assert rows(books) == {STEP: 1}
 
 
+def test_a_step_is_running_as_long_as_its_transaction_is_open(books: Books) -> None:
+    steps = books.evidence.steps
+
+    def look(connection: Connection) -> object:
+        enter(connection, 1)
+        return steps.is_running(books.id(TX), STEP)
+
+    assert (steps.is_running(books.id(TX), STEP), rows(books)) == (False, {})
+    assert ran(books, STEP, look).output is True
+    assert steps.is_running(books.id(TX), STEP) is False
+    assert ran(books, UNDO, "select id from entry") == Ran([[1]], True)
+
+
 def test_steps_of_other_transactions_and_local_work_say_nothing_of_each_other(books: Books) -> None:
     ran(books, STEP, WRITE, id=1)
     assert books.evidence.read(books.id(TX)) is None

@@ -72,7 +72,10 @@ class BrokerCluster:
         coordinator, members = None, self._members
         if self._coordinator is not None:
             # Only the coordinator itself knows what became of the group's work.
-            coordinator = self._coordinator.kernel, self._coordinator.producer(group, checker=_unknown)
+            coordinator = (
+                self._coordinator.kernel,
+                self._coordinator.producer(group, checker=lambda _: LocalState.UNKNOWN),
+            )
             self._groups.add(group)
         return ClusterProducer(group, self._chooser, members, coordinator, self._failures)
 
@@ -150,7 +153,3 @@ class BrokerCluster:
         if self._coordinator is None:
             raise ConfigError(f"cluster {self.definition.name!r} has no coordinator, so it never prepares branches")
         return Recovering(self._coordinator.kernel, members, lambda: self._groups)
-
-
-def _unknown(_: object) -> LocalState:
-    return LocalState.UNKNOWN

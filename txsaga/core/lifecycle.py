@@ -37,11 +37,6 @@ class Lifecycle(Generic[State, Event]):
         """Return the states that no event leaves."""
         return frozenset(self.moves.values()) - {state for state, _ in self.moves}
 
-    def mermaid(self) -> str:
-        """Return a Mermaid diagram."""
-        lines = [f"    {s.value} --> {t.value}: {e.value}" for (s, e), t in self.moves.items()]
-        return "\n".join(["stateDiagram-v2", *lines])
-
 
 class TxState(StrEnum):
     """The state of a keyed or flow transaction."""

@@ -42,6 +42,7 @@ from txsaga.evidence.ports import Announce, Ran, Work
 from txsaga.evidence.schema import MAIN, EvidenceKey, database_table, ddl
 from txsaga.evidence.sessions import (
     PLAIN,
+    STATEMENT,
     begin_now,
     connection_of,
     engine_of_loops,
@@ -149,7 +150,7 @@ class SqlEvidence:
         keys = {transaction: EvidenceKey.parse(transaction) for transaction in transactions}
         asked, place = list(set(keys.values())), self._where.place
         found: dict[EvidenceKey, EvidenceOutcome] = {}
-        with self._connected() as connection, short_waits(connection):
+        with _asking(self._name, self._engine) as connection:
             self._where.require_same(connection, place)
             for start in range(0, len(asked), _ASKED_AT_ONCE):
                 batch = asked[start : start + _ASKED_AT_ONCE]
@@ -167,7 +168,7 @@ class SqlEvidence:
     def fence(self, transaction: str) -> EvidenceOutcome | None:
         """Write the rollback barrier unless evidence exists, and return the recorded outcome; None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
-        with self._connected() as connection, short_waits(connection, locks=1):
+        with _asking(self._name, self._engine, locks=1) as connection:
             if self._where.write_barrier(connection, place, key):
                 return EvidenceOutcome(committed=False, bodies={})
             limit(connection)
@@ -181,10 +182,12 @@ class SqlEvidence:
     def _shown(self, connection: Connection) -> Connection:
         return connection
 
-    @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        with reached(self._name, self._engine) as connection:
-            settle_level(connection)
+
+@contextmanager
+def _asking(resource: str, engine: Engine, locks: int = STATEMENT) -> Iterator[Connection]:
+    with reached(resource, engine) as connection:
+        settle_level(connection)
+        with short_waits(connection, locks):
             yield connection
 
 
@@ -344,23 +347,25 @@ class SqlSteps:
     def fence(self, transaction: str, row: str) -> bool | None:
         """Return whether a step was done; if not, prevent it. None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
-        with reached(self._name, self._engine) as connection:
-            settle_level(connection)
-            with short_waits(connection, locks=1):
-                if self._where.write_barrier(connection, place, key, row):
-                    return False
-                limit(connection)
-                self._where.require_same(connection, place)
-                standing = connection.scalar(statements.outcome_of(place.table, key, row))
+        with _asking(self._name, self._engine, locks=1) as connection:
+            if self._where.write_barrier(connection, place, key, row):
+                return False
+            limit(connection)
+            self._where.require_same(connection, place)
+            standing = connection.scalar(statements.outcome_of(place.table, key, row))
         return None if standing is None else Decision(standing) is Decision.COMMIT
+
+    def is_running(self, transaction: str, row: str) -> bool:
+        """Return whether an open transaction is doing a step."""
+        key, place = EvidenceKey.parse(transaction), self._where.place
+        with _asking(self._name, self._engine, locks=1) as connection:
+            return self._where.write_barrier(connection, place, key, row, keep=False) is None
 
     def output(self, transaction: str, row: str) -> str | None:
         """Return the stored result of a step that was done."""
         key, place = EvidenceKey.parse(transaction), self._where.place
-        with reached(self._name, self._engine) as connection:
-            settle_level(connection)
-            with short_waits(connection):
-                return _output(connection, place.table, key, row)
+        with _asking(self._name, self._engine) as connection:
+            return _output(connection, place.table, key, row)
 
     def _stands(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> Ran:
         with edge(self._name):

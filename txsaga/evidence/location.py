@@ -172,14 +172,17 @@ class EvidenceLocation:
         self.refuse_other(connection.scalar(select(database_table(place.table.schema).c.uuid)), place)
 
     def write_barrier(
-        self, connection: Connection, place: EvidenceTables, key: EvidenceKey, row: str = MAIN
+        self, connection: Connection, place: EvidenceTables, key: EvidenceKey, row: str = MAIN, *, keep: bool = True
     ) -> bool | None:
-        """Commit the rollback barrier in place of a row; False if the row exists, None while it is being written."""
+        """Commit the rollback barrier in place of a row; False if the row exists, None while it is being written.
+
+        With `keep=False` the barrier is only tried, and nothing is left.
+        """
         try:
             begin_now(connection)
             write_now(connection, place.table, key, Decision.ROLLBACK, row)
             self.require_same(connection, place)
-            connection.commit()
+            connection.commit() if keep else connection.rollback()
             return True
         except IntegrityError:
             connection.rollback()  # its outcome is final

@@ -86,5 +86,8 @@ class StepWork(Protocol):
     def fence(self, transaction: str, row: str) -> bool | None:
         """Return whether a step was done; if not, prevent it for ever. None while it is still running."""
 
+    def is_running(self, transaction: str, row: str) -> bool:
+        """Return whether another transaction is doing a step now, after a short wait for it."""
+
     def output(self, transaction: str, row: str) -> str | None:
         """Return the stored result of a step that was done."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -136,7 +136,7 @@ class SagaDriver:
                 self._flush()  # earlier compensations are recorded before this one begins
             given = json.loads(step.input) if action.input is None else action.input
             with suppress(errors.AnswerLost):  # it is undone, and its answer is not used
-                self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
+                self._act(turn, action, given, None if output is None else json.loads(output))
         self._mark(step, StepEvent.UNDO, left=left)
 
     def _left(self, turn: Turn, step: Step) -> tuple[Left, str | None]:
@@ -175,11 +175,18 @@ class SagaDriver:
         assert action is not None
         output = action.options.get("output")  # of the try that is confirmed
         try:
-            kept = _kept(step, self._acting.do(turn, action, json.loads(step.input), output=output))
+            kept = _kept(step, self._act(turn, action, json.loads(step.input), output))
         except errors.AnswerLost as lost:
             logger.warning("%s of transaction %d is done, its result is not stored: %s", _what(step), step.txid, lost)
             kept = None
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
+
+    def _act(self, turn: Turn, action: Action, given: Mapping[str, object], output: object) -> Ran:
+        """Execute a step, unless an earlier driver is still in it: its row would be waited for without limit."""
+        if self._saga.owner > 1 and action.resource is not None:
+            if self._kernel.resource(action.resource)[1].steps.is_running(turn.transaction, turn.row):
+                raise _StillRunning(f"step {turn.name!r} is still running in another process")
+        return self._acting.do(turn, action, given, output=output)
 
     def _failed(self, step: Step, action: Action | None, tries: int, error: Exception) -> None:
         why = short_cause(f"{type(error).__name__}: {error}")

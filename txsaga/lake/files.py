@@ -97,17 +97,14 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
         return _widens(given.value_type, wanted)
     if given.equals(wanted) or pa.types.is_null(given):
         return True
-    for alike in (_text, _binary, pa.types.is_timestamp):
+    for alike in (_text, _binary, pa.types.is_time, pa.types.is_timestamp):
         if alike(given) and alike(wanted):
             return alike is not pa.types.is_timestamp or (given.tz is None) == (wanted.tz is None)
-    if pa.types.is_integer(given) and pa.types.is_integer(wanted):
-        return bool(given.bit_width <= wanted.bit_width)
-    if pa.types.is_floating(given) and pa.types.is_floating(wanted):
-        return bool(given.bit_width <= wanted.bit_width)
+    for sized in (pa.types.is_integer, pa.types.is_floating):
+        if sized(given) and sized(wanted):
+            return bool(given.bit_width <= wanted.bit_width)
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         return bool(given.scale == wanted.scale and given.precision <= wanted.precision)
-    if pa.types.is_time(given) and pa.types.is_time(wanted):
-        return True
     return _nested(given, wanted)
 
 

@@ -56,7 +56,8 @@ class BranchSession:
             _ = self._spark.table(quoted(name)).schema
         except Exception as error:
             if any(text in str(error) for text in NO_CLASS):
-                raise LakeMissing(f"this Spark session lacks Iceberg's runtime; {BRING} ({_first(error)})") from error
+                reason = str(error).strip().partition("\n")[0]
+                raise LakeMissing(f"this Spark session lacks Iceberg's runtime; {BRING} ({reason})") from error
             raise self._other(name) from error
 
     def open(self, start: BranchStart) -> None:
@@ -97,7 +98,3 @@ def quoted(name: TableName) -> str:
     """Quote a name for Spark."""
     parts = (name.catalog, *name.namespace.split("."), name.table)
     return ".".join(f"`{part}`" for part in parts)
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -83,6 +83,10 @@ class Shelf:
         with self.lock:
             return self.rows.setdefault((transaction, row), 2) == 1
 
+    def is_running(self, transaction: str, row: str) -> bool:
+        """Return False: processes come one after the other."""
+        return False
+
     def output(self, transaction: str, row: str) -> str | None:
         """Nothing is kept here."""
         return None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import Connection, text
 
 from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, Agency, Stop, call, call_off, done, mail
 from txsaga import Decision, Undo, compensation
@@ -192,6 +195,21 @@ def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silen
     assert agency.lines() == ["a", "undo a"]
 
 
+@contextmanager
+def killed_once_decided(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the steps after the point of no return to another driver."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("txsaga.flows.saga_driver.SagaDriver.drive", die)
+        yield
+
+
 @pytest.mark.parametrize("consuming", [False, True], ids=["alone", "with a message"])
 def test_behind_the_point_of_no_return_another_driver_goes_forward(
     agency: Agency, monkeypatch: pytest.MonkeyPatch, consuming: bool
@@ -202,14 +220,7 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     consumer = agency.broker.consumer("agents", ["orders"], member="anna")
     (order,) = consumer.receive(1, wait=5)
 
-    class Killed(BaseException):
-        pass
-
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed), agency.saga() as saga:
-        patch.setattr("txsaga.flows.saga_driver.SagaDriver.drive", die)
+    with killed_once_decided(monkeypatch), agency.saga() as saga:
         agency.book(saga, "a")
         if consuming:
             saga.consume(order)
@@ -221,6 +232,35 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
     assert (done, agency.lines(), agency.lines("flights")) == (["mail a"], ["a"], ["b"])
     assert agency.open_sagas() == 0
     consumer.close()
+
+
+@pytest.mark.rule("R4", "R6")
+def test_a_driver_that_is_stopped_inside_a_step_does_not_stop_other_sagas(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what in ("b", "c"):
+        with killed_once_decided(monkeypatch), agency.saga() as saga:
+            saga.no_return()
+            saga.step(BOOK, on="flights", input={"what": what})
+    first = min(view.txid for view in agency.broker.kernel.store.work.sagas())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def stopped(connection: Connection) -> None:
+        connection.execute(text(BOOK), {"what": "b"})
+        begun.set()
+        go_on.wait(30)
+
+    turn = Turn(agency.broker.kernel.store.registry.identity.transaction(first), first, 1, 1, BOOK)
+    action = Action(kind=StepKind.CALL, what="stopped", resource="flights")
+    earlier = threading.Thread(target=lambda: StepActions(agency.broker.kernel).do(turn, action, {}, function=stopped))
+    earlier.start()
+    begun.wait(30)
+    assert (agency.take_over(), agency.lines("flights")) == (1, ["c"])
+    (view,) = agency.broker.kernel.store.work.sagas()
+    assert (view.txid, "is still running in another process" in view.why) == (first, True)
+    go_on.set()
+    earlier.join()
+    assert (agency.take_over(), sorted(agency.lines("flights"))) == (1, ["b", "c"])
 
 
 @pytest.mark.rule("R6")

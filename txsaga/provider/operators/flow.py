@@ -234,7 +234,8 @@ class FlowEnd(FlowOperator):
         """Decide the flow."""
         verdict = judge(_states(context), self._shape())
         if verdict.commit and (left := self._left_behind(context, flow)):
-            why = f"{_listed(left)} did its work in an earlier attempt of the transaction, and was not run in this one"
+            tasks = f"task{'s' if len(left) > 1 else ''} {', '.join(map(repr, left))}"
+            why = f"{tasks} did its work in an earlier attempt of the transaction, and was not run in this one"
             verdict = RunVerdict(commit=False, why=why)
         about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
         with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
@@ -351,10 +352,6 @@ def _does_step(task: Any) -> bool:
     mode = getattr(task, "publish_mode", None) or getattr(task, "partial_kwargs", {}).get("mode")
     kind = getattr(task, "operator_class", type(task))
     return isinstance(kind, type) and issubclass(kind, FlowOperator) and mode not in OUTSIDE
-
-
-def _listed(tasks: list[str]) -> str:
-    return f"task{'s' if len(tasks) > 1 else ''} {', '.join(map(repr, tasks))}"
 
 
 def _rolled_back(txid: int, why: str) -> FlowRolledBack:

@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     from txsaga.consume.delivery import Delivery
 
 
-PLAIN = "-plain"
-"""Suffix of the group of plain messages, so that they and transactions are separate in `txsaga status`."""
-
-
 class PublishMode(StrEnum):
     """When a message becomes visible."""
 
@@ -97,8 +93,7 @@ class Publish(StepOperator):
             ti = context["ti"]
             broker, group = AMBIENT.broker(self.store), self.group or group_of(ti.dag_id)
             if self.publish_mode is PublishMode.PLAIN:
-                plain = broker.producer(group + PLAIN)
-                return plain.send(self.topic, body_of(self.body), **self._options()).txid
+                return broker.producer(group).send(self.topic, body_of(self.body), **self._options()).txid
             key = own_key_of(ti)
             try:
                 with producer_of(broker, group).transaction(key=key) as transaction:
