@@ -174,7 +174,10 @@ def _wrong_at_entry(program: Program, log: Sequence[Event], seen: Seen) -> list[
     """Return what an earlier life of a key had not undone yet when the next one was entered."""
     if program.face is Face.BLOCK or not program.keyed:
         return []
-    found, lives = [], {f"{e.process}": (e.about[0], e.process) for e in log if e.what == "entered"}
+    entries = [(e.about[0], e.process) for e in log if e.what == "entered"]
+    lives = {f"{process}": (txid, process) for txid, process in entries}
+    lives |= {f"t{txid}": (txid, process) for txid, process in reversed(entries)}  # its first process
+    found = []
     for event in log:
         if event.what == "entered":
             txid, lines = event.about
