@@ -154,18 +154,16 @@ class Town:
             actor = self._actor()
             actor.start(Task(program, number, process, fate, _done(log)))
             ended = self._followed(actor, log)
-            self._release(log)
+            self._release(log, actor if ended == "stalled" else None)
             if fate.roles:
                 self.settle(BRIEFLY if ended == "stalled" else PATIENCE)
-            if ended == "stalled":
-                self._stalled = actor
         self._release(log)
         return number, log
 
-    def _release(self, log: list[Event]) -> None:
-        """Let the process go on that stalled, if there is one, and follow it to its end."""
-        if (stalled := self._stalled) is not None:
-            self._stalled = None
+    def _release(self, log: list[Event], then: Running | None = None) -> None:
+        """Let the process go on that stalled, if there is one, and follow it to its end; another one stalls then."""
+        stalled, self._stalled = self._stalled, then
+        if stalled is not None:
             stalled.go_on()
             self._followed(stalled, log)
 
@@ -211,8 +209,10 @@ class Town:
     def _followed(self, actor: Running, log: list[Event]) -> str:
         ended = False
         while not ended:
-            if self._stalled is not None and actor.is_silent(1.0) and self._waits(actor, self._stalled):
-                self._release(log)
+            until = time.monotonic() + PATIENCE
+            while self._stalled is not None and actor.is_silent(1.0) and time.monotonic() < until:
+                if self._waits(actor, self._stalled):
+                    self._release(log)
             event = self._next_event(actor)
             log.append(event)
             ended = event.what in ("killed", "stalled", "left")
