@@ -6,13 +6,11 @@ They only read. A scrape that finds no store reports that and fails nothing. Wit
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,70 +19,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from txsaga.checkback.profile import PROFILES
-from txsaga.checkback.round import CheckBack
 from txsaga.core import facts
 from txsaga.core.facts import AFTER, Fact
 from txsaga.core.role_loop import Role
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.flows.recovery import Recovery
-from txsaga.flows.step import HeldLocks
-from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
+from txsaga.inspect.documents import MIN_AGE, figures
+from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
     from txsaga.store.store import Store
 
 
 UP = "txsaga_store_up"
-STORE: Mapping[str, str] = {
-    "txsaga_undecided": "Undecided transactions, including parked ones.",
-    "txsaga_undecided_oldest_seconds": "Age of the oldest undecided transaction; 0 if there is none.",
-    "txsaga_parked": "Transactions that ran out of checks and need an operator's decision.",
-    "txsaga_dispatch_waiting": "Committed transactions that wait for the dispatcher.",
-    "txsaga_tick_age_seconds": "Time since the last tick of the dispatcher; it also grows while nothing is waiting.",
-}
-GROUP: Mapping[str, str] = {
-    "txsaga_group_lag": "Messages not delivered to the group yet.",
-    "txsaga_group_held": "Messages in flight: claimed by members, or bound to transactions.",
-    "txsaga_group_retrying": "Messages waiting for a retry.",
-    "txsaga_group_members": "Live members of the group.",
-    "txsaga_group_oldest_seconds": "Age of the oldest unprocessed message; 0 if there is none.",
-}
-PRODUCER: Mapping[str, str] = {
-    "txsaga_producer_undecided": "Undecided transactions of a producer group, including parked ones.",
-    "txsaga_producer_oldest_seconds": "Age of the group's oldest undecided transaction; 0 if there is none.",
-    "txsaga_producer_parked": "Transactions of the group that ran out of checks and need an operator's decision.",
-    "txsaga_producer_asked": "Transactions of the group that a member is being asked about.",
-    "txsaga_producer_members": "Live members that answer checks for the group.",
-}
 ANSWERED = "txsaga_check_answers"
-ROUND: Mapping[str, str] = {
-    "txsaga_check_waiting": "1 if transactions are due for a check.",
-    "txsaga_check_round_age_seconds": "Time since the last round of check-back; it also grows while nothing is due.",
-}
-BRANCHES: Mapping[str, str] = {
-    "txsaga_branches_undecided": "Branches of undecided transactions.",
-    "txsaga_branches_waiting": "Branches of decided transactions that are still prepared in their resource.",
-    "txsaga_branches_oldest_seconds": "Age of the oldest waiting branch; 0 if there is none.",
-    "txsaga_branches_heuristic": "Branches settled outside txsaga (heuristic outcomes) and not acknowledged yet.",
-}
-HELD: Mapping[str, str] = {
-    "txsaga_flow_held": "Steps of undecided flows that hold locks.",
-    "txsaga_flow_over_budget": "Steps of undecided flows that hold locks longer than their budget.",
-    "txsaga_flow_held_oldest_seconds": "Time for which the oldest of these steps has held locks; 0 if there is none.",
-}
 RECOVERY: Mapping[str, str] = {
     "txsaga_resource_unreachable": "1 if this process could not reach the resource in its last attempt.",
     "txsaga_branches_earlier": "Prepared branches of an earlier incarnation of the store, to be settled by hand.",
 }
-SAGAS: Mapping[str, str] = {
-    "txsaga_sagas_running": "Undecided sagas.",
-    "txsaga_sagas_driving": "Decided sagas whose compensations, or steps after the point of no return, are running.",
-    "txsaga_sagas_waiting": "Decided sagas that wait for code, for a resource, or for a retry.",
-    "txsaga_sagas_stalled": "Stalled sagas: an operator must resume or skip a step.",
-}
-DEAD = "txsaga_dead_letters"
-MIN_AGE = PROFILES["classic"].min_age
 
 
 class Gauges(Collector):
@@ -96,41 +48,12 @@ class Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read the figures; for a store that does not answer, report only that."""
         try:
-            overview = self._store.overview
-            found: list[Metric] = [
-                *self._of_store(),
-                *self._of_rounds(),
-                *_of_producers(overview.backlogs()),
-                *_of_groups(overview.readings()),
-                *_of_branches(backlogs := overview.branches()),
-                *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
-                *_gauges(SAGAS, [], [((), astuple(self._store.work.saga_figures()))]),
-                self._dead_letters(),
-            ]
+            found = [each for family in figures(self._store, self._min_age) for each in _gauges(*family)]
+            found.append(_answers(self._store.overview.backlogs()))
         except TxSagaError:
             found = []
         yield GaugeMetricFamily(UP, "1 if the store answered this scrape.", value=1 if found else 0)
         yield from found
-
-    def _of_store(self) -> Iterable[Metric]:
-        undecided, dispatch = self._store.overview.undecided(), self._store.overview.dispatch()
-        age = dispatch.age.total_seconds()
-        values = (undecided.count, _seconds(undecided.oldest), undecided.parked, dispatch.waiting, age)
-        return _gauges(STORE, [], [((), values)])
-
-    def _of_rounds(self) -> Iterable[Metric]:
-        last = self._store.overview.last_round(CheckBack.name)
-        ago = math.inf if last is None else last.ago.total_seconds()
-        return _gauges(ROUND, [], [((), (self._store.doubts.waiting(self._min_age), ago))])
-
-    def _dead_letters(self) -> GaugeMetricFamily:
-        dead = self._store.overview.dead_letters()
-        # A group without any is reported as 0: else an alert would not end when they are gone.
-        names = {group.name for group in self._store.groups.all()} | dead.keys()
-        family = GaugeMetricFamily(DEAD, "Dead letters of a group.", labels=["group"])
-        for name in sorted(names):
-            family.add_metric([name], dead.get(name, 0))
-        return family
 
 
 def _gauges(
@@ -144,34 +67,12 @@ def _gauges(
     return [*families]
 
 
-def _seconds(age: timedelta | None) -> float:
-    return 0.0 if age is None else age.total_seconds()
-
-
-def _of_producers(backlogs: Sequence[Backlog]) -> Iterable[Metric]:
+def _answers(backlogs: Sequence[Backlog]) -> Metric:
     answers = CounterMetricFamily(ANSWERED, "Results of checks, by answer.", labels=["group", "answer"])
     for each in backlogs:
         for answer in ANSWERS:  # those without any are reported as 0: a counter that appears at 1 has no increase
             answers.add_metric([each.group, answer], each.answers.get(answer, 0))
-    rows = [([e.group], (e.undecided, _seconds(e.oldest), e.parked, e.asked, e.members)) for e in backlogs]
-    return [*_gauges(PRODUCER, ["group"], rows), answers]
-
-
-def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterable[Metric]:
-    rows = [([e.resource], (e.undecided, e.waiting, _seconds(e.oldest), e.heuristics)) for e in backlogs]
-    return _gauges(BRANCHES, ["resource"], rows)
-
-
-def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterable[Metric]:
-    found = {each.resource: each for each in held}
-    # Those without any are reported as 0: else an alert would not end.
-    all_of = [found.get(resource, HeldLocks(resource, 0, 0, None)) for resource in resources]
-    return _gauges(HELD, ["resource"], [([e.resource], (e.held, e.over, _seconds(e.oldest))) for e in all_of])
-
-
-def _of_groups(readings: Iterable[Reading]) -> Iterable[Metric]:
-    rows = [([e.group, e.topic], (e.lag, e.held, e.retrying, e.members, _seconds(e.oldest))) for e in readings]
-    return _gauges(GROUP, ["group", "topic"], rows)
+    return answers
 
 
 class ResourceGauges(Collector):

@@ -16,9 +16,8 @@ from txsaga.cli.home import home_url, opened, reading
 from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_row
-from txsaga.config import RESOURCE, RESOURCES
+from txsaga.config import RESOURCES
 from txsaga.core import exits
-from txsaga.errors import TxSagaError
 from txsaga.inspect.documents import CHECK_BACK, status_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
 
@@ -60,28 +59,14 @@ def doctor(
 def _resources(urls: Mapping[str, str]) -> Iterator[Finding]:
     """Report databases of the environment that can't be reached from here; a SQLite file is not opened."""
     from txsaga.store.doctor import ok, warning
+    from txsaga.wiring.resources import unreachable
 
     tried = {name: url for name, url in urls.items() if not url.startswith("sqlite")}
-    if why := [*filter(None, starmap(_unreachable, tried.items()))]:
+    if why := [*filter(None, starmap(unreachable, tried.items()))]:
         remedy = "start the database, or correct its TXSAGA_RESOURCE_<NAME>; work prepared in it keeps locks until then"
         yield replace(warning("; ".join(why), remedy), what="resources")
     elif tried:
         yield replace(ok(f"reachable from here: {', '.join(tried)}"), what="resources")
-
-
-def _unreachable(name: str, url: str) -> str | None:
-    from txsaga.evidence.driver_errors import reached
-    from txsaga.wiring.resources import resource_engine
-
-    try:
-        engine = resource_engine(url, f"{RESOURCE}{name.upper()}")
-        try:
-            with reached(name, engine):
-                return None
-        finally:
-            engine.dispose()
-    except TxSagaError as failure:
-        return str(failure)
 
 
 def cut(

@@ -1,16 +1,21 @@
 """
-What is known, as data for programs: the same for `--json` of the command line and for the console.
+What is known, as data for programs: the same for `--json` of the command line, for metrics and for the console.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from txsaga.checkback.profile import PROFILES
 from txsaga.errors import ChunkDamaged
 from txsaga.flows.branch import BranchId
+from txsaga.flows.step import HeldLocks
 from txsaga.inspect.overview import ANSWERS
 
 if TYPE_CHECKING:
@@ -243,6 +248,88 @@ def status_document(store: Store) -> dict[str, object]:
         "groups": [reading_document(each) for each in overview.readings()],
         "dead_letters": overview.dead_letters(),
     }
+
+
+STORE: Mapping[str, str] = {
+    "txsaga_undecided": "Undecided transactions, including parked ones.",
+    "txsaga_undecided_oldest_seconds": "Age of the oldest undecided transaction; 0 if there is none.",
+    "txsaga_parked": "Transactions that ran out of checks and need an operator's decision.",
+    "txsaga_dispatch_waiting": "Committed transactions that wait for the dispatcher.",
+    "txsaga_tick_age_seconds": "Time since the last tick of the dispatcher; it also grows while nothing is waiting.",
+}
+GROUP: Mapping[str, str] = {
+    "txsaga_group_lag": "Messages not delivered to the group yet.",
+    "txsaga_group_held": "Messages in flight: claimed by members, or bound to transactions.",
+    "txsaga_group_retrying": "Messages waiting for a retry.",
+    "txsaga_group_members": "Live members of the group.",
+    "txsaga_group_oldest_seconds": "Age of the oldest unprocessed message; 0 if there is none.",
+}
+PRODUCER: Mapping[str, str] = {
+    "txsaga_producer_undecided": "Undecided transactions of a producer group, including parked ones.",
+    "txsaga_producer_oldest_seconds": "Age of the group's oldest undecided transaction; 0 if there is none.",
+    "txsaga_producer_parked": "Transactions of the group that ran out of checks and need an operator's decision.",
+    "txsaga_producer_asked": "Transactions of the group that a member is being asked about.",
+    "txsaga_producer_members": "Live members that answer checks for the group.",
+}
+ROUND: Mapping[str, str] = {
+    "txsaga_check_waiting": "1 if transactions are due for a check.",
+    "txsaga_check_round_age_seconds": "Time since the last round of check-back; it also grows while nothing is due.",
+}
+BRANCHES: Mapping[str, str] = {
+    "txsaga_branches_undecided": "Branches of undecided transactions.",
+    "txsaga_branches_waiting": "Branches of decided transactions that are still prepared in their resource.",
+    "txsaga_branches_oldest_seconds": "Age of the oldest waiting branch; 0 if there is none.",
+    "txsaga_branches_heuristic": "Branches settled outside txsaga (heuristic outcomes) and not acknowledged yet.",
+}
+HELD: Mapping[str, str] = {
+    "txsaga_flow_held": "Steps of undecided flows that hold locks.",
+    "txsaga_flow_over_budget": "Steps of undecided flows that hold locks longer than their budget.",
+    "txsaga_flow_held_oldest_seconds": "Time for which the oldest of these steps has held locks; 0 if there is none.",
+}
+SAGAS: Mapping[str, str] = {
+    "txsaga_sagas_running": "Undecided sagas.",
+    "txsaga_sagas_driving": "Decided sagas whose compensations, or steps after the point of no return, are running.",
+    "txsaga_sagas_waiting": "Decided sagas that wait for code, for a resource, or for a retry.",
+    "txsaga_sagas_stalled": "Stalled sagas: an operator must resume or skip a step.",
+}
+DEAD = {"txsaga_dead_letters": "Dead letters of a group."}
+MIN_AGE = PROFILES["classic"].min_age
+Family = tuple[Mapping[str, str], Sequence[str], Iterable[tuple[Sequence[str], Iterable[float]]]]
+"""Names of metrics with what they are, their labels, and rows: a value of each label, and of each metric."""
+
+
+def figures(store: Store, min_age: timedelta = MIN_AGE) -> Iterator[Family]:
+    """Read the figures of a store, as metrics and alarms name them."""
+    overview, undecided, dispatch = store.overview, store.overview.undecided(), store.overview.dispatch()
+    counts = (undecided.count, _seconds(undecided.oldest), undecided.parked, dispatch.waiting)
+    yield STORE, [], [((), (*counts, dispatch.age.total_seconds()))]
+    last = overview.last_round(CHECK_BACK)
+    yield ROUND, [], [((), (store.doubts.waiting(min_age), math.inf if last is None else last.ago.total_seconds()))]
+    backlogs, branches = overview.backlogs(), overview.branches()
+    yield (
+        PRODUCER,
+        ["group"],
+        [([e.group], (e.undecided, _seconds(e.oldest), e.parked, e.asked, e.members)) for e in backlogs],
+    )
+    read = [([e.group, e.topic], e) for e in overview.readings()]
+    yield (
+        GROUP,
+        ["group", "topic"],
+        [(of, (e.lag, e.held, e.retrying, e.members, _seconds(e.oldest))) for of, e in read],
+    )
+    of_each = [([e.resource], (e.undecided, e.waiting, _seconds(e.oldest), e.heuristics)) for e in branches]
+    yield BRANCHES, ["resource"], of_each
+    held = {each.resource: each for each in store.flows.held()}
+    # Those without any are reported as 0, as are groups below: else an alert would not end.
+    locks = [held.get(each.resource, HeldLocks(each.resource, 0, 0, None)) for each in branches]
+    yield HELD, ["resource"], [([e.resource], (e.held, e.over, _seconds(e.oldest))) for e in locks]
+    yield SAGAS, [], [((), astuple(store.work.saga_figures()))]
+    dead = overview.dead_letters()
+    yield DEAD, ["group"], [([n], [dead.get(n, 0)]) for n in sorted({g.name for g in store.groups.all()} | dead.keys())]
+
+
+def _seconds(age: timedelta | None) -> float:
+    return 0.0 if age is None else age.total_seconds()
 
 
 def _of(found: object, *names: str) -> dict[str, Any]:

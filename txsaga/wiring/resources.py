@@ -17,8 +17,9 @@ from txsaga.config import RESOURCE
 from txsaga.core.arguments import check_kind, kind_of
 from txsaga.core.forking import at_fork
 from txsaga.core.redacting import redacted
-from txsaga.errors import ConfigError, ResourceUnknown
+from txsaga.errors import ConfigError, ResourceUnknown, TxSagaError
 from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.driver_errors import reached
 from txsaga.evidence.location import EvidenceLocation
 from txsaga.evidence.ports import Evidence
 from txsaga.resources.participant import Enlistable, Participant
@@ -255,6 +256,19 @@ def resource_engine(url: str | URL, named: str) -> Engine:
         raise ConfigError(f"{named} is not a database URL; write dialect+driver://user:password@host/db") from None
     except ImportError as missing:
         raise ConfigError(f"{named} needs a driver that is not installed: {missing}; install it") from missing
+
+
+def unreachable(name: str, url: str) -> str | None:
+    """Return why a database can't be reached from this process; None if it can."""
+    try:
+        engine = resource_engine(url, f"{RESOURCE}{name.upper()}")
+        try:
+            with reached(name, engine):
+                return None
+        finally:
+            engine.dispose()
+    except TxSagaError as failure:
+        return str(failure)
 
 
 def participant_for(
