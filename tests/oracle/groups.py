@@ -116,12 +116,14 @@ class MemoryDeadLetters(DeadLetterStore):
     def __init__(self, home: Home, names: Names, groups: MemoryGroups) -> None:
         self._home, self._names, self._groups = home, names, groups
 
-    def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
+    def list(self, group: str | None, limit: int, before: int = 2**63 - 1) -> Sequence[DeadLetter]:
         """Return dead letters, newest first."""
         with self._home.lock:
             newest = sorted(self._home.kept.letters, reverse=True)
             letters = [self._home.kept.letters[id] for id in newest]
-            return [self._read(letter) for letter in letters if group in (None, letter.row.group)][:limit]
+            return [
+                self._read(letter) for letter in letters if group in (None, letter.row.group) and letter.id < before
+            ][:limit]
 
     def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
         """Return numbers of a group's letters, oldest first."""

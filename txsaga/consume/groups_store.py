@@ -118,9 +118,10 @@ def _group(row: Any) -> ConsumerGroup:
 class DeadLetterStore(NamespaceStore):
     """The dead letters of one namespace."""
 
-    def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
-        """Return dead letters, newest first; of all groups if none is named."""
-        return self._letters("true" if group is None else "d.grp = :grp", grp=group, limit=limit)
+    def list(self, group: str | None, limit: int, before: int = 2**63 - 1) -> Sequence[DeadLetter]:
+        """Return dead letters before a number, newest first; of all groups if none is named."""
+        which = "d.id < :before" if group is None else "d.id < :before AND d.grp = :grp"
+        return self._letters(which, grp=group, limit=limit, before=before)
 
     def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
         """Return numbers of a group's letters after a number, oldest first."""

@@ -91,6 +91,7 @@ class Overview(NamespaceStore):
             found = [each for part in parts for each in self.transactions(limit=limit, only=part)]
             return sorted(found, key=lambda each: -each.txid)[:limit]
         values = only._asdict() | {"states": sorted(states) or None, "txid": txid, "limit": limit}
+        values["newest"] = limit if only == TxFilter(table=only.table, before=only.before) else None
         values["first"] = None if states and not decided else limit  # such a state is read from several tables
         wanted = ["decided"] if len(decided) == len(DECIDED) else [*decided]
         wanted += ["undecided"] * (undecided or bool(states and not decided))

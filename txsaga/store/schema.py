@@ -244,6 +244,7 @@ effect = Table(
             "(coalesce(payload ->> 'target', "
             "coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1)))"
         ),
+        "txid",
         postgresql_where=text("kind IN ('table', 'rows')"),
     ),
 )

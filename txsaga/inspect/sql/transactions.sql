@@ -62,9 +62,11 @@ tx.txid IN (SELECT k.txid FROM txsaga.producer_group g JOIN txsaga.tx k ON k.pgr
 tx.run = :run;
 
 -- name: table
-tx.txid = ANY (ARRAY(SELECT txid FROM txsaga.effect
+-- Its newest transactions are enough if no other filter leaves some of them out.
+tx.txid = ANY (ARRAY(SELECT DISTINCT txid FROM txsaga.effect
                       WHERE kind IN ('table', 'rows') AND :table = coalesce(payload ->> 'target',
-                            coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1))));
+                            coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1))
+                        AND txid < coalesce(:before, 9223372036854775807) ORDER BY txid DESC LIMIT :newest));
 
 -- name: topic_of_half
 half.qid IN (SELECT qid FROM txsaga.queue JOIN txsaga.topic ON topic.id = queue.topic WHERE topic.name = :topic);
