@@ -170,6 +170,8 @@ def test_a_group_is_paused_and_resumed(cli: Cli, topic: str) -> None:
     cli("group", "create", name)
     assert cli("group", "pause", name).out == f"group {name} takes no more messages\n"
     assert cli("group", "show", name, "--json").document["paused"] is True
+    (row,) = [line.split() for line in cli("group", "list").lines if line.startswith(name)]
+    assert row == [name, "work", "yes", "0"]
     assert cli("consume", name, topic).out == ""
     assert cli("group", "resume", name, "--json").document == {"group": name, "paused": False}
     assert len(cli("consume", name, topic).lines) == 1

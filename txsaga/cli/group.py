@@ -117,7 +117,8 @@ def list_groups(context: typer.Context) -> None:
     if options.json:
         document([{**_document(group), "dead_letters": dead.get(group.name, 0)} for group in groups])
         return
-    table(("group", "style", "dead letters"), [(g.name, g.style, dead.get(g.name, 0)) for g in groups])
+    rows = [(g.name, g.style, g.policy.paused, dead.get(g.name, 0)) for g in groups]
+    table(("group", "style", "paused", "dead letters"), rows)
     if readings:
         say()
         table(GROUP, [group_row(reading) for reading in readings])
