@@ -7,6 +7,7 @@ RUN apt-get update \
 WORKDIR /txsaga
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/constraints.txt .ci/constraints.txt
+COPY docs/reference/alerts.yml docs/reference/
 COPY txsaga txsaga
 RUN pip install --no-cache-dir --constraint .ci/constraints.txt ".[airflow,spark,lake,gate]" \
     && useradd --system --no-create-home --uid 999 txsaga \

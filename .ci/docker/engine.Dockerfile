@@ -4,6 +4,7 @@ FROM python:3.11-slim
 WORKDIR /txsaga
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/constraints.txt .ci/constraints.txt
+COPY docs/reference/alerts.yml docs/reference/
 COPY txsaga txsaga
 RUN pip install --no-cache-dir --constraint .ci/constraints.txt ".[lake,metrics]" \
     && useradd --system --no-create-home --uid 999 txsaga \

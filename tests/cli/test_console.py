@@ -35,6 +35,16 @@ def test_the_link_leads_in_until_the_command_is_interrupted(home_url: str) -> No
     assert (console.returncode, complaint) == (exits.INTERRUPTED, "")
 
 
+def test_with_a_prefix_the_path_on_the_proxy_is_printed(home_url: str, tmp_path: Path) -> None:
+    open_store(home_url).close()
+    file = tmp_path / "pair.json"
+    file.write_text('{"brokers": ["east", "west"], "policy": "round-robin"}')
+    options = ("--port", "0", "--root-path", "/txsaga", "--cluster", str(file))
+    with started("console", *options, env=environment(TXSAGA_URL=home_url)) as console:
+        assert console.stdout is not None
+        assert console.stdout.readline().startswith("/txsaga/enter?link=")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -42,6 +52,8 @@ def test_the_link_leads_in_until_the_command_is_interrupted(home_url: str) -> No
         (("--accounts", "nowhere"), "the accounts can't be read"),
         (("--port", "70000"), "70000"),
         (("--role-header", "x"), "needs --user-header"),
+        (("--root-path", "txsaga/"), "write a path such as /txsaga"),
+        (("--cluster", "nowhere"), "nowhere can't be read"),
         (("account", "a:b"), "use one without spaces, colons"),
         (("account", "ann", "--role", "king"), "it is viewer, operator, admin"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 
 import txsaga
 from tests.console.listening import listening
+from tests.lake.books import Books
 from tests.scene.fixtures import shop, stored  # noqa: F401  # fixtures
 from tests.scene.shop import Shop
 from txsaga.console.access import COOKIE, TOKEN, OwnGuard
@@ -22,6 +24,13 @@ Enter = Callable[[Rank | None], httpx.Client]
 
 
 @pytest.fixture
+def books(home_url: str, shop: Shop, tmp_path: Path) -> Iterator[Books]:  # noqa: F811
+    """Give books in a lake beside the shop."""
+    with txsaga.connect(home_url, warehouse=tmp_path, roles=False, answering=False, env={}) as broker:
+        yield Books(broker)
+
+
+@pytest.fixture
 def guard() -> OwnGuard:
     return OwnGuard()
 
@@ -29,7 +38,7 @@ def guard() -> OwnGuard:
 @pytest.fixture
 def console(home_url: str, guard: OwnGuard, shop: Shop) -> FastAPI:  # noqa: F811
     """Give the application of a console."""
-    home = Home(lambda: txsaga.connect(home_url, roles=False, answering=False, env={}))
+    home = Home(lambda: txsaga.connect(home_url, roles=False, answering=False, env={}), env={})
     return create_app(home, guard)
 
 

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
+def listening(app: FastAPI, root_path: str = "") -> Iterator[str]:
     """Serve an application on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listens:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, root_path=root_path))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
         thread.start()
         try:

@@ -44,7 +44,7 @@ def needed(path: str) -> Rank:
     for part in path.split("?")[0].split("/"):
         if part in ACTS:
             return next(role for role, acts in ROLES.items() if part in acts.split())
-    return Rank.OPERATOR if path.endswith("/messages") else Rank.VIEWER
+    return Rank.OPERATOR if path.endswith("/messages") or "/letters/" in path else Rank.VIEWER
 
 
 def test_nobody_passes_a_route_that_is_not_theirs(shop: Shop, enter: Enter, console: FastAPI) -> None:

@@ -12,12 +12,18 @@ from fastapi import FastAPI
 
 from tests.airflow_host.browser import Page, browser, keep
 from tests.console.listening import listening
+from tests.console.proxied import proxied
+from tests.console.test_elsewhere import NOWHERE
+from tests.lake.books import Books, rows
 from tests.scene.shop import Shop
 from tests.services.absent import ci_or_skip
 from txsaga.console.access import OwnGuard
 
 AXE = "4.14.1"
-PAGES = ("", "groups", "topics", "letters", "resources", "engines", "alarms", "audit", "transactions/{id}")
+PAGES = (
+    *("", "tables", "table?name=bank.ledger", "groups", "topics", "letters", "resources", "engines", "cluster"),
+    *("alarms", "audit", "transactions/{id}"),
+)
 SERIOUS = ("serious", "critical")
 
 pytestmark = pytest.mark.slow
@@ -175,13 +181,50 @@ def test_the_keyboard_is_enough(shop: Shop, open_page: Page) -> None:
     open_page.get_by_role("heading", name="Transaction").wait_for()
 
 
+def test_a_console_behind_a_proxy_with_a_prefix_is_live_and_acts(
+    shop: Shop, started: Page, console: FastAPI, guard: OwnGuard
+) -> None:
+    guard.link, receipt = "let-me-in", shop.mq_producer().prepare_now("orders", b"a table")
+    wrong = list[str]()
+    with proxied(console) as address:
+        page = started.new_page()
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        page.goto(f"{address}/enter?link=let-me-in")
+        page.get_by_role("link", name=str(receipt.txid), exact=True).click()
+        page.get_by_text("Live").wait_for()
+        page.get_by_role("button", name="Commit").click()
+        page.get_by_label("Reason").fill("the order was paid")
+        page.get_by_role("dialog").get_by_role("button", name="Commit").click()
+        page.locator(".state.committed").first.wait_for()
+        page.get_by_role("link", name="Tables").click()
+        page.get_by_role("heading", name="Tables").wait_for()
+        assert page.url == f"{address}/tables"
+        page.close()
+    assert wrong == []
+
+
+def test_who_published_a_row_is_three_clicks_away(books: Books, open_page: Page) -> None:
+    books.create()
+    with books.producer.transaction(key="payday") as tx:
+        tx.table("bank.ledger").append(rows(1, 2))
+    open_page.get_by_role("link", name="Tables").click()
+    open_page.get_by_role("link", name="bank.ledger").click()
+    open_page.get_by_text("payday").wait_for()
+    open_page.get_by_role("link", name=str(tx.txid), exact=True).click()
+    open_page.get_by_role("cell", name="bank.ledger").wait_for()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_can_be_used_by_everybody(
-    shop: Shop, started: Page, console: FastAPI, guard: OwnGuard, axe: str, width: int, scheme: str
+    shop: Shop, books: Books, started: Page, console: FastAPI, guard: OwnGuard, axe: str, width: int, scheme: str
 ) -> None:
     guard.link = "let-me-in"
     receipt = shop.mq_producer().prepare_now("orders", b"a table")
+    if scheme == "dark":  # in the light the pages are empty
+        books.create()
+        books.append(1, 2)
+        console.state.home.env = {"TXSAGA_RESOURCE_BANK": NOWHERE, "TXSAGA_BROKER_EAST": NOWHERE}
     found = list[str]()
     with listening(console) as address:
         context = started.new_context(

@@ -186,7 +186,11 @@ def test_a_dead_letter_is_read_and_delivered_again(shop: Shop, enter: Enter) -> 
     assert "it is broken" in page
     assert "<pre>broken</pre>" in page
     assert "<pre>" not in enter(Rank.VIEWER).get("/letters").text
-    (letter,) = client.get("/api/v1/letters").json()
+    (letter,) = client.get("/api/v1/letters").json()["items"]
+    assert client.get(f"/api/v1/letters/{letter['id']}").json()["message"]["body"] == "broken"
+    assert client.get("/api/v1/letters/999").status_code == 404
+    seen = "".join(enter(Rank.VIEWER).get(path).text for path in ("/letters", "/api/v1/letters"))
+    assert "it is broken" not in seen
     told = client.post("/api/v1/acts/replay-letter", json={"id": str(letter["id"]), "reason": "mended"}).json()
     assert told == {"told": f"dead letter {letter['id']} is delivered again"}
     assert [each.body for each in consumer.receive()] == [b"broken"]

@@ -38,6 +38,9 @@ SELECT i % 8 + 1, i / 8, 1, i, 0, 0, 0 FROM generate_series(1, {count}) i;
 INSERT INTO effect (txid, seq, kind, payload)
 SELECT i, 1, 'table', jsonb_build_object('part', 0, 'attempt', 0, 'name', jsonb_build_array('sales', 't' || i))
   FROM generate_series(1, {count}) i;
+INSERT INTO effect (txid, seq, kind, payload)
+SELECT i, 2, 'table', jsonb_build_object('part', 0, 'attempt', 0, 'name', jsonb_build_array('home', 'sales', 'hot'),
+       'mode', 'append', 'rows', 1, 'snapshot', i) FROM generate_series(1, {count}) i;
 INSERT INTO event (txid, what, who, why) SELECT i, 'COMMIT BY HAND', 'ann', 'why' FROM generate_series(1, {count}) i;
 INSERT INTO tick (id, snap, last_txid) VALUES (100, pg_current_snapshot(), {count});
 INSERT INTO checkpoint VALUES ('sweep', {count}), ('second look', {count});
@@ -59,6 +62,14 @@ ASKED: dict[str, Callable[[Store], object]] = {
         store.overview.trace(777),
         store.overview.checks(777),
     ),
+    "hot table": lambda store: store.overview.transactions(limit=51, only=TxFilter(table="sales.hot")),
+    "tables": lambda store: ConsoleQueries.of(store).tables(limit=51),
+    "more tables": lambda store: ConsoleQueries.of(store).tables(limit=51, after="sales.h"),
+    "a table": lambda store: ConsoleQueries.of(store).published("sales.hot", limit=51),
+    "a table, older": lambda store: ConsoleQueries.of(store).published("sales.hot", limit=51, before=9_000),
+    "its rows": lambda store: ConsoleQueries.of(store).written(*range(700, 751)),
+    "prepared": lambda store: ConsoleQueries.of(store).prepared(),
+    "letters": lambda store: store.dead_letters.list(None, 51, 9_000),
     "audit": lambda store: ConsoleQueries.of(store).audit(limit=51),
     "older audit": lambda store: ConsoleQueries.of(store).audit(limit=51, before=9_000),
     "counts": lambda store: ConsoleQueries.of(store).states(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import json
+import re
 import secrets
 import sys
 from contextlib import closing
@@ -17,6 +19,7 @@ from txsaga.cli.printing import say
 from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
+    from txsaga.clusters.config import ClusterConfig
     from txsaga.console.access import OwnGuard
 
 app = typer.Typer(help="See every transaction in a browser, and settle it.", invoke_without_command=True)
@@ -38,6 +41,12 @@ def console(
     ] = None,
     role_header: Annotated[
         str | None, typer.Option(metavar="NAME", help="Header in which it names the role: viewer, operator, admin.")
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Prefix under which a proxy serves the console, and that it removes.")
+    ] = "",
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="JSON file with the definition of a cluster to show.")
     ] = None,
 ) -> None:
     """Serve the console until it is interrupted, and print the link to it."""
@@ -62,7 +71,9 @@ def console(
         owner=os_user().partition("@")[0],
         cookie=f"{COOKIE}_{port}",
     )
-    _serve(context, guard, host, port)
+    if root_path and not re.fullmatch(r"(/[\w.~-]+)+", root_path):
+        raise ConfigError(f"--root-path is {root_path!r}; write a path such as /txsaga, without a / at its end")
+    _serve(context, guard, host, port, root_path, None if cluster is None else _cluster(cluster))
 
 
 @app.command()
@@ -90,7 +101,18 @@ def _password() -> str:
     return given
 
 
-def _serve(context: typer.Context, guard: OwnGuard, host: str, port: int) -> None:
+def _cluster(file: Path) -> ClusterConfig:
+    from txsaga.clusters.config import read
+
+    try:
+        return read(file.stem, json.loads(file.read_text("utf-8")))
+    except (OSError, ValueError) as wrong:
+        raise ConfigError(f"{file} can't be read: {wrong}; write the definition of `txsaga.cluster` as JSON") from None
+
+
+def _serve(
+    context: typer.Context, guard: OwnGuard, host: str, port: int, root_path: str, cluster: ClusterConfig | None
+) -> None:
     import socket
 
     import uvicorn
@@ -104,12 +126,17 @@ def _serve(context: typer.Context, guard: OwnGuard, host: str, port: int) -> Non
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as reason:
         raise ConfigError(f"the console can't listen on {host}, port {port}: {reason}") from None
-    home = Home(lambda: connect(given_url(options), namespace=options.namespace, roles=False))
+    home = Home(lambda: connect(given_url(options), namespace=options.namespace, roles=False), cluster=cluster)
     with listening, closing(home):
         home.open()  # a wrong URL is reported at once
-        at = f"http://{host}:{listening.getsockname()[1]}"
+        at = root_path or f"http://{host}:{listening.getsockname()[1]}"  # the host is the proxy's
         say(f"{at}/enter?link={guard.link}" if guard.link else at)
         sys.stdout.flush()
-        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "proxy_headers": False}
+        quiet: dict[str, Any] = {
+            "log_level": "warning",
+            "access_log": False,
+            "proxy_headers": False,
+            "root_path": root_path,
+        }
         config = uvicorn.Config(create_app(home, guard), timeout_graceful_shutdown=1, **quiet)  # streams don't end
         uvicorn.Server(config).run(sockets=[listening])

@@ -172,4 +172,5 @@ class Requires:
 
 
 Viewer = Annotated[Person, Depends(Requires(Rank.VIEWER))]
+Operator = Annotated[Person, Depends(Requires(Rank.OPERATOR))]
 Actor = Annotated[Person, Depends(Requires(Rank.OPERATOR, changes=True))]

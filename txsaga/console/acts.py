@@ -7,6 +7,7 @@ An act is refused where the command line refuses it, by the same functions. Its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -229,15 +230,23 @@ def act_named(name: str, role: Rank) -> Act | None:
 def do(act: Act, broker: Broker, id: str, said: Said, who: str) -> str:
     """Do it; return a line about what was done. What has no transaction is recorded before it is done."""
     reason = _reason(said)
-    if act.on not in WITHOUT:
-        return act.does(broker, id, said, who)
-    what = f"{act.name.upper().replace('-', ' ')} {id}"
-    _record(broker, what, who, reason)
+    what = f"{act.name.upper().replace('-', ' ')} {''.join(c if c.isprintable() else '?' for c in id[:LONGEST])}"
+    if act.on in WITHOUT:
+        _record(broker, what, who, reason)
     try:
         return act.does(broker, id, said, who)
     except TxSagaError as refused:
-        _record(broker, f"REFUSED: {what}", who, str(refused))
+        with suppress(TxSagaError):  # a store that is away, or a login without the right, records nothing
+            _record(broker, f"REFUSED: {what}", who, f"{reason} (refused: {refused})", _known(act, broker, id, refused))
         raise
+
+
+def _known(act: Act, broker: Broker, id: str, refused: TxSagaError) -> int:
+    """Return the number of the transaction of a refused act; 0 if there is none."""
+    if act.on not in WITHOUT and not isinstance(refused, UnknownTransaction):
+        with suppress(TxSagaError):
+            return number_of(id, broker.identity)
+    return 0
 
 
 def _reason(said: Said) -> str:
@@ -250,9 +259,9 @@ def _reason(said: Said) -> str:
     return reason
 
 
-def _record(broker: Broker, what: str, who: str, why: str) -> None:
+def _record(broker: Broker, what: str, who: str, why: str, txid: int = 0) -> None:
     with broker.kernel.store.ledgers.open() as ledger:
-        ledger.record(0, what, who=who, why=why)
+        ledger.record(txid, what, who=who, why=why)
 
 
 def offered(document: Mapping[str, Any], role: Rank) -> list[Act]:

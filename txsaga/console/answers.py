@@ -11,13 +11,24 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from txsaga.broker import Broker
+from txsaga.console.home import Home
 from txsaga.core.stored_json import plain
 
 
 def broker_of(request: Request) -> Broker:
     """Return the broker of the console."""
-    broker: Broker = request.app.state.home.broker
-    return broker
+    return home_of(request).broker
+
+
+def home_of(request: Request) -> Home:
+    """Return the store of the console, and what it asks elsewhere."""
+    home: Home = request.app.state.home
+    return home
+
+
+def path_of(request: Request) -> str:
+    """Return the path of a request without the prefix that a proxy, or Airflow, puts before it."""
+    return request.url.path.removeprefix(request.scope.get("root_path", ""))
 
 
 def answer(request: Request, found: object) -> Response:

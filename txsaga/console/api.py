@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, HTTPException, Request
+from fastapi import APIRouter, Body, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
 from txsaga.console import acts, reading
-from txsaga.console.access import Actor, Requires, Viewer
-from txsaga.console.answers import answer, broker_of
+from txsaga.console.access import Actor, Operator, Viewer
+from txsaga.console.answers import answer, broker_of, home_of
 from txsaga.console.filters import Filter
-from txsaga.console.people import Person, Rank
 from txsaga.console.queries import ConsoleQueries
 from txsaga.consume.dispatcher import dispatch
 from txsaga.errors import TxSagaError
@@ -43,7 +42,7 @@ def transactions(request: Request, person: Viewer, only: Filter, limit: int = re
 @router.get("/transactions/{id}")
 def transaction(request: Request, person: Viewer, id: str) -> Response:
     """Return everything about one transaction; what its steps were given and returned only to operators."""
-    return answer(request, reading.transaction(broker_of(request), id, bodies=person.sees_bodies)[0])
+    return answer(request, reading.transaction(home_of(request), id, bodies=person.sees_bodies)[0])
 
 
 @router.get("/counts")
@@ -72,26 +71,53 @@ def producers(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/letters")
-def letters(request: Request, person: Viewer, group: str | None = None) -> Response:
-    """List dead letters, newest first, without their bodies."""
-    found = broker_of(request).dead_letters.list(group, reading.PAGE)
-    return answer(request, [reading.letter(each, bodies=False) for each in found])
+def letters(request: Request, person: Viewer, group: str | None = None, before: str | None = None) -> Response:
+    """List dead letters, newest first, without their bodies; `before` is the `next` of the page before."""
+    return answer(request, reading.letters(broker_of(request).kernel.store, group, before, bodies=False))
+
+
+@router.get("/letters/{id}")
+def letter(request: Request, person: Operator, id: int) -> Response:
+    """Return a dead letter with its body."""
+    found = broker_of(request).dead_letters.get(id)
+    if found is None:
+        raise HTTPException(404, f"there is no dead letter {id}")
+    return answer(request, reading.letter(found, bodies=True))
+
+
+@router.get("/tables")
+def tables(request: Request, person: Viewer, after: str = "") -> Response:
+    """List the tables that transactions wrote to, by name; `after` is the `next` of the page before."""
+    return answer(request, reading.tables(broker_of(request).kernel.store, after))
+
+
+@router.get("/table")
+def table(request: Request, person: Viewer, name: str, before: str | None = None) -> Response:
+    """List the transactions that wrote to a table, newest first."""
+    return answer(request, reading.table(broker_of(request).kernel.store, name, before))
 
 
 @router.get("/resources")
 def resources(request: Request, person: Viewer) -> Response:
-    """Return resources with unfinished branches, and the locks that flows hold."""
-    return answer(request, reading.resources(broker_of(request).kernel.store))
+    """Return resources: whether they answer, their unfinished branches, and the locks that flows hold."""
+    return answer(request, reading.resources(home_of(request), bodies=person.sees_bodies))
+
+
+@router.get("/cluster")
+def cluster(request: Request, person: Viewer) -> Response:
+    """Return the brokers of the cluster, and whether each answers."""
+    return answer(request, reading.cluster(home_of(request), bodies=person.sees_bodies))
 
 
 @router.get("/alarms")
 def alarms(request: Request, person: Viewer) -> Response:
-    """Return what needs attention, and what to do about it."""
-    return answer(request, [asdict(each) for each in request.app.state.home.findings()])
+    """Return what needs attention and what to do about it, and each alert of alerts.yml."""
+    findings, alerts = home_of(request).trouble()
+    return answer(request, {"findings": [*map(asdict, findings)], "alerts": [*map(asdict, alerts)]})
 
 
 @router.get("/transactions/{id}/messages")
-def messages(request: Request, person: Annotated[Person, Depends(Requires(Rank.OPERATOR))], id: str) -> Response:
+def messages(request: Request, person: Operator, id: str) -> Response:
     """Return the messages of a transaction with their bodies."""
     return answer(request, reading.messages(broker_of(request), id))
 
@@ -99,7 +125,7 @@ def messages(request: Request, person: Annotated[Person, Depends(Requires(Rank.O
 @router.get("/audit")
 def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
     """Return what was done to transactions, newest first."""
-    return answer(request, reading.audit(broker_of(request).kernel.store, before))
+    return answer(request, reading.audit(broker_of(request).kernel.store, before, bodies=person.sees_bodies))
 
 
 @router.get("/engines")

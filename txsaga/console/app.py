@@ -20,6 +20,7 @@ from fastapi.staticfiles import StaticFiles
 from txsaga import errors
 from txsaga.console import api, pages
 from txsaga.console.access import Guard
+from txsaga.console.answers import path_of
 from txsaga.console.home import Home
 from txsaga.console.lag import LagHistory
 from txsaga.console.live import News
@@ -75,10 +76,11 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
 
 async def _finished(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
     """Add the headers of every answer."""
+    static = path_of(request).startswith("/static/")  # a mounted application takes the place of this one afterwards
     response = await go_on(request)
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
-    if request.url.path.startswith("/static/"):
+    if static:
         response.headers["cache-control"] = "max-age=3600"
     return response
 
@@ -93,7 +95,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     status, line = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
     if status == 401 and _is_page(request) and request.app.state.guard.signs_in:
         query = f"?{request.url.query}" if request.url.query else ""
-        wanted = urlencode({"next": f"{request.url.path.removeprefix(request.scope.get('root_path', ''))}{query}"})
+        wanted = urlencode({"next": f"{path_of(request)}{query}"})
         return RedirectResponse(f"{pages.place(request, '/sign-in')}?{wanted}", 303)
     return await _told(request, status, line)
 
@@ -111,4 +113,4 @@ async def _told(request: Request, status: int, line: str) -> Response:
 
 
 def _is_page(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and "/api/" not in request.url.path
+    return "text/html" in request.headers.get("accept", "") and not path_of(request).startswith("/api/")

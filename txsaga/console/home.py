@@ -4,18 +4,22 @@ The store of a console: opened by the first request, and shared by all.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from txsaga.config import with_namespace
+from txsaga.console.alarms import Alarm, alarms
+from txsaga.console.probes import Probes
 from txsaga.errors import TxSagaError
 from txsaga.store.doctor import Finding, examine
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
+    from txsaga.clusters.config import ClusterConfig
 
 FRESH = 15.0
 """Seconds for which findings are shown again."""
@@ -24,10 +28,16 @@ FRESH = 15.0
 class Home:
     """The broker of a console; no role runs in it."""
 
-    def __init__(self, opens: Callable[[], Broker]) -> None:
-        self._opens, self._lock = opens, threading.Lock()
+    def __init__(
+        self,
+        opens: Callable[[], Broker],
+        env: Mapping[str, str] = os.environ,
+        cluster: ClusterConfig | None = None,
+    ) -> None:
+        self._opens, self._lock, self._asking = opens, threading.Lock(), threading.Lock()
+        self.env, self.cluster, self.probes = env, cluster, Probes()
         self._broker: Broker | None = None
-        self._found: tuple[float, Sequence[Finding]] = 0.0, ()
+        self._found: tuple[float, Sequence[Finding], Sequence[Alarm]] = 0.0, (), ()
 
     def open(self) -> None:
         """Open it now; an error of the store if it can't be reached."""
@@ -49,13 +59,14 @@ class Home:
             store.engine.url.set(drivername="postgresql").render_as_string(hide_password=False), store.namespace
         )
 
-    def findings(self) -> Sequence[Finding]:
-        """Return what the doctor finds, at most some seconds old."""
-        at, found = self._found
-        if not found or time.monotonic() > at + FRESH:
-            found = examine(self.url)
-            self._found = time.monotonic(), found
-        return found
+    def trouble(self) -> tuple[Sequence[Finding], Sequence[Alarm]]:
+        """Return what the doctor finds, and the alarms, at most some seconds old."""
+        with self._asking:  # many open pages ask once
+            at, found, alarmed = self._found
+            if not found or time.monotonic() > at + FRESH:
+                found, alarmed = examine(self.url), alarms(self.broker.kernel.store)
+                self._found = time.monotonic(), found, alarmed
+            return found, alarmed
 
     def close(self) -> None:
         """Close it, if it was opened."""

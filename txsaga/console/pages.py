@@ -9,16 +9,16 @@ import re
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader
 
 from txsaga.console import acts, reading
-from txsaga.console.access import SESSION, OwnGuard, Requires, Viewer
-from txsaga.console.answers import broker_of, tagged
+from txsaga.console.access import SESSION, Operator, OwnGuard, Viewer
+from txsaga.console.answers import broker_of, home_of, tagged
 from txsaga.console.filters import Filter
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
@@ -41,11 +41,13 @@ BULK = ("settle", "resume", "commit", "rollback")
 """What can be done to several transactions at once."""
 TABS = (
     ("transactions", "Transactions"),
+    ("tables", "Tables"),
     ("groups", "Groups"),
     ("topics", "Topics"),
     ("letters", "Dead letters"),
     ("resources", "Resources"),
     ("engines", "Engines"),
+    ("cluster", "Cluster"),
     ("alarms", "Alarms"),
     ("audit", "Audit"),
 )
@@ -119,7 +121,7 @@ def sign_out(request: Request, person: Viewer) -> Response:
     guard = _own(request)
     guard.end(request)
     response = RedirectResponse(place(request, "/sign-in"), 303)
-    response.delete_cookie(guard.cookie)
+    response.delete_cookie(guard.cookie, path=place(request, "") or "/")
     return response
 
 
@@ -157,7 +159,7 @@ def transactions(request: Request, person: Viewer, only: Filter) -> Response:
 @router.get("/transactions/{id}", name="transaction_page")
 def transaction(request: Request, person: Viewer, id: str, picture: str = "compact") -> Response:
     """Show one transaction."""
-    found, steps = reading.transaction(broker_of(request), id, bodies=person.sees_bodies)
+    found, steps = reading.transaction(home_of(request), id, bodies=person.sees_bodies)
     lanes = drawing.picture(steps, to_scale=picture == "scale")
     drawn = {"lanes": lanes, "lifecycle": lifecycle(found["state"])}  # all text in it is escaped
     offered = acts.offered(found, person.role)
@@ -167,7 +169,7 @@ def transaction(request: Request, person: Viewer, id: str, picture: str = "compa
 
 
 @router.get("/transactions/{id}/messages")
-def messages(request: Request, person: Annotated[Person, Depends(Requires(Rank.OPERATOR))], id: str) -> Response:
+def messages(request: Request, person: Operator, id: str) -> Response:
     """Show the bodies of a transaction's messages."""
     found = reading.messages(broker_of(request), id)
     return _page(request, "messages.html", person, id=id, messages=found, tab="transactions")
@@ -194,18 +196,41 @@ def topics(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/letters")
-def letters(request: Request, person: Viewer, group: str | None = None) -> Response:
+def letters(request: Request, person: Viewer, group: str | None = None, before: str | None = None) -> Response:
     """Show dead letters."""
-    found = broker_of(request).dead_letters.list(group or None, reading.PAGE)
-    shown = [reading.letter(each, bodies=person.sees_bodies) for each in found]
-    return _page(request, "letters.html", person, letters=shown, group=group, tab="letters")
+    found = reading.letters(broker_of(request).kernel.store, group, before, bodies=person.sees_bodies)
+    older = urlencode({"group": group or "", "before": found["next"]}) if found["next"] else None
+    return _page(request, "letters.html", person, letters=found["items"], older=older, group=group, tab="letters")
+
+
+@router.get("/tables")
+def tables(request: Request, person: Viewer, after: str = "") -> Response:
+    """Show the tables that transactions wrote to, and who published to each last."""
+    found = reading.tables(broker_of(request).kernel.store, after)
+    more = urlencode({"after": found["next"]}) if found["next"] else None
+    return _page(request, "tables.html", person, **found, after=after, more=more, tab="tables")
+
+
+@router.get("/table")
+def table(request: Request, person: Viewer, name: str, before: str | None = None) -> Response:
+    """Show the transactions that wrote to a table."""
+    found = reading.table(broker_of(request).kernel.store, name, before)
+    older = urlencode({"name": name, "before": found["next"]}) if found["next"] else None
+    return _page(request, "table.html", person, **found, older=older, tab="tables")
 
 
 @router.get("/resources")
 def resources(request: Request, person: Viewer) -> Response:
-    """Show resources with unfinished branches, and the locks that flows hold."""
-    found = reading.resources(broker_of(request).kernel.store)
-    return _page(request, "resources.html", person, **found, tab="resources")
+    """Show resources: whether they answer, their unfinished branches, and the locks that flows hold."""
+    found = reading.resources(home_of(request), bodies=person.sees_bodies)
+    return _page(request, "resources.html", person, resources=found, tab="resources")
+
+
+@router.get("/cluster")
+def cluster(request: Request, person: Viewer) -> Response:
+    """Show the brokers of the cluster, and whether each answers."""
+    found = reading.cluster(home_of(request), bodies=person.sees_bodies)
+    return _page(request, "cluster.html", person, **found, tab="cluster")
 
 
 @router.get("/engines")
@@ -218,14 +243,16 @@ def engines(request: Request, person: Viewer) -> Response:
 @router.get("/audit")
 def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
     """Show what was done to transactions."""
-    return _page(request, "audit.html", person, **reading.audit(broker_of(request).kernel.store, before), tab="audit")
+    found = reading.audit(broker_of(request).kernel.store, before, bodies=person.sees_bodies)
+    return _page(request, "audit.html", person, **found, tab="audit")
 
 
 @router.get("/alarms")
 def alarms(request: Request, person: Viewer) -> Response:
     """Show what needs attention."""
-    found = [each for each in request.app.state.home.findings() if each.severity is not Severity.OK]
-    return _page(request, "alarms.html", person, findings=found, tab="alarms")
+    findings, alerts = home_of(request).trouble()
+    found = [each for each in findings if each.severity is not Severity.OK]
+    return _page(request, "alarms.html", person, findings=found, alerts=alerts, tab="alarms")
 
 
 @router.get("/acts/{name}")
@@ -278,5 +305,6 @@ def _entered(request: Request, guard: OwnGuard, person: Person, next: str = "") 
     wanted = next if next.startswith("/") and not next.startswith(("//", "/\\")) else "/"
     response = RedirectResponse(place(request, wanted), 303)
     secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
-    response.set_cookie(guard.cookie, guard.session(person), SESSION, httponly=True, samesite="lax", secure=secure)
+    session, path = guard.session(person), place(request, "") or "/"
+    response.set_cookie(guard.cookie, session, SESSION, path=path, httponly=True, samesite="lax", secure=secure)
     return response

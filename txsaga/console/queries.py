@@ -25,14 +25,33 @@ class ConsoleQueries(NamespaceStore):
         """Return those of a store."""
         return cls(store.engine, store.namespace)
 
-    def audit(self, *, limit: int, before: int | None = None) -> Sequence[tuple[int, int, Audited]]:
+    def audit(self, *, limit: int, before: int = 2**63 - 1) -> Sequence[tuple[int, int, Audited]]:
         """Return audit rows of all transactions, newest first: number, transaction, and what was done."""
         found = [row._asdict() for row in self._rows(SQL["audit"], limit=limit, before=before)]
         return [(row.pop("id"), row.pop("txid"), Audited(**row)) for row in found]
 
     def engines(self) -> Sequence[Mapping[str, Any]]:
         """Return who leads, or led, the rounds of each role, and the processes that answer checks or work on steps."""
-        return [dict(row._mapping) for row in self._rows(SQL["engines"])]
+        return self._documents("engines")
+
+    def tables(self, *, limit: int, after: str = "") -> Sequence[Mapping[str, Any]]:
+        """Return tables by name, and the last transaction that published to each."""
+        return self._documents("tables", limit=limit, after=after)
+
+    def published(self, name: str, *, limit: int, before: int = 2**63 - 1) -> Sequence[Mapping[str, Any]]:
+        """Return the last transactions that wrote to a table, newest first."""
+        return self._documents("published", name=name, limit=limit, before=before)
+
+    def written(self, *txids: int) -> Sequence[Mapping[str, Any]]:
+        """Return what transactions wrote to tables."""
+        return self._documents("written", txids=[*txids])
+
+    def prepared(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the oldest prepared branch of each resource: its transaction and its age."""
+        return {row.pop("name"): row for row in self._documents("prepared")}
+
+    def _documents(self, statement: str, **values: object) -> list[dict[str, Any]]:
+        return [dict(row._mapping) for row in self._rows(SQL[statement], **values)]
 
     def states(self) -> Mapping[str, int]:
         """Count the undecided transactions by state, delayed messages left out."""

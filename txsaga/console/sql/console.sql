@@ -1,6 +1,6 @@
 -- name: audit
 SELECT id, txid, at, what, who, why, login FROM txsaga.event
- WHERE id < coalesce(:before, 9223372036854775807) ORDER BY id DESC LIMIT :limit;
+ WHERE id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: engines
 -- Who leads the rounds of each role, or led the last one, and which processes answer or work.
@@ -20,3 +20,59 @@ SELECT concat_ws('/', (SELECT last_value FROM txsaga.tx_seq), (SELECT xid FROM t
 -- name: states
 SELECT coalesce(CASE WHEN b.parked IS NOT NULL THEN 'parked' ELSE t.state END, 'prepared'), count(*)
   FROM ({statement inspect/overview.undecided_ones}) b LEFT JOIN txsaga.tx t USING (txid) GROUP BY 1;
+
+-- name: table_of
+-- The name of the table of an effect, as the index has it.
+coalesce(e.payload ->> 'target', coalesce((e.payload -> 'name' ->> -2) || '.', '') || (e.payload -> 'name' ->> -1));
+
+-- name: tables
+-- Each name is found from the one before, so that the index is not read as a whole; then who published to it last.
+WITH RECURSIVE n AS (
+    (SELECT {statement table_of} AS name FROM txsaga.effect e
+      WHERE e.kind IN ('table', 'rows') AND {statement table_of} > :after ORDER BY 1 LIMIT 1)
+    UNION ALL
+    SELECT (SELECT {statement table_of} FROM txsaga.effect e
+             WHERE e.kind IN ('table', 'rows') AND {statement table_of} > n.name ORDER BY 1 LIMIT 1)
+      FROM n WHERE n.name IS NOT NULL)
+SELECT n.name, l.kind, l.txid, l.at, l.key, l."group", l.snapshot, i.metadata_location AS pointer
+  FROM (SELECT name FROM n WHERE name IS NOT NULL LIMIT :limit) n
+  LEFT JOIN LATERAL (
+    SELECT e.kind, e.txid, t.touched AS at, t.key, g.name AS "group", e.payload -> 'name' AS place,
+           nullif(coalesce(e.payload ->> 'head', e.payload ->> 'snapshot'), '0') AS snapshot
+      FROM txsaga.effect e JOIN txsaga.op o ON o.txid = e.txid AND o.decision = 1
+      JOIN txsaga.part p ON p.txid = e.txid AND p.part = (e.payload ->> 'part')::int4
+       AND p.attempt = (e.payload ->> 'attempt')::int4
+      JOIN txsaga.tx t ON t.txid = e.txid JOIN txsaga.producer_group g ON g.id = t.pgroup
+     WHERE e.kind IN ('table', 'rows') AND {statement table_of} = n.name
+     ORDER BY e.txid DESC, e.seq DESC LIMIT 1) l ON true
+  LEFT JOIN txsaga.iceberg_tables i ON (i.catalog_name, i.table_namespace, i.table_name)
+       = (l.place ->> 0, l.place ->> 1, l.place ->> 2)
+ ORDER BY n.name;
+
+-- name: published
+-- The last transactions that wrote to a table, published or not.
+SELECT f.txid, t.key, g.name AS "group", t.run, t.touched AS at, o.decision,
+       CASE WHEN o.decision IS NULL THEN t.state WHEN o.decision = 1 THEN 'committed' ELSE 'rolled_back' END AS state
+  FROM (SELECT DISTINCT e.txid FROM txsaga.effect e
+         WHERE e.kind IN ('table', 'rows') AND {statement table_of} = :name AND e.txid < :before
+         ORDER BY e.txid DESC LIMIT :limit) f
+  JOIN txsaga.tx t USING (txid) JOIN txsaga.producer_group g ON g.id = t.pgroup LEFT JOIN txsaga.op o USING (txid)
+ ORDER BY f.txid DESC;
+
+-- name: written
+-- What transactions wrote to tables: only the attempts that won their parts count.
+SELECT e.txid, {statement table_of} AS name, e.kind, e.payload ->> 'mode' AS mode, (e.payload ->> 'rows')::int8 AS rows,
+       p.attempt IS NOT NULL AS counts, nullif(e.payload ->> 'snapshot', '0') AS snapshot,
+       e.payload ->> 'head' AS head, i.metadata_location AS pointer
+  FROM txsaga.effect e
+  LEFT JOIN txsaga.part p ON p.txid = e.txid AND p.part = (e.payload ->> 'part')::int4
+       AND p.attempt = (e.payload ->> 'attempt')::int4
+  LEFT JOIN txsaga.iceberg_tables i ON (i.catalog_name, i.table_namespace, i.table_name)
+       = (e.payload -> 'name' ->> 0, e.payload -> 'name' ->> 1, e.payload -> 'name' ->> 2)
+ WHERE e.txid = ANY (:txids) AND e.kind IN ('table', 'rows') ORDER BY e.txid DESC, e.seq;
+
+-- name: prepared
+-- The oldest prepared branch of each resource.
+SELECT DISTINCT ON (r.name) r.name, b.txid, clock_timestamp() - b.at AS age
+  FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource
+ WHERE b.state = 'prepared' AND b.state NOT IN ('committed', 'rolled_back', 'forgotten') ORDER BY r.name, b.at;
