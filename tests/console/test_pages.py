@@ -192,7 +192,7 @@ def test_a_dead_letter_is_read_and_delivered_again(shop: Shop, enter: Enter) -> 
     seen = "".join(enter(Rank.VIEWER).get(path).text for path in ("/letters", "/api/v1/letters"))
     assert "it is broken" not in seen
     told = client.post("/api/v1/acts/replay-letter", json={"id": str(letter["id"]), "reason": "mended"}).json()
-    assert told == {"told": f"dead letter {letter['id']} is delivered again"}
+    assert told["told"].endswith("it is delivered when a member reads")
     assert [each.body for each in consumer.receive()] == [b"broken"]
 
 
@@ -203,7 +203,7 @@ def test_a_group_is_paused_and_goes_on(shop: Shop, enter: Enter) -> None:
     client = enter(Rank.OPERATOR)
     for name in ("billing", "audit"):
         told = client.post("/api/v1/acts/pause-group", json={"id": name, "reason": "a bug"}).json()
-        assert told == {"told": f"group {name} takes no more messages, within seconds"}
+        assert told["told"] == f"group {name} takes no more messages, within seconds"
     consumer._policy_until = 0.0
     assert (consumer.receive(), stream.poll()) == ([], None)
     assert client.get("/groups").text.count("paused</span>") == 2

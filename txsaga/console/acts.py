@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.checkback.by_hand import ByHand, require_reason
+from txsaga.checkback.checkers import Question
+from txsaga.checkback.heartbeat import checkers_of
 from txsaga.checkback.one_check import OneCheck
 from txsaga.console.people import Rank
+from txsaga.console.queries import ConsoleQueries
+from txsaga.console.subjects import letter_of, subject_of
 from txsaga.core.arguments import read_number
 from txsaga.core.decision import Decision
 from txsaga.core.identity import number_of
@@ -28,18 +32,27 @@ Said = Mapping[str, Any]
 """What the form of an act holds: a reason, and what else it needs."""
 
 
+class ActResult(NamedTuple):
+    """What was done, in a line."""
+
+    told: str
+    notice: bool = False  # it changed nothing
+    group: str | None = None  # the one to look at now
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
     """One act: who may do it, on what, what it would do, and how it is done."""
 
     name: str
     label: str
-    on: str  # transaction, step, branch, letters, topic, group
-    does: Callable[[Broker, str, Said, str], str]  # returns a line about what was done
+    on: str  # transaction, step, branch, letter, topic, group
+    does: Callable[[Broker, str, Said, str], str | ActResult]  # returns a line about what was done
     plan: Callable[[Broker, str, Said], list[dict[str, object]]] = lambda *_: []
     role: Rank = Rank.OPERATOR
     danger: bool = False
     forced: bool = False  # whether it can be forced
+    title: str = "{label}: {subject}"
 
 
 def _decide(decision: Decision) -> Callable[[Broker, str, Said, str], str]:
@@ -69,13 +82,20 @@ def _resume(broker: Broker, id: str, said: Said, who: str) -> str:
     return f"transaction {txid} is checked again"
 
 
-def _settle(broker: Broker, id: str, said: Said, who: str) -> str:
+def _settle(broker: Broker, id: str, said: Said, who: str) -> str | ActResult:
     txid = number_of(id, broker.identity)
     with broker.kernel.store.ledgers.open() as ledger:
         ledger.record(txid, "CHECK NOW", who=who, why=said["reason"])
-    found = OneCheck(broker.kernel).ask(txid, who=who)
-    told = "is not settled" if found.decision is None else f"is decided: {found.decision.name}"
-    return f"transaction {txid} {told}: {found.why}"
+    asked = list[Question]()
+    found = OneCheck(broker.kernel).ask(txid, asked.append, who=who)
+    if found.decision is not None:
+        return f"transaction {txid} is decided: {found.decision.name}: {found.why}"
+    if not asked:  # only a checker is asked
+        return ActResult(f"transaction {txid} is not settled: {found.why}", notice=True)
+    group, kind = asked[0].group, checkers_of(asked[0].case.doubt.group)
+    if any(broker.kernel.store.leases.alive([kind])[kind]):
+        return ActResult(f"checked: only a checker of group {group} knows more; the next check asks one", notice=True)
+    return ActResult(f"checked: no checker of group {group} is running, so nothing was found out", notice=True)
 
 
 def _replay(broker: Broker, id: str, said: Said, who: str) -> str:
@@ -109,18 +129,35 @@ def _forget(broker: Broker, id: str, said: Said, who: str) -> str:
     return f"{len(done)} branches of transaction {txid} are forgotten"
 
 
-def _letters(what: str) -> Callable[[Broker, str, Said, str], str]:
-    def does(broker: Broker, id: str, said: Said, who: str) -> str:
-        number = read_number(id)
-        if number is None:
-            raise ConfigError(f"{id!r} is not the number of a dead letter")
-        letters = broker.dead_letters
-        count = letters.replay([number]) if what == "replay" else letters.purge([number])
-        if not count:
-            raise ConfigError(f"dead letter {number} stays: it is gone, waits already, or its group does not read it")
-        return f"dead letter {number} is {'delivered again' if what == 'replay' else 'deleted'}"
+def _deliver(broker: Broker, id: str, said: Said, who: str) -> ActResult:
+    letter = letter_of(broker, id)
+    waiting = _unattended(broker, letter.group)
+    if not broker.dead_letters.replay([letter.id]):
+        raise ConfigError(f"dead letter {letter.id} stays: it is gone, waits already, or its group does not read it")
+    told = f"letter {letter.id} is put back for group {letter.group}; it is delivered when a member reads"
+    return ActResult(f"{waiting}; {told}" if waiting else told, group=letter.group)
 
-    return does
+
+def _delivered(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
+    letter = letter_of(broker, id)
+    what = f"{subject_of(broker, 'letter', id).name} for group {letter.group}; it is delivered when a member reads"
+    waiting = _unattended(broker, letter.group)
+    warning: dict[str, object] = {"does": "warn", "what": waiting, "group": letter.group}
+    return [*([warning] if waiting else []), {"does": "put back", "what": what}]
+
+
+def _unattended(broker: Broker, group: str) -> str:
+    """Say that no member of a group is alive, as far as that is known."""
+    alive = ConsoleQueries.of(broker.kernel.store).attended(group)
+    if alive is None:
+        return f"no member of {group} holds a message now: if none is running, nothing happens until one starts"
+    return "" if alive else f"no member of {group} is running: nothing happens until one starts"
+
+
+def _delete_letter(broker: Broker, id: str, said: Said, who: str) -> str:
+    letter = letter_of(broker, id)
+    broker.dead_letters.purge([letter.id])
+    return f"letter {letter.id} is deleted"
 
 
 def _purge(broker: Broker, id: str, said: Said, who: str) -> str:
@@ -188,8 +225,23 @@ ACTS: Mapping[str, Act] = {
         Act(name="resume-step", label="Retry step", on="step", does=_step("resume")),
         Act(name="skip-step", label="Skip step", on="step", does=_step("skip"), danger=True),
         Act(name="forget", label="Forget", on="branch", does=_forget, danger=True),
-        Act(name="replay-letter", label="Deliver again", on="letter", does=_letters("replay")),
-        Act(name="purge-letter", label="Delete", on="letter", does=_letters("purge"), role=Rank.ADMIN, danger=True),
+        Act(
+            name="replay-letter",
+            label="Deliver again",
+            on="letter",
+            does=_deliver,
+            plan=_delivered,
+            title="Deliver {subject} again",
+        ),
+        Act(
+            name="purge-letter",
+            label="Delete",
+            on="letter",
+            does=_delete_letter,
+            role=Rank.ADMIN,
+            danger=True,
+            title="Delete {subject}",
+        ),
         Act(name="purge-topic", label="Purge", on="topic", does=_purge, plan=_stored, role=Rank.ADMIN, danger=True),
         Act(
             name="delete-topic",
@@ -227,18 +279,19 @@ def act_named(name: str, role: Rank) -> Act | None:
     return act if act is not None and role >= act.role else None
 
 
-def do(act: Act, broker: Broker, id: str, said: Said, who: str) -> str:
+def do(act: Act, broker: Broker, id: str, said: Said, who: str) -> ActResult:
     """Do it; return a line about what was done. What has no transaction is recorded before it is done."""
     reason = _reason(said)
     what = f"{act.name.upper().replace('-', ' ')} {''.join(c if c.isprintable() else '?' for c in id[:LONGEST])}"
     if act.on in WITHOUT:
         _record(broker, what, who, reason)
     try:
-        return act.does(broker, id, said, who)
+        done = act.does(broker, id, said, who)
     except TxSagaError as refused:
         with suppress(TxSagaError):  # a store that is away, or a login without the right, records nothing
             _record(broker, f"REFUSED: {what}", who, f"{reason} (refused: {refused})", _known(act, broker, id, refused))
         raise
+    return done if isinstance(done, ActResult) else ActResult(done)
 
 
 def _known(act: Act, broker: Broker, id: str, refused: TxSagaError) -> int:
@@ -282,7 +335,7 @@ def each_of(act: Act, broker: Broker, ids: list[str], said: Said, who: str) -> l
     done: list[dict[str, object]] = []
     for id in ids:
         try:
-            done.append({"id": id, "done": True, "told": do(act, broker, id, said, who)})
+            done.append({"id": id, "done": True, **do(act, broker, id, said, who)._asdict()})
         except TxSagaError as refused:
             done.append({"id": id, "done": False, "told": str(refused)})
     return done

@@ -155,7 +155,7 @@ def do(request: Request, person: Actor, name: str, said: Annotated[dict[str, Any
     if isinstance(said.get("ids"), list):
         done: object = acts.each_of(act, broker, [*map(str, said["ids"])], said, who)
     else:
-        done = {"told": acts.do(act, broker, str(said.get("id")), said, who)}
+        done = acts.do(act, broker, str(said.get("id")), said, who)._asdict()
     with suppress(TxSagaError):  # it is done; an engine gives the offsets
         dispatch(broker.kernel)
     return answer(request, done)

@@ -23,6 +23,7 @@ from txsaga.console.filters import Filter
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
 from txsaga.console.queries import ConsoleQueries
+from txsaga.console.subjects import subject_of
 from txsaga.core.records import LISTED
 from txsaga.inspect import documents, drawing
 from txsaga.store.doctor import Severity
@@ -79,8 +80,13 @@ def span(seconds: float | timedelta | None) -> str:
     return " ".join(parts[:2])
 
 
+def capitalized(text: str) -> str:
+    """Begin a text with a capital letter, and leave the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
 TEMPLATES.globals.update(zip=zip)
-TEMPLATES.filters.update(ago=ago, lasted=lasted, span=span)
+TEMPLATES.filters.update(capitalized=capitalized, ago=ago, lasted=lasted, span=span)
 
 
 @entrance.get("/sign-in")
@@ -263,8 +269,26 @@ def act(request: Request, person: Viewer, name: str, id: str) -> Response:
         return trouble(request, 403, "your role does not allow this; ask an administrator")
     said = dict(request.query_params)
     ids = id.split(",")
-    plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker_of(request), one, said)]
-    return _page(request, "act.html", person, act=chosen, id=id, count=len(ids), plan=plan, said=said)
+    broker = broker_of(request)
+    plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said)]
+    found = [subject_of(broker, chosen.on, one) for one in ids[:SEVERAL]]
+    name = found[0].name if len(ids) == 1 else f"{len(ids)} transactions"
+    title = chosen.title.format(label=chosen.label, subject=name)
+    forced = chosen.forced and (len(ids) > SEVERAL or any(each.contradicted for each in found))
+    warnings = [each for each in plan if each["does"] == "warn"]
+    return _page(
+        request,
+        "act.html",
+        person,
+        act=chosen,
+        id=id,
+        title=title,
+        subjects=found,
+        warnings=warnings,
+        plan=[each for each in plan if each not in warnings],
+        forced=forced,
+        said=said,
+    )
 
 
 def trouble(request: Request, status: int, line: str, person: Person | None = None) -> Response:

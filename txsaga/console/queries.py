@@ -53,6 +53,10 @@ class ConsoleQueries(NamespaceStore):
     def _documents(self, statement: str, **values: object) -> list[dict[str, Any]]:
         return [dict(row._mapping) for row in self._rows(SQL[statement], **values)]
 
+    def attended(self, group: str) -> bool | None:
+        """Tell whether a member of a group is alive; None if one may be."""
+        return next((alive for (alive,) in self._rows(SQL["attended"], group=group)), False)
+
     def states(self) -> Mapping[str, int]:
         """Count the undecided transactions by state, delayed messages left out."""
         return dict(map(tuple, self._rows(SQL["states"])))

@@ -76,3 +76,13 @@ SELECT e.txid, {statement table_of} AS name, e.kind, e.payload ->> 'mode' AS mod
 SELECT DISTINCT ON (r.name) r.name, b.txid, clock_timestamp() - b.at AS age
   FROM txsaga.branch b JOIN txsaga.resource r ON r.id = b.resource
  WHERE b.state = 'prepared' AND b.state NOT IN ('committed', 'rolled_back', 'forgotten') ORDER BY r.name, b.at;
+
+-- name: attended
+-- A member of a work queue leaves a sign only while it holds a message; it marks its group as seen each minute.
+SELECT CASE WHEN EXISTS (SELECT FROM txsaga.lease
+                          WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp())
+              OR EXISTS (SELECT FROM txsaga.claim c WHERE c.grp = g.name AND c.until > clock_timestamp()
+                            AND c.receipt IS NOT NULL AND c.txid IS NULL) THEN true
+            WHEN g.style = 'work' AND g.seen > clock_timestamp() - interval '90 seconds' THEN NULL
+            ELSE false END
+  FROM txsaga.consumer_group g WHERE g.name = :group;

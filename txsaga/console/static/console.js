@@ -74,6 +74,13 @@ async function open(button) {
   dialog.showModal();
 }
 
+function several(told, refused) {
+  const noticed = told.filter((each) => each.done && each.notice), first = refused[0] ?? noticed[0];
+  const counts = [`${told.length - refused.length - noticed.length} done`, `${refused.length} refused`];
+  if (noticed.length) counts.push(`${noticed.length} without a result`);
+  return counts.join(", ") + (first ? `: ${first.told}` : "");
+}
+
 async function act(form) {
   const said = Object.fromEntries(new FormData(form));
   const ids = form.dataset.id.split(",");
@@ -90,7 +97,13 @@ async function act(form) {
   dialog.close();
   const refused = Array.isArray(told) ? told.filter((each) => !each.done) : [];
   outcome.hidden = false;
-  outcome.textContent = Array.isArray(told) ? `${told.length - refused.length} done, ${refused.length} refused${refused.length ? `: ${refused[0].told}` : ""}` : told.told;
+  outcome.classList.toggle("notice", Boolean(told.notice));
+  outcome.textContent = Array.isArray(told) ? several(told, refused) : told.told;
+  if (told.group) {
+    const link = document.createElement("a");
+    link.href = `${base}/groups#group-${encodeURIComponent(told.group)}`; link.textContent = `Group ${told.group}`;
+    outcome.append(". ", link);
+  }
   last = 0;
   soon();
 }
