@@ -121,6 +121,20 @@ def test_an_open_page_shows_what_is_decided_and_begun(shop: Shop, open_page: Pag
     open_page.get_by_text("order-new").wait_for(timeout=3_000)
 
 
+def test_times_go_on_without_asking_the_server(shop: Shop, open_page: Page) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a table")
+    open_page.goto(f"/transactions/{receipt.txid}")
+    open_page.get_by_text("Live").wait_for()
+    open_page.wait_for_timeout(1_000)  # it renews itself once
+    asked = list[str]()
+    open_page.on("request", lambda request: asked.append(request.url))
+    waited = open_page.locator(".waiting time").first
+    assert re.search(r"UTC \(\d+ s ago\)", before := waited.inner_text())
+    open_page.wait_for_timeout(2_000)
+    assert waited.inner_text() != before
+    assert asked == []
+
+
 def test_a_session_that_is_over_is_said_and_leads_back(shop: Shop, open_page: Page, guard: OwnGuard) -> None:
     receipt = shop.mq_producer().prepare_now("orders", b"a table")
     open_page.goto(f"/transactions/{receipt.txid}")
@@ -146,7 +160,7 @@ def test_a_page_that_renewed_itself_looks_like_one_just_opened(shop: Shop, open_
         seen = open_page.locator("main").screenshot(mask=[open_page.locator("time, .waiting, dd")])
         open_page.reload()
         open_page.get_by_text("Live").wait_for()
-        assert re.sub(r"\d+s", "", open_page.locator("main").inner_html()) == re.sub(r"\d+s", "", renewed)
+        assert re.sub(r"\d+ s", "", open_page.locator("main").inner_html()) == re.sub(r"\d+ s", "", renewed)
         assert open_page.locator("main").screenshot(mask=[open_page.locator("time, .waiting, dd")]) == seen
 
 

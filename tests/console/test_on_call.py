@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 import pytest
 
 from tests.console.conftest import Enter
-from tests.scene.shop import Shop
+from tests.scene.shop import Shop, says
 from tests.scene.stored import Stored
 from txsaga.console.people import Rank
+from txsaga.core.decision import LocalState
 
 
 def text(page: str) -> str:
@@ -74,3 +77,56 @@ def test_a_check_that_finds_nothing_is_a_notice(shop: Shop, enter: Enter) -> Non
         tx.send("orders", b"b")
     done = client.post("/api/v1/acts/settle", json={"id": str(tx.txid), "reason": "slow"}).json()
     assert (done["told"], done["notice"]) == (f"transaction {tx.txid} is decided: COMMIT: it is decided", False)
+
+
+def test_a_committed_transaction_says_who_reads_it_and_names_its_letter(shop: Shop, enter: Enter, letter: int) -> None:
+    (found,) = shop.store.dead_letters.list("mailer", 2)
+    txid = next(each.txid for each in shop.listed())
+    client = enter(Rank.OPERATOR)
+    page = text(client.get(f"/transactions/{txid}").text)
+    assert "It is over. Published to orders; read by group mailer." in page
+    link = f"/letters?group=mailer&amp;before={letter + 1}#letter-{letter}"
+    assert f'Group mailer gave a message up: <a href="{link}">letter {letter}</a>' in page
+    letters = text(client.get(link.replace("&amp;", "&")).text)
+    assert (
+        f'<li id="letter-{letter}"><h2>Letter {letter} · key inv-1 · orders, queue {found.queue}, offset 0</h2>'
+        in letters
+    )
+    assert f'<a href="/transactions/{found.message.id}">transaction {txid}</a>' in letters
+    assert client.get(f"/transactions/{found.message.id}").status_code == 200
+    shop.producer().send("news", b"a")
+    shop.deliver()
+    newest = max(each.txid for each in shop.listed())
+    page = text(client.get(f"/transactions/{newest}").text)
+    assert "It is over. Published to news; no group reads it." in page
+    assert "gave a message up" not in page
+
+
+def test_a_moment_is_a_clock_time_that_the_script_counts_from(shop: Shop, enter: Enter, letter: int) -> None:
+    (found,) = shop.store.dead_letters.list("mailer", 2)
+    at = found.at.astimezone(UTC)
+    client = enter(Rank.VIEWER)
+    written = f'<time datetime="{at.isoformat()}" data-form="both">{at:%H:%M:%S} UTC</time>'
+    first = client.get("/letters")
+    assert written in first.text or f"{at:%Y-%m-%d %H:%M:%S} UTC" in first.text
+    again = client.get("/letters", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize(("exhausted", "fate"), [("park", "parked for a person"), ("rollback", "rolled back")])
+def test_what_waits_says_when_it_is_checked_how_often_and_what_follows(
+    shop: Shop, stored: Stored, enter: Enter, exhausted: str, fate: str
+) -> None:
+    unsure = says(LocalState.UNKNOWN)
+    producer = shop.mq_producer("crm", checker=unsure)
+    receipt = producer.prepare_now("orders", b"a")
+    shop.store.registry.alter_checks("crm", {"max_checks": 4, "on_exhausted": exhausted, "total_limit": 7200.0})
+    shop.check()
+    client = enter(Rank.OPERATOR)
+    page = text(client.get(f"/transactions/{receipt.txid}").text)
+    assert 'Check-back asks a checker, and decides. Check 2 of 4 is at <time datetime="' in page
+    assert f"After check 4 without an answer it is {fate}." in page
+    stored.rows("DELETE FROM lease WHERE kind LIKE 'checker:%'")
+    page = text(client.get(f"/transactions/{receipt.txid}").text)
+    assert "No checker of its group runs: start a producer with a checker, or decide it by hand. Check 2 of 4" in page
+    assert f"Such a check does not count; after 2 hours it is {fate}." in page

@@ -70,6 +70,7 @@ ASKED: dict[str, Callable[[Store], object]] = {
     "its rows": lambda store: ConsoleQueries.of(store).written(*range(700, 751)),
     "prepared": lambda store: ConsoleQueries.of(store).prepared(),
     "letters": lambda store: store.dead_letters.list(None, 51, 9_000),
+    "readers": lambda store: ConsoleQueries.of(store).read_by(["orders"]),
     "audit": lambda store: ConsoleQueries.of(store).audit(limit=51),
     "older audit": lambda store: ConsoleQueries.of(store).audit(limit=51, before=9_000),
     "counts": lambda store: ConsoleQueries.of(store).states(),

@@ -54,30 +54,26 @@ TABS = (
 )
 
 
-def ago(moment: datetime | None) -> str:
-    """Write how long ago a moment was, or how long until it comes."""
-    if moment is None:
+class Moment(str):
+    """HTML of a moment: its clock time, in whose place the script writes how long ago or until then, each second."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+def moment(at: datetime | timedelta | float | None, form: str = "ago") -> str:
+    """Write a moment, given as such or by its age; in the form "both" the clock time stays, "for" is a length."""
+    if at is None:
         return ""
-    seconds = (datetime.now(UTC) - moment).total_seconds()
-    return f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
-
-
-def lasted(moment: datetime) -> str:
-    """Write the time since a moment."""
-    return span((datetime.now(UTC) - moment).total_seconds())
-
-
-def span(seconds: float | timedelta | None) -> str:
-    """Write a length of time in its two largest units."""
-    if seconds is None:
-        return ""
-    left = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count:.0f}{unit}")
-    return " ".join(parts[:2])
+    now = datetime.now(UTC)
+    if not isinstance(at, datetime):
+        at = now - (at if isinstance(at, timedelta) else timedelta(seconds=at))
+        at = at.replace(microsecond=0)
+    at = at.astimezone(UTC)
+    clock = f"{at:%H:%M:%S} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Moment(f'<time datetime="{at.isoformat()}" data-form="{form}">{clock}</time>')
 
 
 def capitalized(text: str) -> str:
@@ -86,7 +82,7 @@ def capitalized(text: str) -> str:
 
 
 TEMPLATES.globals.update(zip=zip)
-TEMPLATES.filters.update(capitalized=capitalized, ago=ago, lasted=lasted, span=span)
+TEMPLATES.filters.update(capitalized=capitalized, moment=moment)
 
 
 @entrance.get("/sign-in")

@@ -4,7 +4,7 @@ What only the console asks of a store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txsaga.inspect.overview import Audited
@@ -12,6 +12,7 @@ from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore
 
 if TYPE_CHECKING:
+    from txsaga.inspect.trace import AssignedOffsets
     from txsaga.store.store import Store
 
 SQL = sql_files.read("console/sql/console.sql")
@@ -52,6 +53,16 @@ class ConsoleQueries(NamespaceStore):
 
     def _documents(self, statement: str, **values: object) -> list[dict[str, Any]]:
         return [dict(row._mapping) for row in self._rows(SQL[statement], **values)]
+
+    def read_by(self, topics: Collection[str]) -> Sequence[Mapping[str, Any]]:
+        """Return the groups that read some topics."""
+        return self._documents("read_by", topics=[*topics])
+
+    def letters_of(self, id: str, given: Sequence[AssignedOffsets]) -> Sequence[Mapping[str, Any]]:
+        """Return the first dead letters that messages of a transaction became."""
+        places = {"topics": [each.place.topic for each in given], "queues": [each.place.queue for each in given]}
+        offsets = {"firsts": [each.first for each in given], "lasts": [each.last for each in given]}
+        return self._documents("letters_of", id=id, **places, **offsets) if given else []
 
     def attended(self, group: str) -> bool | None:
         """Tell whether a member of a group is alive; None if one may be."""

@@ -17,7 +17,7 @@ from txsaga.config import BROKERS, RESOURCES
 from txsaga.console.queries import ConsoleQueries
 from txsaga.console.waiting import Waiting, waiting_of
 from txsaga.core.decision import Decision
-from txsaga.core.identity import number_of
+from txsaga.core.identity import HalfId, number_of
 from txsaga.core.layout import unpack
 from txsaga.core.records import TxFilter
 from txsaga.errors import ConfigError, TxSagaError, UnknownProducerGroup, UnknownTransaction
@@ -101,6 +101,8 @@ def transaction(home: Home, id: str, *, bodies: bool) -> tuple[dict[str, Any], S
         **transaction_document(view),
         **links_document(trace),
         "waiting": _waiting(store, trace, polls),
+        "published": ConsoleQueries.of(store).read_by({each.place.topic for each in trace.given}),
+        "letters": ConsoleQueries.of(store).letters_of(view.id, trace.given),
         "checks": checks_document(trace.listed) or None,
         **rows,
         "history": [row if bodies else _veiled_row(row) for row in rows["history"]],
@@ -326,7 +328,7 @@ def letters(store: Store, group: str | None, before: str | None, *, bodies: bool
 
 def letter(found: DeadLetter, *, bodies: bool) -> dict[str, Any]:
     """Return a dead letter; its body, and the exceptions that it caused, only for those who may see bodies."""
-    written = letter_document(found)
+    written = letter_document(found) | {"txid": HalfId.decode(found.copy.message).txid}
     message = written["message"]
     if not bodies and isinstance(message, dict):
         kept = {name: value for name, value in message.items() if name not in ("body", "stored", "headers")}

@@ -7,10 +7,10 @@ It is derived from what is durable. Nothing is decided by it, and a process may 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from txsaga.checkback.profile import LEASE, CheckProfile
+from txsaga.checkback.profile import LEASE, CheckProfile, Exhausted
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.flows.ballot import Polled, Result
@@ -28,6 +28,8 @@ class Waiting:
     next: str
     since: datetime | None = None
     due: datetime | None = None  # when it happens next
+    coming: str = "Next:"  # what is due then
+    then: str = ""  # what follows when it has been tried often enough
     person: bool = False  # nothing happens without one
 
 
@@ -36,7 +38,9 @@ def waiting_of(trace: Trace, polls: Sequence[Polled], members: int, checks: Chec
     if trace.decision is not None:
         return next(_after(trace, trace.decision), None)
     if trace.due is not None:
-        return Waiting(what="It is a delayed message.", next="An engine commits it when it is due.", due=trace.due)
+        return Waiting(
+            what="It is a delayed message.", next="An engine commits it.", due=trace.due, coming="It is due at"
+        )
     if trace.listed is not None and trace.listed.parked is not None:
         return Waiting(
             what=f"It is parked: {trace.listed.parked}.",
@@ -51,6 +55,7 @@ def waiting_of(trace: Trace, polls: Sequence[Polled], members: int, checks: Chec
             next="The coordinator decides, or check-back asks it.",
             since=trace.life.touched,
             due=_due(trace.listed),
+            coming="The next check is at",
         )
     return _sealed(trace, trace.listed, members, checks)
 
@@ -66,25 +71,33 @@ def _open(trace: Trace, polls: Sequence[Polled]) -> Waiting:
     running = [step.name for step in last_attempts(trace.steps) if step.state is StepState.STARTED]
     what = f"Its step {running[0]} runs." if running else "Its owner has not finished it."
     due = None if trace.life.flow else trace.life.touched + LEASE
-    return Waiting(what=what, next=silent, since=trace.life.touched, due=due)
+    return Waiting(what=what, next=silent, since=trace.life.touched, due=due, coming="Its last sign is good until")
 
 
 def _sealed(trace: Trace, listed: Checks | None, members: int, checks: CheckProfile) -> Waiting:
-    asked = 0 if listed is None else listed.asked
-    left = checks.max_checks - asked
+    number = (0 if listed is None else listed.asked) + 1
     remark = listed.remarks[-1] if listed is not None and listed.remarks else None
     last = f" The last answer was {remark.answer}: {remark.why}." if remark else ""
-    end = "decides" if left > 0 else "decides, or parks it"
     since = trace.life.touched if trace.life else min((sent.born for sent in trace.sent), default=None)
+    parks = trace.resource is not None or checks.on_exhausted is Exhausted.PARK
+    fate = "parked for a person" if parks else "rolled back"
+    check = Waiting(
+        what=f"Its owner has not decided it, and only a checker of its group knows more.{last}",
+        next="Check-back asks a checker, and decides.",
+        since=since,
+        due=_due(listed),
+        coming=f"Check {min(number, checks.max_checks)} of {checks.max_checks} is at",
+        then=f"After check {checks.max_checks} without an answer it is {fate}.",
+        person=trace.resource is None and not members,
+    )
     if trace.resource is not None:
         what = f"Its owner has not decided it. The evidence is in {trace.resource.name}.{last}"
-        return Waiting(what=what, next=f"Check-back reads the evidence and {end}.", since=since, due=_due(listed))
-    who = f"{members} checkers" if members != 1 else "one checker"
-    what = f"Its owner has not decided it, and only a checker of its group knows more.{last}"
-    next = f"Check-back asks {who} (check {asked + 1} of {checks.max_checks}) and {end}."
+        return replace(check, what=what, next="Check-back reads the evidence, and decides.")
     if not members:
-        next = "No checker of its group runs: start a producer with a checker, or decide it by hand."
-    return Waiting(what=what, next=next, since=since, due=_due(listed), person=not members)
+        unanswered = "No checker of its group runs: start a producer with a checker, or decide it by hand."
+        hours = f"{checks.total_limit.total_seconds() / 3600:g} hours"
+        return replace(check, next=unanswered, then=f"Such a check does not count; after {hours} it is {fate}.")
+    return check
 
 
 def _due(listed: Checks | None) -> datetime | None:
@@ -110,7 +123,9 @@ def _after(trace: Trace, decision: Decision) -> Iterator[Waiting]:
         forward = decision is Decision.COMMIT
         if step.waits and step.forward is forward and (forward or step.kind is not None):
             what = f"It is {told}. Step {step.name} is still to be {'done' if forward else 'compensated'}."
-            yield Waiting(what=what, next="An engine does it, and retries.", since=step.at, due=step.due)
+            yield Waiting(
+                what=what, next="An engine does it, and retries.", since=step.at, due=step.due, coming="Next at"
+            )
     if decision is Decision.COMMIT and any(sent.counts for sent in trace.sent) and not trace.given:
         yield Waiting(
             what="It is committed. Its messages have no offsets yet.", next="An engine's next tick gives them."

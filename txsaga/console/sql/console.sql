@@ -86,3 +86,19 @@ SELECT CASE WHEN EXISTS (SELECT FROM txsaga.lease
             WHEN g.style = 'work' AND g.seen > clock_timestamp() - interval '90 seconds' THEN NULL
             ELSE false END
   FROM txsaga.consumer_group g WHERE g.name = :group;
+
+-- name: read_by
+-- The groups that read some topics.
+SELECT t.name AS topic, array_agg(DISTINCT c.grp ORDER BY c.grp) FILTER (WHERE c.grp IS NOT NULL) AS groups
+  FROM txsaga.topic t JOIN txsaga.queue q ON q.topic = t.id LEFT JOIN txsaga.cursor c USING (qid)
+ WHERE t.name = ANY (:topics) GROUP BY t.name ORDER BY t.name;
+
+-- name: letters_of
+-- Dead letters that a transaction's messages became, found by their offsets, in the groups that exist.
+SELECT d.id, d.grp AS "group"
+  FROM unnest(cast(:topics AS text[]), cast(:queues AS int[]), cast(:firsts AS int8[]), cast(:lasts AS int8[]))
+       AS p (topic, idx, first, last)
+  JOIN txsaga.topic t ON t.name = p.topic JOIN txsaga.queue q ON q.topic = t.id AND q.idx = p.idx
+ CROSS JOIN txsaga.consumer_group g
+  JOIN txsaga.dead_letter d ON d.grp = g.name AND d.qid = q.qid AND d.off BETWEEN p.first AND p.last
+ WHERE starts_with(d.message, :id || '-') ORDER BY d.id LIMIT 20;

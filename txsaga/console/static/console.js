@@ -30,8 +30,37 @@ async function renew() {
   }
 }
 
-function localize(root) { for (const each of root.querySelectorAll("time")) each.title = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" }); }
+// A page has clock times; how long ago they were, or how long until they come, is written here each second.
+function spelled(seconds) {
+  const parts = [];
+  let left = Math.floor(Math.abs(seconds));
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+    const count = Math.floor(left / size);
+    left %= size;
+    if (count || (unit === "s" && !parts.length)) parts.push(`${count} ${unit}`);
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+function tick(root) {
+  for (const each of root.querySelectorAll("time[data-form]")) {
+    const seconds = (Date.now() - new Date(each.dateTime)) / 1000, form = each.dataset.form, length = spelled(seconds);
+    each.dataset.clock ??= each.textContent;
+    const said = form === "for" ? length : seconds >= 0 ? `${length} ago` : `in ${length}`;
+    const text = form === "both" ? `${each.dataset.clock} (${said})` : said;
+    if (each.textContent !== text) each.textContent = text;
+  }
+}
+
+function localize(root) {
+  for (const each of root.querySelectorAll("time")) {
+    const local = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" });
+    each.title = each.dataset.form ? `${each.textContent}, ${local}` : local;
+  }
+  tick(root);
+}
 localize(document);
+setInterval(() => tick(document), 1000);
 
 // The first change is shown at once, further ones at a slower pace.
 const QUICK = 200, PACE = 2000;
