@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC
 
 import pytest
 
 from tests.console.conftest import Enter
+from tests.lake.books import Books
 from tests.scene.shop import Shop, says
 from tests.scene.stored import Stored
 from txsaga.console.people import Rank
@@ -130,3 +132,32 @@ def test_what_waits_says_when_it_is_checked_how_often_and_what_follows(
     page = text(client.get(f"/transactions/{receipt.txid}").text)
     assert "No checker of its group runs: start a producer with a checker, or decide it by hand. Check 2 of 4" in page
     assert f"Such a check does not count; after 2 hours it is {fate}." in page
+
+
+def test_the_plan_of_a_group_counts_what_is_claimed_retried_and_given_up(
+    shop: Shop, stored: Stored, enter: Enter, letter: int
+) -> None:
+    for _ in range(3):
+        shop.producer().send("news", b"a")
+    shop.broker.create_group("mailer2")
+    shop.deliver()
+    consumer = shop.broker.consumer("mailer2", ["news"])
+    assert len(consumer.receive(1)) == 1
+    (again,) = consumer.receive(1)
+    again.nack(cause="later")
+    page = text(enter(Rank.ADMIN).get("/acts/delete-group?id=mailer2").text)
+    assert "miss 3 messages of news: 1 unread, 1 waiting for a retry, 1 claimed" in page
+    page = text(enter(Rank.ADMIN).get("/acts/delete-group?id=mailer").text)
+    assert "keep 1 of its dead letters, which can't be delivered again" in page.replace("&#39;", "'")
+
+
+def test_rows_of_tables_are_drawn_as_visible_from_the_decision_on(books: Books, enter: Enter) -> None:
+    books.create()
+    books.append(1, 2)
+    client = enter(Rank.VIEWER)
+    (newest, *_) = client.get("/api/v1/table?name=bank.ledger").json()["items"]
+    page = client.get(f"/transactions/{newest['txid']}").text
+    drawn = page.split('aria-label="the steps in order"')[1].split("</svg>")[0]
+    bars = re.findall(r'<rect class="(\w+)"', drawn)
+    assert set(bars[:-1]) == {"hidden"}
+    assert bars[-1] == "visible"

@@ -188,8 +188,20 @@ def _stored(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
 
 
 def _missed(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-    readings = [each for each in broker.kernel.store.overview.readings() if each.group == id]
-    return [{"does": "miss", "what": f"messages of {each.topic}", "number": each.lag} for each in readings]
+    overview = broker.kernel.store.overview
+    found: list[dict[str, object]] = [
+        {
+            "does": "miss",
+            "what": f"messages of {each.topic}: {each.lag} unread, {each.retrying} waiting for a retry, "
+            f"{each.held} claimed",
+            "number": each.lag + each.retrying + each.held,
+        }
+        for each in overview.readings()
+        if each.group == id
+    ]
+    letters = overview.dead_letters().get(id)
+    kept = {"does": "keep", "what": "of its dead letters, which can't be delivered again", "number": letters}
+    return [*found, *([kept] if letters else [])]
 
 
 def _number(said: Said, name: str) -> int:

@@ -61,7 +61,8 @@ def _states(lane: str, steps: Sequence[TimelineStep]) -> Iterator[str]:
     """Yield after each step whether a lane holds something that is hidden, or that readers see."""
     state = "none"
     for step in steps:
-        if step.lane == lane:
-            published = step.phase is Phase.GIVEN and (step.kind is TimelineKind.FINAL or lane == MAIN_LANE)
+        if step.lane == lane and (lane != MAIN_LANE or state != "visible"):
+            final = step.kind is TimelineKind.FINAL and (step.phase is Phase.GIVEN or "COMMIT" in step.what)
+            published = final or (step.phase is Phase.GIVEN and lane == MAIN_LANE)
             state = "visible" if published else "hidden" if step.kind.holds or "COMMIT" in step.what else "none"
         yield state

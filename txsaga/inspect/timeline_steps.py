@@ -286,13 +286,15 @@ def _decided(trace: Trace) -> Iterator[TimelineStep]:
         return
     record = _decided_by(trace)
     what = _outcome(trace, op, record)
+    shows = op.decision is Decision.COMMIT and not any(sent.counts for sent in trace.sent)  # rows of tables at most
+    kind = FINAL if shows and any(each.counts for each in trace.written) else NONE
     if record is not None:
-        yield TimelineStep(what, NONE, Phase.DECIDED, at=record.at, who=record.who, why=record.why)
+        yield TimelineStep(what, kind, Phase.DECIDED, at=record.at, who=record.who, why=record.why)
     elif trace.life is not None:
-        yield TimelineStep(what, NONE, Phase.DECIDED, at=trace.life.touched)
+        yield TimelineStep(what, kind, Phase.DECIDED, at=trace.life.touched)
     else:
         before = min([given.at for given in trace.given], default=op.before)
-        yield TimelineStep(what, NONE, Phase.DECIDED, before=before)
+        yield TimelineStep(what, kind, Phase.DECIDED, before=before)
 
 
 def _decided_by(trace: Trace) -> Audited | None:
