@@ -175,7 +175,12 @@ def test_several_are_settled_at_once_and_a_search_is_kept(shop: Shop, open_page:
     open_page.get_by_role("link", name="mine").click()
     open_page.wait_for_url(re.compile("state=prepared"))
     open_page.get_by_label("Select all that are shown").check()
-    open_page.locator(".bulk").get_by_role("button", name="Roll back").click()
+    bulk = open_page.locator(".bulk")
+    assert bulk.get_by_role("button").all_inner_texts() == ["Check now", "Commit", "Roll back"]
+    place = bulk.bounding_box()
+    assert place is not None
+    assert place["y"] + place["height"] <= 800
+    bulk.get_by_role("button", name="Roll back").click()
     open_page.get_by_role("heading", name="Roll back: 3 transactions").wait_for()
     open_page.get_by_label("Reason").fill("a test")
     open_page.get_by_role("dialog").get_by_role("button", name="Roll back").click()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC
+from uuid import uuid4
 
 import pytest
 
 from tests.console.conftest import Enter
+from tests.contracts.samples import row
 from tests.lake.books import Books
 from tests.scene.shop import Shop, says
 from tests.scene.stored import Stored
 from txsaga.console.people import Rank
 from txsaga.core.decision import LocalState
+from txsaga.core.records import Half, Receipt
 
 
 def text(page: str) -> str:
@@ -161,3 +164,63 @@ def test_rows_of_tables_are_drawn_as_visible_from_the_decision_on(books: Books, 
     bars = re.findall(r'<rect class="(\w+)"', drawn)
     assert set(bars[:-1]) == {"hidden"}
     assert bars[-1] == "visible"
+
+
+def test_a_key_that_is_not_found_is_said_and_the_other_filters_stay(shop: Shop, enter: Enter) -> None:
+    shop.mq_producer().prepare_now("orders", b"a")
+    page = text(enter(Rank.VIEWER).get("/?key=2001&state=prepared&topic=orders").text)
+    assert (
+        "No transaction has exactly the key 2001 and matches the other filters; keys of messages are not searched: "
+        'filter by topic. <a href="/?topic=orders&amp;state=prepared">Without the key</a>' in page
+    )
+    assert 'value="prepared" checked' in page
+
+
+def test_a_number_that_is_a_key_as_well_is_the_key(shop: Shop, enter: Enter) -> None:
+    first = shop.mq_producer().prepare_now("orders", b"a").txid
+    client = enter(Rank.VIEWER)
+    assert client.get(f"/?key={first}").headers["location"].endswith(f"/transactions/{first}")
+    with shop.producer().transaction(key=str(first)) as tx:
+        tx.send("orders", b"b")
+    page = client.get(f"/?key={first}").text
+    assert f'aria-label="Select transaction {first}"' not in page
+    assert f">{tx.txid}</a>" in page
+    assert f"exactly the key {first}" in client.get(f"/?key={first}&state=active").text
+
+
+def test_a_moment_that_can_not_be_read_is_said_beside_its_field(shop: Shop, enter: Enter) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a")
+    answer = enter(Rank.VIEWER).get("/?since=soon&state=prepared")
+    assert answer.status_code == 400
+    assert 'value="soon"' in answer.text
+    assert "write 15m, 12h, 30d" in answer.text.split('role="alert">')[1]
+    assert "This did not work" not in answer.text
+    assert 'value="prepared" checked' in answer.text
+    assert f">{receipt.txid}</a>" in answer.text
+
+
+def test_only_what_is_not_over_can_be_selected_for_what_fits_it(shop: Shop, enter: Enter) -> None:
+    with shop.producer().transaction() as over:
+        over.send("orders", b"a")
+    waiting = shop.mq_producer().prepare_now("orders", b"b").txid
+    page = enter(Rank.OPERATOR).get("/").text
+    assert f'data-fits="settle commit rollback" aria-label="Select transaction {waiting}"' in page
+    assert f"Select transaction {over.txid}" not in page
+
+
+def test_force_is_offered_where_evidence_may_contradict(shop: Shop, enter: Enter) -> None:
+    client = enter(Rank.OPERATOR)
+    plain = shop.mq_producer().prepare_now("orders", b"a").txid
+    page = text(client.get(f"/acts/commit?id={plain}").text)
+    assert 'name="force"' not in page
+    for words in (f"<h2>Commit: transaction {plain}</h2>", "<dt>Topics</dt><dd>orders</dd>"):
+        assert words in page
+    resource = shop.store.registry.resource("billing", uuid4()).id
+    qid = shop.store.registry.topic("orders").qids[0]
+    group = shop.store.registry.group("bank", transactional=True).id
+    (receipt,) = shop.store.halves.write([Half(group, [row(qid, "b")], resource)], ()).receipts
+    assert isinstance(receipt, Receipt)
+    page = text(client.get(f"/acts/commit?id={receipt.txid}").text)
+    assert 'name="force"' in page
+    assert "force overrides the refusal" in page
+    assert "force" not in client.get(f"/acts/settle?id={receipt.txid}").text

@@ -24,7 +24,7 @@ def test_a_transaction_is_listed_found_and_shown(shop: Shop, enter: Enter) -> No
         assert (
             f'/transactions/{shop.store.registry.identity.transaction(tx.txid or 0)}"' in client.get(f"/{query}").text
         )
-    assert "No transaction matches" in client.get("/?key=another").text
+    assert "No transaction matches" in client.get("/?run=another").text
     id = shop.store.registry.identity.transaction(tx.txid or 0)
     assert client.get(f"/?key={id}").headers["location"].endswith(f"/transactions/{id}")
     page = client.get(f"/transactions/{tx.txid}").text

@@ -200,7 +200,11 @@ def _missed(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
         if each.group == id
     ]
     letters = overview.dead_letters().get(id)
-    kept = {"does": "keep", "what": "of its dead letters, which can't be delivered again", "number": letters}
+    kept: dict[str, object] = {
+        "does": "keep",
+        "what": "of its dead letters, which can't be delivered again",
+        "number": letters,
+    }
     return [*found, *([kept] if letters else [])]
 
 

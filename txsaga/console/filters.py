@@ -53,6 +53,20 @@ def read_filter(
 Filter = Annotated[TxFilter, Depends(read_filter)]
 
 
+def read_for_page(request: Request) -> tuple[TxFilter, str | None]:
+    """Read the filter of a page; with a moment that can't be read it goes without, and the page says so."""
+    said: dict[str, str | None] = {name: request.query_params.get(name) for name in NAMES[1:]}
+    wrong = None
+    try:
+        _moment(said["since"])
+    except ConfigError as refused:
+        said["since"], wrong = None, str(refused)
+    return read_filter(request, request.query_params.getlist("state"), **said), wrong
+
+
+PageFilter = Annotated[tuple[TxFilter, str | None], Depends(read_for_page)]
+
+
 def _moment(text: str | None) -> datetime | None:
     if not text:
         return None

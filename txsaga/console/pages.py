@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
@@ -19,14 +20,17 @@ from jinja2 import Environment, FileSystemLoader
 from txsaga.console import acts, reading
 from txsaga.console.access import SESSION, Operator, OwnGuard, Viewer
 from txsaga.console.answers import broker_of, home_of, tagged
-from txsaga.console.filters import Filter
+from txsaga.console.filters import PageFilter
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
 from txsaga.console.queries import ConsoleQueries
 from txsaga.console.subjects import subject_of
-from txsaga.core.records import LISTED
+from txsaga.core.records import LISTED, TxFilter
 from txsaga.inspect import documents, drawing
 from txsaga.store.doctor import Severity
+
+if TYPE_CHECKING:
+    from txsaga.store.store import Store
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 entrance = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -128,16 +132,16 @@ def sign_out(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/", name="home")
-def transactions(request: Request, person: Viewer, only: Filter) -> Response:
+def transactions(request: Request, person: Viewer, asked: PageFilter) -> Response:
     """List transactions, with filters in the address."""
     if ID.fullmatch(key := request.query_params.get("key", "").strip()):
         return RedirectResponse(place(request, f"/transactions/{key}"), 303)
-    store = broker_of(request).kernel.store
+    store, (only, wrong) = broker_of(request).kernel.store, asked
     found = reading.transactions(store, only)
     if request.query_params.get("only") and len(found["items"]) == 1:
         return RedirectResponse(place(request, f"/transactions/{found['items'][0]['id']}"), 303)
-    if not found["items"] and key.isdecimal() and len(key) < 19 and store.overview.transaction(int(key)):
-        return RedirectResponse(place(request, f"/transactions/{key}"), 303)  # no key, but a number
+    if not found["items"] and _is_number(store, key):
+        return RedirectResponse(place(request, f"/transactions/{key}"), 303)
     said = {k: v for k, v in only._asdict().items() if v and k not in ("states", "since")}
     said["state"] = sorted(only.states or ())
     if since := request.query_params.get("since"):
@@ -151,11 +155,27 @@ def transactions(request: Request, person: Viewer, only: Filter) -> Response:
         said=said,
         older=older,
         counts=ConsoleQueries.of(store).states(),
+        wrong=wrong,
+        status=400 if wrong else 200,
+        others=urlencode({k: v for k, v in said.items() if v and k != "key"}, doseq=True),
         bulk=[act for name in BULK if (act := acts.act_named(name, person.role))],
+        fitting={tx["txid"]: _fitting(tx, person.role) for tx in found["items"]},
         states=LISTED,
         waits=reading.waits(store, found["items"]),
         tab="transactions",
     )
+
+
+def _is_number(store: Store, key: str) -> bool:
+    """Tell whether a text that is nobody's key is the number of a transaction."""
+    if not key.isdecimal() or len(key) > 18 or store.overview.transactions(limit=1, only=TxFilter(key=key)):
+        return False
+    return store.overview.transaction(int(key)) is not None
+
+
+def _fitting(tx: Mapping[str, Any], role: Rank) -> list[str]:
+    """Return the acts on several transactions that make sense for this one."""
+    return [act.name for act in acts.offered(tx, role) if act.name in BULK]
 
 
 @router.get("/transactions/{id}", name="transaction_page")

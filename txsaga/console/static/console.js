@@ -92,7 +92,7 @@ if (token) {
 }
 
 async function open(button) {
-  const said = new URLSearchParams({ id: button.dataset.id ?? selected().join(",") });
+  const said = new URLSearchParams({ id: button.dataset.id ?? selected(button.dataset.act).join(",") });
   for (const [name, value] of Object.entries(button.dataset)) if (!["act", "id"].includes(name)) said.set(name, value);
   const page = await fetched(`${base}/acts/${button.dataset.act}?${said}`).catch(() => { live.textContent = "The console does not answer; nothing was done."; });
   if (!page) return;
@@ -123,6 +123,7 @@ async function act(form) {
   button.disabled = false;
   if (!answer || !answer.ok) { wrong.textContent = told.error ?? "This did not work."; wrong.hidden = false; return; }
   for (const each of document.querySelectorAll("input.one, input.all")) each.checked = false;
+  document.querySelector(".bulk")?.setAttribute("hidden", "");
   dialog.close();
   const refused = Array.isArray(told) ? told.filter((each) => !each.done) : [];
   outcome.hidden = false;
@@ -137,7 +138,11 @@ async function act(form) {
   soon();
 }
 
-function selected() { return [...document.querySelectorAll("input.one:checked")].map((each) => each.value); }
+// What is selected, or that part of it that an act fits.
+function selected(name) {
+  const chosen = [...document.querySelectorAll("input.one:checked")];
+  return chosen.filter((each) => !name || each.dataset.fits.split(" ").includes(name)).map((each) => each.value);
+}
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("input.all")) for (const each of document.querySelectorAll("input.one")) each.checked = event.target.checked;
@@ -147,6 +152,11 @@ document.addEventListener("change", (event) => {
   if (!bulk) return;
   bulk.hidden = !selected().length;
   bulk.querySelector("b").textContent = selected().length;
+  for (const each of bulk.querySelectorAll("button")) {
+    const fits = selected(each.dataset.act).length;
+    each.hidden = !fits;
+    each.querySelector("span").textContent = fits === selected().length ? "" : ` (${fits})`;
+  }
 });
 
 document.addEventListener("click", (event) => {
