@@ -7,13 +7,16 @@ from datetime import UTC
 from uuid import uuid4
 
 import pytest
+from fastapi import FastAPI
 
 from tests.console.conftest import Enter
 from tests.contracts.samples import row
 from tests.lake.books import Books
 from tests.scene.shop import Shop, says
 from tests.scene.stored import Stored
+from txsaga.console import home, queries
 from txsaga.console.people import Rank
+from txsaga.console.probes import Probes
 from txsaga.core.decision import LocalState
 from txsaga.core.records import Half, Receipt
 
@@ -224,3 +227,44 @@ def test_force_is_offered_where_evidence_may_contradict(shop: Shop, enter: Enter
     assert 'name="force"' in page
     assert "force overrides the refusal" in page
     assert "force" not in client.get(f"/acts/settle?id={receipt.txid}").text
+
+
+def test_the_menu_counts_alarms_and_letters(
+    console: FastAPI, enter: Enter, letter: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home, "BRIEF", 20.0)
+    client = enter(Rank.VIEWER)
+    console.state.home.probes = Probes()
+    for path in ("/topics", "/audit"):
+        page = client.get(path).text
+        assert 'data-part="badge-letters"> 1</span>' in page
+        assert re.search(r'data-part="badge-alarms"> [1-9]\d*</span>', page)
+        assert 'data-part="badge-groups"></span>' in page
+
+
+def test_an_alarm_names_the_page_of_the_console(enter: Enter, letter: int) -> None:
+    page = enter(Rank.VIEWER).get("/alarms").text
+    assert 'Group mailer has dead letters; see <a href="/letters">Dead letters</a>.' in page
+    assert 'then <a href="/letters">Deliver again</a> or <a href="/letters">Delete</a>' in page
+    assert "start <code>txsaga engine</code>" in page
+    assert "`" not in page
+
+
+def test_acts_of_people_are_listed_alone(shop: Shop, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a")
+    shop.mq_producer().prepare_now("orders", b"b")
+    shop.check()
+    client = enter(Rank.OPERATOR)
+    client.post("/api/v1/acts/pause-group", json={"id": "none", "reason": "tidy"})
+    shop.mq_producer().prepare_now("orders", b"c")
+    shop.check()
+    everything = client.get("/api/v1/audit").json()["items"]
+    people = client.get("/api/v1/audit?people=true").json()
+    assert {each["what"] for each in people["items"]} == {"PAUSE GROUP none", "REFUSED: PAUSE GROUP none"}
+    assert receipt.txid in {each["txid"] for each in everything}
+    page = client.get("/audit?people=true").text
+    assert 'class="word">operator@console</td>' in page
+    monkeypatch.setattr(queries, "WINDOW", 1)
+    page = client.get("/audit?people=true").text
+    assert "No person did anything among these records." in page
+    assert f"?before={everything[0]['id']}&amp;people=true" in page

@@ -72,6 +72,8 @@ ASKED: dict[str, Callable[[Store], object]] = {
     "letters": lambda store: store.dead_letters.list(None, 51, 9_000),
     "readers": lambda store: ConsoleQueries.of(store).read_by(["orders"]),
     "audit": lambda store: ConsoleQueries.of(store).audit(limit=51),
+    "acts of people": lambda store: ConsoleQueries.of(store).audit(limit=51, people="^REPLAY$"),
+    "letters counted": lambda store: ConsoleQueries.of(store).letters(),
     "older audit": lambda store: ConsoleQueries.of(store).audit(limit=51, before=9_000),
     "counts": lambda store: ConsoleQueries.of(store).states(),
     "groups": lambda store: store.overview.readings(),

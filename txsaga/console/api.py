@@ -123,9 +123,10 @@ def messages(request: Request, person: Operator, id: str) -> Response:
 
 
 @router.get("/audit")
-def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
-    """Return what was done to transactions, newest first."""
-    return answer(request, reading.audit(broker_of(request).kernel.store, before, bodies=person.sees_bodies))
+def audit(request: Request, person: Viewer, before: str | None = None, people: bool = False) -> Response:
+    """Return what was done to transactions, newest first; with `people` only what people did."""
+    store = broker_of(request).kernel.store
+    return answer(request, reading.audit(store, before, bodies=person.sees_bodies, people=people))
 
 
 @router.get("/engines")

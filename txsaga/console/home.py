@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from txsaga.config import with_namespace
 from txsaga.console.alarms import Alarm, alarms
 from txsaga.console.probes import Probes
+from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import TxSagaError
 from txsaga.store.doctor import Finding, examine
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from txsaga.broker import Broker
     from txsaga.clusters.config import ClusterConfig
 
-FRESH = 15.0
-"""Seconds for which findings are shown again."""
+FRESH, BRIEF = 15.0, 0.2
+"""Seconds for which findings are shown again, and for which a page waits for the number of alarms."""
 
 
 class Home:
@@ -37,6 +38,7 @@ class Home:
         self._opens, self._lock, self._asking = opens, threading.Lock(), threading.Lock()
         self.env, self.cluster, self.probes = env, cluster, Probes()
         self._broker: Broker | None = None
+        self._holding = 0  # alarms
         self._found: tuple[float, Sequence[Finding], Sequence[Alarm]] = 0.0, (), ()
 
     def open(self) -> None:
@@ -67,6 +69,17 @@ class Home:
                 found, alarmed = examine(self.url), alarms(self.broker.kernel.store)
                 self._found = time.monotonic(), found, alarmed
             return found, alarmed
+
+    def badges(self) -> Mapping[str, int]:
+        """Count what the menu shows: dead letters, and alarms that hold, as an earlier look found them."""
+        store = self.broker.kernel.store
+
+        def look() -> int:
+            self._holding = sum(bool(alarm.on) for alarm in alarms(store))
+            return self._holding
+
+        held = self.probes.ask({("menu", "alarms"): look}, otherwise=self._holding, patience=BRIEF)
+        return {"letters": ConsoleQueries.of(store).letters(), "alarms": held["menu", "alarms"]}
 
     def close(self) -> None:
         """Close it, if it was opened."""

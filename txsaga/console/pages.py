@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from txsaga.console.people import Person, Rank
 from txsaga.console.queries import ConsoleQueries
 from txsaga.console.subjects import subject_of
 from txsaga.core.records import LISTED, TxFilter
+from txsaga.errors import TxSagaError
 from txsaga.inspect import documents, drawing
 from txsaga.store.doctor import Severity
 
@@ -44,6 +47,18 @@ LONGEST = 4_096
 """Bytes of a sign-in form."""
 BULK = ("settle", "resume", "commit", "rollback")
 """What can be done to several transactions at once."""
+PLACES = {
+    "txsaga dlq list": ("letters", "Dead letters"),
+    "txsaga dlq replay": ("letters", "Deliver again"),
+    "purge": ("letters", "Delete"),
+    "txsaga tx pending": ("?state=active&amp;state=sealed&amp;state=prepared&amp;state=parked", "Transactions"),
+    "txsaga tx pending --parked": ("?state=parked", "Transactions, parked"),
+    "txsaga tx resume": ("?state=parked", "Resume"),
+    "commit": ("?state=parked", "Commit"),
+    "rollback": ("?state=parked", "Roll back"),
+    "txsaga tx show": ("?state=active", "Transactions"),
+}
+"""The page of the console, or a button on it, for a command that a remedy names."""
 TABS = (
     ("transactions", "Transactions"),
     ("tables", "Tables"),
@@ -85,8 +100,19 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def referred(text: str, base: str) -> str:
+    """Write a remedy as HTML: the page or button of the console for a command that it has, else the command."""
+
+    def place(found: re.Match[str]) -> str:
+        command = found[1]
+        path, words = PLACES.get(command, ("", command))
+        return f'<a href="{base}/{path}">{words}</a>' if path else f"<code>{words}</code>"
+
+    return re.sub("`(.+?)`", place, escape(text))
+
+
 TEMPLATES.globals.update(zip=zip)
-TEMPLATES.filters.update(capitalized=capitalized, moment=moment)
+TEMPLATES.filters.update(referred=referred, capitalized=capitalized, moment=moment)
 
 
 @entrance.get("/sign-in")
@@ -263,10 +289,10 @@ def engines(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/audit")
-def audit(request: Request, person: Viewer, before: str | None = None) -> Response:
+def audit(request: Request, person: Viewer, before: str | None = None, people: bool = False) -> Response:
     """Show what was done to transactions."""
-    found = reading.audit(broker_of(request).kernel.store, before, bodies=person.sees_bodies)
-    return _page(request, "audit.html", person, **found, tab="audit")
+    found = reading.audit(broker_of(request).kernel.store, before, bodies=person.sees_bodies, people=people)
+    return _page(request, "audit.html", person, **found, people=people, tab="audit")
 
 
 @router.get("/alarms")
@@ -327,12 +353,19 @@ def _page(request: Request, template: str, person: Person | None, *, status: int
         person=person,
         token=token,
         tabs=TABS,
+        badges=_badges(request) if person is not None and status < 500 else {},
         request=request,
         signs_in=request.app.state.guard.signs_in,
         **values,
     )
     response = HTMLResponse(shown, status)
     return tagged(request, response) if status == 200 and request.method == "GET" and person else response
+
+
+def _badges(request: Request) -> Mapping[str, int]:
+    with suppress(TxSagaError):  # a store that is away: the page says so
+        return home_of(request).badges()
+    return {}
 
 
 def _own(request: Request) -> OwnGuard:

@@ -23,7 +23,9 @@ class Probes:
         self._lock = Lock()
         self._asked: dict[Hashable, tuple[float, Future[Any]]] = {}
 
-    def ask(self, questions: Mapping[K, Callable[[], Any]], otherwise: Any = None) -> Mapping[K, Any]:
+    def ask(
+        self, questions: Mapping[K, Callable[[], Any]], otherwise: Any = None, patience: float = PATIENCE
+    ) -> Mapping[K, Any]:
         """Return the answer to each question, all asked at once; `otherwise` for one that takes too long."""
         with self._lock:
             now = time.monotonic()
@@ -34,7 +36,7 @@ class Probes:
                     # A daemon: a database that hangs does not keep the console from ending.
                     Thread(target=_answer, args=(self._asked[name][1], question, otherwise), daemon=True).start()
             asked = {name: self._asked[name] for name in questions}
-        return {name: _waited(future, since + PATIENCE, otherwise) for name, (since, future) in asked.items()}
+        return {name: _waited(future, since + patience, otherwise) for name, (since, future) in asked.items()}
 
 
 def _answer(future: Future[Any], question: Callable[[], Any], otherwise: Any) -> None:

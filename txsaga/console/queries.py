@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from txsaga.inspect.trace import AssignedOffsets
     from txsaga.store.store import Store
 
+WINDOW = 5_000
+"""Records of the audit in which acts of people are looked for at once."""
 SQL = sql_files.read("console/sql/console.sql")
 
 
@@ -26,10 +28,25 @@ class ConsoleQueries(NamespaceStore):
         """Return those of a store."""
         return cls(store.engine, store.namespace)
 
-    def audit(self, *, limit: int, before: int = 2**63 - 1) -> Sequence[tuple[int, int, Audited]]:
-        """Return audit rows of all transactions, newest first: number, transaction, and what was done."""
-        found = [row._asdict() for row in self._rows(SQL["audit"], limit=limit, before=before)]
+    def audit(
+        self, *, limit: int, before: int = 2**63 - 1, people: str | None = None
+    ) -> Sequence[tuple[int, int, Audited]]:
+        """Return audit rows of all transactions, newest first: number, transaction, and what was done.
+
+        With a pattern for acts of people only these, among the last records.
+        """
+        window = WINDOW if people else limit
+        asked = self._rows(SQL["audit"], limit=limit, before=before, people=people, window=window)
+        found = [row._asdict() for row in asked]
         return [(row.pop("id"), row.pop("txid"), Audited(**row)) for row in found]
+
+    def audit_from(self, before: int) -> int | None:
+        """Return the first of the records in which acts of people were looked for; None if it is the first of all."""
+        return next((id for (id,) in self._rows(SQL["audit_from"], before=before, window=WINDOW)), None)
+
+    def letters(self) -> int:
+        """Count the dead letters, up to a thousand."""
+        return int(self._rows(SQL["letters"])[0][0])
 
     def engines(self) -> Sequence[Mapping[str, Any]]:
         """Return who leads, or led, the rounds of each role, and the processes that answer checks or work on steps."""

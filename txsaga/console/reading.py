@@ -62,6 +62,7 @@ GIVEN = re.compile(
     "(PAUSE|RESUME|DELETE|PURGE|REPLAY) (GROUP|TOPIC|LETTER) .*"
 )
 """Rows of the audit whose `why` is the reason that a person gave; others may quote an exception."""
+BY_PEOPLE = f"^(REFUSED: .*|{GIVEN.pattern})$"
 VEIL = "only operators see why"
 ADDING = ("create", "append", "insert", "attach")
 """Ways to write to a table that remove no rows."""
@@ -242,12 +243,14 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text) - SHOWN} more letters)"
 
 
-def audit(store: Store, before: str | None, *, bodies: bool, limit: int = PAGE) -> dict[str, Any]:
-    """Return a page of the audit, newest first."""
-    found = ConsoleQueries.of(store).audit(limit=limit + 1, before=_number(before, "a row"))
+def audit(store: Store, before: str | None, *, bodies: bool, people: bool = False, limit: int = PAGE) -> dict[str, Any]:
+    """Return a page of the audit, newest first: all of it, or acts of people."""
+    queries, end = ConsoleQueries.of(store), _number(before, "a row")
+    found = queries.audit(limit=limit + 1, before=end, people=BY_PEOPLE if people else None)
     rows = [{"id": id, "txid": txid, **asdict(each)} for id, txid, each in found[:limit]]
     items = [row if bodies else _veiled_row(row) for row in rows]
-    return {"items": items, "next": items[-1]["id"] if len(found) > limit else None}
+    earlier = queries.audit_from(end) if people else None
+    return {"items": items, "next": items[-1]["id"] if len(found) > limit else earlier}
 
 
 def waits(store: Store, items: Sequence[Mapping[str, Any]]) -> Mapping[int, str]:

@@ -1,6 +1,17 @@
 -- name: audit
-SELECT id, txid, at, what, who, why, login FROM txsaga.event
- WHERE id < :before ORDER BY id DESC LIMIT :limit;
+-- Of `window` records those of people, if only these are wanted.
+SELECT id, txid, at, what, who, why, login
+  FROM (SELECT * FROM txsaga.event WHERE id < :before ORDER BY id DESC LIMIT :window) e
+ WHERE cast(:people AS text) IS NULL OR what ~ :people ORDER BY id DESC LIMIT :limit;
+
+-- name: audit_from
+-- The first of `window` records, if there may be earlier ones.
+SELECT min(id) FROM (SELECT id FROM txsaga.event WHERE id < :before ORDER BY id DESC LIMIT :window) e
+HAVING count(*) = :window;
+
+-- name: letters
+-- How many dead letters there are; a thousand are many.
+SELECT count(*) FROM (SELECT FROM txsaga.dead_letter LIMIT 1000) d;
 
 -- name: engines
 -- Who leads the rounds of each role, or led the last one, and which processes answer or work.
