@@ -188,6 +188,20 @@ def test_several_are_settled_at_once_and_a_search_is_kept(shop: Shop, open_page:
     assert shop.pending() == []
 
 
+def test_a_small_screen_shows_the_whole_menu_and_dialog(shop: Shop, open_page: Page) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a table")
+    open_page.set_viewport_size({"width": 390, "height": 800})
+    open_page.goto("/")
+    assert all(each.bounding_box()["x"] < 390 for each in open_page.locator("nav a").all())  # type: ignore[index]
+    assert not open_page.locator("td[data-label='DAG run']").is_visible()
+    open_page.goto(f"/transactions/{receipt.txid}")
+    open_page.get_by_role("button", name="Commit").click()
+    dialog = open_page.locator("dialog")
+    dialog.get_by_text(f"Commit: transaction {receipt.txid}").wait_for()
+    assert dialog.evaluate("(each) => each.scrollWidth <= each.clientWidth")
+    assert dialog.get_by_label("Reason").evaluate("(each) => each.offsetWidth > 0.9 * each.form.offsetWidth")
+
+
 def test_the_keyboard_is_enough(shop: Shop, open_page: Page) -> None:
     for at in range(3):
         shop.producer().send("news", str(at).encode())

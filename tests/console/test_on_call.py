@@ -137,7 +137,7 @@ def test_what_waits_says_when_it_is_checked_how_often_and_what_follows(
     stored.rows("DELETE FROM lease WHERE kind LIKE 'checker:%'")
     page = text(client.get(f"/transactions/{receipt.txid}").text)
     assert "No checker of its group runs: start a producer with a checker, or decide it by hand. Check 2 of 4" in page
-    assert f"Such a check does not count; after 2 hours it is {fate}." in page
+    assert f"A check without an answer does not count; after 2 hours it is {fate}." in page
 
 
 def test_the_plan_of_a_group_counts_what_is_claimed_retried_and_given_up(

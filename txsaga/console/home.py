@@ -67,19 +67,18 @@ class Home:
             at, found, alarmed = self._found
             if not found or time.monotonic() > at + FRESH:
                 found, alarmed = examine(self.url), alarms(self.broker.kernel.store)
-                self._found = time.monotonic(), found, alarmed
+                self._found, self._holding = (time.monotonic(), found, alarmed), _holding(alarmed)
             return found, alarmed
 
     def badges(self) -> Mapping[str, int]:
         """Count what the menu shows: dead letters, and alarms that hold, as an earlier look found them."""
         store = self.broker.kernel.store
 
-        def look() -> int:
-            self._holding = sum(bool(alarm.on) for alarm in alarms(store))
-            return self._holding
+        def look() -> None:
+            self._holding = _holding(alarms(store))
 
-        held = self.probes.ask({("menu", "alarms"): look}, otherwise=self._holding, patience=BRIEF)
-        return {"letters": ConsoleQueries.of(store).letters(), "alarms": held["menu", "alarms"]}
+        self.probes.ask({("menu", "alarms"): look}, patience=BRIEF)
+        return {"letters": ConsoleQueries.of(store).letters(), "alarms": self._holding}
 
     def close(self) -> None:
         """Close it, if it was opened."""
@@ -87,3 +86,7 @@ class Home:
             if self._broker is not None:
                 self._broker.close()
             self._broker = None
+
+
+def _holding(found: Sequence[Alarm]) -> int:
+    return sum(bool(alarm.on) for alarm in found)

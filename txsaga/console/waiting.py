@@ -96,7 +96,9 @@ def _sealed(trace: Trace, listed: Checks | None, members: int, checks: CheckProf
     if not members:
         unanswered = "No checker of its group runs: start a producer with a checker, or decide it by hand."
         hours = f"{checks.total_limit.total_seconds() / 3600:g} hours"
-        return replace(check, next=unanswered, then=f"Such a check does not count; after {hours} it is {fate}.")
+        return replace(
+            check, next=unanswered, then=f"A check without an answer does not count; after {hours} it is {fate}."
+        )
     return check
 
 
