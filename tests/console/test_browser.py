@@ -188,11 +188,26 @@ def test_several_are_settled_at_once_and_a_search_is_kept(shop: Shop, open_page:
     assert shop.pending() == []
 
 
+def test_an_act_takes_only_what_it_fits(shop: Shop, open_page: Page) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a table")
+    group = shop.store.registry.group("bank", transactional=True)
+    with shop.store.ledgers.open() as ledger:
+        assert ledger.create(group.id, None, 1) is not None  # it is active: it can't be committed
+    open_page.goto("/")
+    bulk = open_page.locator(".bulk")
+    assert not bulk.is_visible()
+    open_page.get_by_label("Select all that are shown").check()
+    buttons = bulk.get_by_role("button")
+    assert buttons.all_inner_texts() == ["Check now", "Commit (1)", "Roll back"]
+    bulk.get_by_role("button", name="Commit").click()
+    open_page.get_by_role("heading", name=f"Commit: transaction {receipt.txid}").wait_for()
+
+
 def test_a_small_screen_shows_the_whole_menu_and_dialog(shop: Shop, open_page: Page) -> None:
     receipt = shop.mq_producer().prepare_now("orders", b"a table")
     open_page.set_viewport_size({"width": 390, "height": 800})
     open_page.goto("/")
-    assert all(each.bounding_box()["x"] < 390 for each in open_page.locator("nav a").all())  # type: ignore[index]
+    assert all(each.bounding_box()["x"] < 390 for each in open_page.locator("nav a").all())
     assert not open_page.locator("td[data-label='DAG run']").is_visible()
     open_page.goto(f"/transactions/{receipt.txid}")
     open_page.get_by_role("button", name="Commit").click()

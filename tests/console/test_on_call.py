@@ -226,6 +226,8 @@ def test_force_is_offered_where_evidence_may_contradict(shop: Shop, enter: Enter
     page = text(client.get(f"/acts/commit?id={receipt.txid}").text)
     assert 'name="force"' in page
     assert "force overrides the refusal" in page
+    page = client.get(f"/acts/skip-step?id={plain}&step=2").text
+    assert f"<h2>Skip step 2 of transaction {plain}</h2>" in page
     assert "force" not in client.get(f"/acts/settle?id={receipt.txid}").text
 
 

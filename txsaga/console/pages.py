@@ -315,7 +315,8 @@ def act(request: Request, person: Viewer, name: str, id: str) -> Response:
     plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said)]
     found = [subject_of(broker, chosen.on, one) for one in ids[:SEVERAL]]
     name = found[0].name if len(ids) == 1 else f"{len(ids)} transactions"
-    title = chosen.title.format(label=chosen.label, subject=name)
+    parts = {part: said.get(part, "") for part in ("step", "branch")}
+    title = chosen.title.format(label=chosen.label, subject=name, **parts)
     forced = chosen.forced and (len(ids) > SEVERAL or any(each.contradicted for each in found))
     warnings = [each for each in plan if each["does"] == "warn"]
     return _page(
