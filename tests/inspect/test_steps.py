@@ -14,6 +14,7 @@ from txsaga.core.lifecycle import TxState
 from txsaga.core.records import RegisteredResource
 from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
 from txsaga.flows.step import Step
+from txsaga.inspect.drawing import picture
 from txsaga.inspect.overview import Audited, Checks
 from txsaga.inspect.timeline import lanes
 from txsaga.inspect.timeline_steps import Looked, steps_of
@@ -208,3 +209,13 @@ def test_a_branch_in_which_nothing_was_done_left_and_never_held_anything() -> No
         "branch 2 committed",
     ]
     assert set(lanes(steps)["r1"]) == {"-"}
+
+
+@pytest.mark.rule("R4")
+def test_rows_of_tables_are_visible_with_the_decision() -> None:
+    rows = WrittenTable(1, 1, "bank.ledger", "append", 1, True)
+    op = RecordedDecision(Decision.COMMIT, False, None)
+    trace = Trace(txid=7, group=1, life=life(TxState.COMMITTED), written=(rows,), op=op)
+    assert 'class="visible"' in picture(steps_of(trace))
+    assert 'class="visible"' not in picture(steps_of(replace(trace, written=(rows._replace(counts=False),))))
+    assert 'class="visible"' not in picture(steps_of(replace(trace, sent=(sent(1),))))

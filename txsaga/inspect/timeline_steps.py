@@ -285,16 +285,12 @@ def _decided(trace: Trace) -> Iterator[TimelineStep]:
     if op is None:
         return
     record = _decided_by(trace)
-    what = _outcome(trace, op, record)
     shows = op.decision is Decision.COMMIT and not any(sent.counts for sent in trace.sent)  # rows of tables at most
     kind = FINAL if shows and any(each.counts for each in trace.written) else NONE
-    if record is not None:
-        yield TimelineStep(what, kind, Phase.DECIDED, at=record.at, who=record.who, why=record.why)
-    elif trace.life is not None:
-        yield TimelineStep(what, kind, Phase.DECIDED, at=trace.life.touched)
-    else:
-        before = min([given.at for given in trace.given], default=op.before)
-        yield TimelineStep(what, kind, Phase.DECIDED, before=before)
+    at = record.at if record else trace.life.touched if trace.life else None
+    before = None if at else min([given.at for given in trace.given], default=op.before)
+    who, why = (record.who, record.why) if record else ("", "")
+    yield TimelineStep(_outcome(trace, op, record), kind, Phase.DECIDED, at=at, before=before, who=who, why=why)
 
 
 def _decided_by(trace: Trace) -> Audited | None:
