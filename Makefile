@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate,console
+EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate,console,gateway
 # How many processes share the tests: each has servers of its own.
 JOBS ?= 2
 # The version of the npm package that draws the diagrams of the site.
@@ -39,6 +39,7 @@ check: venv ## format, lint, types, import contracts, dependencies, requirement 
 test: venv ## every test; installs the services that tests drive where it may
 	.ci/packages
 	-.ci/jars
+	-.ci/clients
 	$(py) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-fast: venv ## tests without long runs, of those that need a server the core, at most three minutes

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.architecture.sources import PACKAGE, ROOT, module_name
 
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|MERGE|LOCK)\b")
+FACES = ("console", "gateway")
 SLICES = ("core", "store", "messages", "evidence", "checkback", "consume", "flows", "clusters", "inspect")
 
 
@@ -63,14 +64,14 @@ def modules() -> list[Module]:
 
 
 def measured(package: list[Module]) -> Mapping[str, float]:
-    """Return every measure by its name. The console has its own: it is a face, and nothing else imports it."""
-    console = [module for module in package if ".console" in module.name]
-    house = [module for module in package if module not in console]
+    """Return every measure by its name. The faces have their own: nothing else imports them."""
+    faces = {face: [module for module in package if f".{face}" in module.name] for face in FACES}
+    house = [module for module in package if not any(module in each for each in faces.values())]
     lines = _lines(house)
     return {
         "files": len(house),
         "lines": lines,
-        "lines of the console": _lines(console),
+        **{f"lines of the {face}": _lines(each) for face, each in faces.items()},
         "import lines in percent": round(100 * sum(map(_import_lines, house)) / lines, 1),
         "class names defined twice": len(repeated_classes(package)),
         "modules in a circle": len(circle(package)),

@@ -125,7 +125,7 @@ def test_a_member_without_a_checker_is_asked_in_vain_and_that_counts(
 ) -> None:
     member = Member(any_shop)
     receipt = member.producer().prepare_now(ORDERS, b"a chair")
-    member.kernel.checkers.forget("shop")
+    member.kernel.checkers._by_name.pop("shop")
     age(any_shop)
     member.beat()
     member.lead()

@@ -17,6 +17,7 @@ DEVELOPMENT = {"all", "dev", "docs"}
 """Extras that are no feature: `all` names the others, `dev` and `docs` are for this repository."""
 NAMED: Mapping[str, str] = {
     "Apache Software License": "Apache-2.0",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD 3-Clause License": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "MIT License": "MIT",

@@ -82,9 +82,10 @@ class Checkers:
         self._by_name[group.name] = checker
         self.by_id[group.id] = group.name
 
-    def forget(self, group: str) -> None:
-        """No longer answer for a group, but stay its member."""
-        self._by_name.pop(group, None)
+    def leave(self, group: Group) -> None:
+        """No longer answer for a group, as no member of it."""
+        self._by_name.pop(group.name, None)
+        self.by_id.pop(group.id, None)
 
     def name_of(self, group: str) -> str:
         """Return a name for a group's checker: the place of its code."""

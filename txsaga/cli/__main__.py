@@ -46,6 +46,7 @@ MODULES = {
     "barrier": "barrier",
     "airflow": "airflow",
     "console": "console",
+    "gateway": "gateway",
     "demo": "demo",
     "config": "config",
     "completion": "completion",

@@ -25,13 +25,14 @@ def mine(claim: Claim) -> dict[str, Any]:
     return {"grp": claim.group, **{name: getattr(claim, name) for name in names}}
 
 
-def single_out(run: Run, claim: Claim, then: str, **values: object) -> None:
-    """Move the one open message of a claim to a row of its own, and run a statement on that row."""
+def single_out(run: Run, claim: Claim, then: str, **values: object) -> Claim:
+    """Move the one open message of a claim to a row of its own, run a statement on that row, and return its claim."""
     _require_held(run, claim)
     if claim.size > 1 and claim.copy is None:
         _take_out(run, claim)
         claim = claim._replace(base=next(claim.offsets()), size=1, open=1)
     run(then, **mine(claim), **values)
+    return claim
 
 
 def bind(run: Run, claim: Claim, txid: int, retry: timedelta) -> None:

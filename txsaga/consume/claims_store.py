@@ -100,6 +100,12 @@ class Claims(NamespaceStore):
         if not self._changed(END["extend"], **mine(claim), by=by):
             raise _lost(claim)
 
+    def extend_alone(self, claim: Claim, by: timedelta) -> Claim:
+        """Extend the claim on its one open message, no longer with others, and return it anew: no other call has it."""
+        fresh = random.getrandbits(63)
+        with self._open() as run:
+            return single_out(run, claim, END["extend_alone"], by=by, fresh=fresh)._replace(receipt=fresh)
+
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Put the one open message of a claim back, with the cause; `ClaimLost` when it is lost."""
         with self._open() as run:

@@ -25,6 +25,7 @@ from txsaga.consume.queue_reader import Start
 from txsaga.core import facts
 from txsaga.core.arguments import check_seconds
 from txsaga.core.kernel import Kernel
+from txsaga.core.message import Delivered
 from txsaga.core.retry import PATIENCE, patiently
 from txsaga.core.topic import Topic
 from txsaga.core.validation import validate_wanted_tag
@@ -129,12 +130,14 @@ class Consumer:
         invisible: timedelta = timedelta(seconds=30),
         start: Start = "earliest",
         tag: str | None = None,
+        wanted: Callable[[Delivered], bool] | None = None,
         on_close: Callable[[Consumer], None] = lambda _: None,
     ) -> None:
         if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
             raise ConfigError(f"invisible is {invisible!r}; give a timedelta from 0.1 seconds to one day")
         validate_wanted_tag(tag)
-        self.group, self.member, self._tag, self._batch = group, member, tag, _count(batch, "batch")
+        self.group, self.member, self._batch = group, member, _count(batch, "batch")
+        self._wanted = wanted if tag is None else lambda message: message.tag == tag
         self._kernel, self._on_close = kernel, on_close
         self._group, queues = joined(kernel, group, Style.WORK, topics, start)
         self._policy_until = time.monotonic() + POLICY
@@ -222,7 +225,7 @@ class Consumer:
         messages, damaged = self._claimer.found(claim)
         for damage in damaged:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)
-        wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
+        wanted = messages if self._wanted is None else [*filter(self._wanted, messages)]
         if gone := claim.open.bit_count() - len(messages) - len(damaged):
             logger.error("retention deleted %d messages of group %s", gone, self.group, extra={"group": self.group})
         if len(wanted) + len(damaged) < claim.open.bit_count():

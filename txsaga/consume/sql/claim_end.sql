@@ -28,6 +28,10 @@ UPDATE txsaga.claim SET until = clock_timestamp() + :by
  WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt
    AND until > clock_timestamp() AND txid IS NULL AND open & :open <> 0;
 
+-- name: extend_alone
+UPDATE txsaga.claim SET until = clock_timestamp() + :by, receipt = :fresh
+ WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt;
+
 -- name: lock_some
 -- Messages given back from a run get a claim each: a consumer that asks for few gets few.
 SELECT open FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt
@@ -43,13 +47,13 @@ SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.hist
 -- name: dead
 WITH gone AS (
     DELETE FROM txsaga.claim WHERE grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt
-    RETURNING grp, qid, base, attempts - CAST(:uncounted AS int) AS attempts, member, history)
+    RETURNING grp, qid, base, attempts - CAST(:uncounted AS int) AS attempts, member, history, message, born, body)
 INSERT INTO txsaga.dead_letter (grp, topic, qid, off, attempts, cause, history, message, born, body)
 SELECT grp, CAST(:topic AS text), qid, base, attempts, CAST(:cause AS text),
        coalesce(CASE WHEN jsonb_array_length(history) < 20 THEN history ELSE history - 1 END, '[]')
        || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'member', member,
                                                'attempts', attempts, 'cause', CAST(:cause AS text))),
-       :message, :born, :body FROM gone
+       coalesce(message, :message), coalesce(born, :born), coalesce(body, :body) FROM gone
 ON CONFLICT (grp, qid, off) DO UPDATE SET at = clock_timestamp(), attempts = excluded.attempts,
    cause = excluded.cause, history = excluded.history, body = excluded.body;
 

@@ -1,0 +1,151 @@
+"""
+The clients that are connected here, by the streams on which they can be asked and told.
+
+A client says on its stream which topics it sends to, or which group it reads for, and gets the settings that hold for
+it. While a client that sends half messages to a topic is connected, this process answers check-back for that topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from txsaga import errors
+from txsaga.consume.claim import Policy
+from txsaga.core.kernel import Kernel
+from txsaga.core.message import MAX_BODY
+from txsaga.core.topic import TopicType
+from txsaga.gateway import wire
+from txsaga.gateway.messages import name_of
+from txsaga.gateway.status import CallRefused, Code, of_error, status
+
+BATCH, LONG_POLL = 32, 20
+"""What push consumers ask for at once, and the seconds that their empty calls wait."""
+TOPICS, UNREAD = 256, 64
+"""Topics that a client may name, and commands that it may leave unread."""
+PAUSES = 16
+"""Redeliveries whose pauses a push consumer is told; it repeats the last one."""
+
+
+class ConnectedClient:
+    """One stream of a client."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.topics: frozenset[str] = frozenset()  # that it sends half messages to
+        self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
+
+    def tell(self, command: Any) -> None:
+        """Send it a command, unless it does not read."""
+        with suppress(asyncio.QueueFull):
+            self.outbox.put_nowait(command)
+
+    def close(self) -> None:
+        """End its stream."""
+        if self.outbox.full():
+            self.outbox.get_nowait()
+        self.outbox.put_nowait(None)
+
+
+class ConnectedClients:
+    """All clients of this process."""
+
+    def __init__(self, kernel: Kernel, begin: Callable[[str], None], end: Callable[[str], None]) -> None:
+        self._kernel, self._begin, self._end = kernel, begin, end
+        self._streams: list[ConnectedClient] = []
+        self._served: set[str] = set()  # topics that this process answers check-back for
+        self._serving = asyncio.Lock()
+        self._turn = 0
+
+    def __contains__(self, id: str) -> bool:
+        return any(each.id == id for each in self._streams)
+
+    def senders(self, topic: str) -> Iterator[ConnectedClient]:
+        """Yield those that send half messages to a topic, another one first each time."""
+        found = [each for each in list(self._streams) if topic in each.topics]
+        self._turn += 1
+        for at in range(len(found)):
+            yield found[(self._turn + at) % len(found)]
+
+    def leave(self, id: str) -> None:
+        """End the streams of a client: one that leaves may not do that itself."""
+        for each in self._streams:
+            if each.id == id:
+                each.close()
+
+    async def telemetry(self, commands: AsyncIterator[Any], id: str) -> AsyncIterator[Any]:
+        """Serve one stream until its client ends it."""
+        client = ConnectedClient(id)
+        self._streams.append(client)
+        reading = asyncio.create_task(self._read(commands, client))
+        try:
+            while (command := await client.outbox.get()) is not None:
+                yield command
+        finally:
+            self._streams.remove(client)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await self.reconcile()
+
+    async def reconcile(self) -> None:
+        """Answer check-back for just the topics that a connected client sends half messages to."""
+        await asyncio.shield(asyncio.ensure_future(self._reconcile()))  # a client that vanishes does not break it off
+
+    async def _reconcile(self) -> None:
+        async with self._serving:
+            wanted = {topic for each in self._streams for topic in each.topics}
+            for topic in self._served - wanted:
+                self._served.discard(topic)
+                await asyncio.to_thread(self._end, topic)
+            for topic in wanted - self._served:
+                await asyncio.to_thread(self._begin, topic)
+                self._served.add(topic)
+
+    async def _read(self, commands: AsyncIterator[Any], client: ConnectedClient) -> None:
+        try:
+            async for command in commands:
+                if command.HasField("settings"):
+                    await client.outbox.put(await self._settle(command.settings, client))
+        finally:
+            client.close()
+
+    async def _settle(self, settings: Any, client: ConnectedClient) -> Any:
+        try:
+            if settings.HasField("publishing"):
+                await self._publishing(settings, client)
+            elif settings.HasField("subscription"):
+                await asyncio.to_thread(self._subscribing, settings)
+        except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
+            return wire.new("TelemetryCommand", status=of_error(refused))
+        settings.metric.on = False
+        return wire.new("TelemetryCommand", status=status(Code.OK), settings=settings)
+
+    async def _publishing(self, settings: Any, client: ConnectedClient) -> None:
+        if len(settings.publishing.topics) > TOPICS:
+            raise CallRefused(Code.BAD_REQUEST, f"a client names at most {TOPICS} topics")
+        named = {name_of(each) for each in settings.publishing.topics}
+        client.topics = await asyncio.to_thread(self._of_halves, named)
+        await self.reconcile()
+        settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_BODY, True
+        backoff = {"initial": wire.in_parts(0.01), "max": wire.in_parts(1.0), "multiplier": 2.0}
+        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=3, exponential_backoff=backoff))
+
+    def _of_halves(self, names: set[str]) -> frozenset[str]:
+        found = set()
+        for name in names:
+            with suppress(errors.UnknownTopic):  # its sends are refused
+                if self._kernel.store.registry.topic(name).type is TopicType.TRANSACTION:
+                    found.add(name)
+        return frozenset(found)
+
+    def _subscribing(self, settings: Any) -> None:
+        given = settings.subscription
+        known = self._kernel.store.groups.find(name_of(given.group, "group"))
+        policy = Policy() if known is None else known.policy
+        given.fifo, given.receive_batch_size, given.long_polling_timeout.seconds = policy.ordered, BATCH, LONG_POLL
+        pauses = [policy.retry_in(attempt, 1.0).total_seconds() for attempt in range(1, PAUSES + 1)]
+        backoff = {"next": [*map(wire.in_parts, pauses)]}
+        attempts = min(policy.max_attempts or 2**31 - 1, 2**31 - 1)
+        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=attempts, customized_backoff=backoff))

@@ -1,0 +1,163 @@
+"""
+Messages of the protocol as messages of txsaga, and back.
+
+A message keeps the id that its client gave it: a send that the client repeats has the same id, by which a reader can
+recognise it. Compressed bodies are stored as they were before, so that every reader can use them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from txsaga import errors
+from txsaga.checkback.profile import LONGEST
+from txsaga.consume.delivery import Delivery
+from txsaga.core.message import MAX_BODY, MAX_DELAY, MAX_HEADERS, TRANSACTION_ID, Delivered, Message
+from txsaga.core.topic import TopicType, check_name
+from txsaga.gateway import wire
+from txsaga.gateway.handles import receipt_handle
+from txsaga.gateway.status import CallRefused, Code
+
+TYPES: Mapping[int, TopicType] = {
+    wire.number("MessageType", type.name): type
+    for type in (TopicType.NORMAL, TopicType.FIFO, TopicType.DELAY, TopicType.TRANSACTION)
+}
+NUMBERS: Mapping[TopicType, int] = {type: number for number, type in TYPES.items()}
+DIGESTS: Mapping[int, Callable[[bytes], str]] = {
+    wire.number("DigestType", "CRC32"): lambda body: f"{zlib.crc32(body):08X}",
+    wire.number("DigestType", "MD5"): lambda body: hashlib.md5(body, usedforsecurity=False).hexdigest().upper(),
+    wire.number("DigestType", "SHA1"): lambda body: hashlib.sha1(body, usedforsecurity=False).hexdigest().upper(),
+}
+MD5 = wire.number("DigestType", "MD5")
+GZIP = wire.number("Encoding", "GZIP")
+IDENTITY = wire.number("Encoding", "IDENTITY")
+LONGEST_GROUP = 64
+ILLEGAL = {"topic": Code.ILLEGAL_TOPIC, "group": Code.ILLEGAL_CONSUMER_GROUP}
+
+
+def name_of(resource: Any, what: str = "topic") -> str:
+    """Return the name of a topic or group."""
+    if resource.resource_namespace:
+        why = f"{what} {resource.name!r} has a namespace; leave it out, and start a gateway for each namespace"
+        raise CallRefused(ILLEGAL[what], why)
+    try:
+        check_name(resource.name, what=what)
+    except errors.TxSagaError as refused:
+        raise CallRefused(ILLEGAL[what], str(refused)) from None
+    return str(resource.name)
+
+
+def read(sent: Any) -> tuple[Message, TopicType]:
+    """Return a message that a client sends, and its type; `CallRefused` for what RocketMQ refuses as well."""
+    given = sent.system_properties
+    headers = dict(sent.user_properties)
+    if given.message_type and given.message_type not in TYPES:
+        raise CallRefused(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"messages of type {given.message_type} are not supported"
+        )
+    type = TYPES.get(given.message_type, TopicType.NORMAL)
+    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS:
+        raise CallRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the properties have more than {MAX_HEADERS} characters")
+    _check_names(given)
+    message = Message(
+        name_of(sent.topic),
+        _body(sent),
+        key=" ".join(given.keys) or None,
+        tag=given.tag or None,
+        headers=headers or None,
+        ordering_key=given.message_group or None,
+        deliver_at=_deliver_at(given),
+        unique_key=given.message_id or uuid4().hex,
+    )
+    return message, type
+
+
+def immunity_of(sent: Any) -> int | None:
+    """Return the seconds before the first check that a client asks for."""
+    if not sent.system_properties.HasField("orphaned_transaction_recovery_duration"):
+        return None
+    asked = wire.span(sent.system_properties.orphaned_transaction_recovery_duration)
+    if asked.total_seconds() > min(LONGEST.total_seconds(), 3_600):
+        raise CallRefused(Code.BAD_REQUEST, f"the recovery duration is {asked}; give at most one hour")
+    return max(int(asked.total_seconds()), 0) or None
+
+
+def _check_names(given: Any) -> None:
+    if given.HasField("tag") and (not given.tag.strip() or "|" in given.tag):
+        raise CallRefused(Code.ILLEGAL_MESSAGE_TAG, f"tag {given.tag!r} is blank or has a |")
+    if any(not key.strip() for key in given.keys):
+        raise CallRefused(Code.ILLEGAL_MESSAGE_KEY, "a key is blank")
+    if given.HasField("message_group") and not 0 < len(given.message_group.strip()) <= LONGEST_GROUP:
+        why = f"message group {given.message_group[:99]!r} does not have 1 to {LONGEST_GROUP} characters"
+        raise CallRefused(Code.ILLEGAL_MESSAGE_GROUP, why)
+
+
+def _body(sent: Any) -> bytes:
+    given, body = sent.system_properties, bytes(sent.body)
+    if not body:
+        raise CallRefused(Code.MESSAGE_BODY_EMPTY, "the body is empty")
+    digest = DIGESTS.get(given.body_digest.type)
+    if digest is not None and digest(body).lstrip("0") != given.body_digest.checksum.upper().lstrip("0"):
+        raise CallRefused(Code.MESSAGE_CORRUPTED, "the body does not have the checksum that came with it")
+    if given.body_encoding == GZIP:
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
+        try:
+            body = unpacked.decompress(body, MAX_BODY + 1)
+        except zlib.error as damage:
+            raise CallRefused(Code.MESSAGE_CORRUPTED, f"the body can't be unpacked: {damage}") from None
+    if len(body) > MAX_BODY:
+        raise CallRefused(Code.MESSAGE_BODY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
+    return body
+
+
+def _deliver_at(given: Any) -> datetime | None:
+    if not given.HasField("delivery_timestamp"):
+        return None
+    try:
+        at = wire.moment(given.delivery_timestamp)
+    except (ValueError, OverflowError, OSError):
+        raise CallRefused(Code.ILLEGAL_DELIVERY_TIME, "the delivery time is no point in time") from None
+    if at - datetime.now(UTC) > MAX_DELAY:
+        raise CallRefused(Code.ILLEGAL_DELIVERY_TIME, f"it is delivered at most {MAX_DELAY.days} days from now")
+    return at
+
+
+def delivered(delivery: Delivery, invisible: float) -> Any:
+    """Return a message for the client that received it."""
+    message = delivery.delivered
+    extra = {
+        "receipt_handle": receipt_handle(delivery.claim),
+        "invisible_duration": wire.in_parts(invisible),
+        "delivery_attempt": delivery.attempts,
+        "queue_id": message.queue,
+        "queue_offset": message.offset,
+        "born_timestamp": wire.in_parts(message.born.timestamp()),
+    }
+    type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
+    headers = {**message.headers, TRANSACTION_ID: message.half.transaction}
+    return _written(message, message.unique_key or message.id, type, headers, extra)
+
+
+def undecided(message: Message, id: str) -> Any:
+    """Return a half message for the client that is asked about it."""
+    return _written(message, message.unique_key or id, TopicType.TRANSACTION, dict(message.headers or {}), {})
+
+
+def _written(
+    message: Delivered | Message, id: str, type: TopicType, headers: Mapping[str, str], extra: Mapping[str, Any]
+) -> Any:
+    given: dict[str, Any] = {**extra, "message_id": id, "message_type": NUMBERS[type], "body_encoding": IDENTITY}
+    given["body_digest"] = {
+        "type": MD5,
+        "checksum": DIGESTS[MD5](message.body),
+    }  # clients disagree on how to write CRC32
+    given["keys"] = message.key.split(" ") if message.key else []
+    given |= {"tag": message.tag} if message.tag is not None else {}
+    given |= {"message_group": message.ordering_key} if message.ordering_key is not None else {}
+    topic = {"name": message.topic}
+    return wire.new("Message", topic=topic, user_properties=headers, system_properties=given, body=message.body)

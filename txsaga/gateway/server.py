@@ -1,0 +1,171 @@
+"""
+The gRPC server: which function serves which call, and how an error is answered.
+
+Every answer has a status, so an error of a call is one as well; the call itself succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from txsaga import errors
+from txsaga.broker import Broker
+from txsaga.core.message import MAX_BODY
+from txsaga.gateway import wire
+from txsaga.gateway.access import Signatures
+from txsaga.gateway.arrivals import Arrivals
+from txsaga.gateway.checks import ClientChecks
+from txsaga.gateway.receiving import RENEWED, ReceivingCalls
+from txsaga.gateway.renewing import Renewals
+from txsaga.gateway.routes import RouteCalls
+from txsaga.gateway.sending import SendingCalls
+from txsaga.gateway.status import CallRefused, Code, of_error
+
+logger = logging.getLogger("txsaga")
+
+OPTIONS = {
+    "grpc.max_receive_message_length": 4 * MAX_BODY,
+    "grpc.keepalive_time_ms": 20_000,  # a client whose network vanished is noticed, and its messages come again
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_ping_interval_without_data_ms": 5_000,
+}
+GRACE = 3.0
+"""Seconds that calls under way have when the server stops."""
+TIDY = 10.0
+
+Call = Callable[[Any], Awaitable[Any]]
+
+
+class GatewayServer:
+    """One process of the gateway; it is made within an event loop."""
+
+    def __init__(self, broker: Broker, keys: Mapping[str, str] | None = None, *, shared: bool = False) -> None:
+        self._signatures, self._checks = Signatures(keys), ClientChecks(broker)
+        self._arrivals = Arrivals(broker.kernel)
+        self._renewals = Renewals(broker.kernel.store.claims, RENEWED, self._checks.clients.__contains__)
+        self._receiving = ReceivingCalls(broker, self._arrivals, self._renewals)
+        sending, routes = SendingCalls(broker, self._checks), RouteCalls(broker.kernel)
+        self._calls: dict[str, Call] = {
+            "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "Heartbeat": routes.heartbeat,
+            "NotifyClientTermination": routes.notify_client_termination,
+            "SendMessage": sending.send_message,
+            "EndTransaction": sending.end_transaction,
+            "RecallMessage": sending.recall_message,
+            "AckMessage": self._receiving.ack_message,
+            "ChangeInvisibleDuration": self._receiving.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": self._receiving.forward_message_to_dead_letter_queue,
+        }
+        self._server = grpc.aio.server(options=[*OPTIONS.items(), ("grpc.so_reuseport", int(shared))])
+        self._server.add_generic_rpc_handlers([self._handlers()])
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, address: str, certificate: tuple[bytes, bytes] | None = None) -> int:
+        """Listen, by TLS if there is a private key with its certificate, and return the port."""
+        try:
+            if certificate is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials([certificate]))
+        except RuntimeError:
+            raise errors.ConfigError(f"the gateway can't listen on {address}; is it in use?") from None
+        await self._server.start()
+        self._tasks = [asyncio.create_task(each) for each in (self._renewals.run(), self._tidy())]
+        return int(port)
+
+    async def stop(self) -> None:
+        """Finish the calls under way, and let go of what is held."""
+        await self._server.stop(GRACE)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.to_thread(self._arrivals.close)
+        await asyncio.to_thread(self._receiving.close)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY)
+            try:
+                await self._checks.clients.reconcile()
+                await self._receiving.close_idle()
+            except Exception:  # the next turn tries again
+                logger.exception("the gateway could not tidy up")
+
+    def _handlers(self) -> Any:
+        found = {method.name: self._handler(method) for method in wire.SERVICE.methods}
+        return grpc.method_handlers_generic_handler(wire.SERVICE.full_name, found)
+
+    def _handler(self, method: Any) -> Any:
+        written = {"response_serializer": lambda made: made.SerializeToString()}  # requests are read by us: see `_read`
+        if method.name == "Telemetry":
+            return grpc.stream_stream_rpc_method_handler(self._telemetry, **written)
+        if method.name == "ReceiveMessage":
+            return grpc.unary_stream_rpc_method_handler(self._receive, **written)
+        serve = self._served(self._calls.get(method.name, _not_there), method)
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(_alone(serve), **written)
+        return grpc.unary_unary_rpc_method_handler(serve, **written)
+
+    def _served(self, call: Call, method: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
+        asked, answer = method.input_type.name, method.output_type.name
+
+        async def serve(request: bytes, context: Any) -> Any:
+            try:
+                client = self._signatures.client(context.invocation_metadata())
+                if method.name == "NotifyClientTermination":
+                    self._checks.clients.leave(client)
+                return await call(_read(asked, request))
+            except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
+                return wire.new(answer, status=of_error(refused))
+
+        return serve
+
+    async def _receive(self, request: bytes, context: Any) -> AsyncIterator[Any]:
+        try:
+            client = self._signatures.client(context.invocation_metadata())
+            async for part in self._receiving.receive_message(_read("ReceiveMessageRequest", request), client):
+                yield part
+        except Exception as refused:  # noqa: BLE001
+            yield wire.new("ReceiveMessageResponse", status=of_error(refused))
+
+    async def _telemetry(self, commands: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        try:
+            client = self._signatures.client(context.invocation_metadata())
+        except CallRefused as refused:
+            yield wire.new("TelemetryCommand", status=of_error(refused))
+            return
+        async for command in self._checks.clients.telemetry(_commands(commands), client):
+            yield command
+
+
+def _read(name: str, request: bytes) -> Any:
+    """Read a request here: the server would log a traceback for one that can't be read."""
+    try:
+        return wire.read(name, request)
+    except DecodeError:
+        raise CallRefused(Code.BAD_REQUEST, "the request can't be read") from None
+
+
+async def _commands(commands: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for command in commands:
+        with suppress(CallRefused):  # a client that is newer than we are
+            yield _read("TelemetryCommand", command)
+
+
+async def _not_there(request: Any) -> Any:
+    raise CallRefused(Code.NOT_IMPLEMENTED, "this call is not supported")
+
+
+def _alone(serve: Callable[[bytes, Any], Awaitable[Any]]) -> Callable[[bytes, Any], AsyncIterator[Any]]:
+    async def stream(request: bytes, context: Any) -> AsyncIterator[Any]:
+        yield await serve(request, context)
+
+    return stream
