@@ -66,7 +66,7 @@ WRITES: dict[type, set[str]] = {
         *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget", "purge"},
     },
     Claims: {
-        *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
+        *{"take_new", "take_due", "line_up", "ack", "extend", "extend_alone", "put_back", "give_back", "bury", "drop"},
     },
     ConsumerGroups: {"open", "alter", "delete", "touch", "expire"},
     DeadLetterStore: {"replay", "purge"},
@@ -127,6 +127,7 @@ READS = {
         "counted",
         "of_all",
         "output",
+        "is_running",
         "has_open_saga",
         "flows",
         "amendment",

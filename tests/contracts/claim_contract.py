@@ -155,6 +155,22 @@ class ClaimContract:
         assert acked(store, claim) == [False]
         assert offsets(one_due(store, qid)) == [0]
 
+    def test_one_message_is_held_apart_from_the_others_of_its_run(self, store: Store, later: Later) -> None:
+        qid = filled(store, *"abc")
+        run = taken(store, qid, seconds=IN_TIME)
+        alone = store.claims.extend_alone(run.only(1), timedelta(seconds=HOUR))
+        with pytest.raises(ClaimLost):
+            store.claims.extend_alone(run.only(1), timedelta(seconds=HOUR))
+        assert acked(store, run.only(0)) == [True]
+        later(OVER)
+        assert acked(store, run.only(2), run.only(1), alone) == [False, False, True]
+
+    def test_a_message_that_is_held_anew_has_a_new_receipt(self, store: Store) -> None:
+        qid = filled(store, "a")
+        first = taken(store, qid)
+        second = store.claims.extend_alone(first, timedelta(seconds=HOUR))
+        assert acked(store, first, second) == [False, True]
+
     def test_a_lost_claim_is_not_held_for_longer(self, store: Store, later: Later) -> None:
         qid = filled(store, *"abc")
         over, done = taken(store, qid, limit=1, seconds=MOMENT), taken(store, qid, limit=1)

@@ -88,6 +88,14 @@ class MemoryClaims(Claims):
                 raise claim_ends.lost(claim)
             kept.put(row._replace(until=now + by))
 
+    def extend_alone(self, claim: Claim, by: timedelta) -> Claim:
+        """Hold one message for so long from now on, apart from the others of its run."""
+        with self._home.writing() as kept:
+            now = self._home.now()
+            row = claim_ends.taken_out(kept, claim, now)._replace(until=now + by, receipt=next(self._receipts))
+            kept.put(row)
+            return claim._replace(base=row.base, size=row.size, open=row.open, receipt=row.receipt or 0)
+
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Let a message come again."""
         with self._home.writing() as kept:

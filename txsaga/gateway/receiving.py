@@ -23,6 +23,7 @@ from txsaga.consume.claim import MOST, Burial, Claim, Policy
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.delivery import Delivery
 from txsaga.consume.fetching import Fetching
+from txsaga.core import facts
 from txsaga.gateway import wire
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.filters import filter_of
@@ -94,8 +95,7 @@ class ReceivingCalls:
         """Let a message come again after this long from now; the answer has its new handle."""
         claim = claim_of(name_of(request.group, "group"), request.receipt_handle)
         by = _invisible(wire.span(request.invisible_duration), timedelta())
-        held = await self._in_thread(self._kernel.store.claims.extend_alone, claim, by)
-        handle = receipt_handle(held)
+        handle = receipt_handle(await self._in_thread(self._extended, claim, by))
         return wire.new("ChangeInvisibleDurationResponse", status=status(Code.OK), receipt_handle=handle)
 
     async def forward_message_to_dead_letter_queue(self, request: Any) -> Any:
@@ -181,13 +181,18 @@ class ReceivingCalls:
             return wire.new("AckMessageResultEntry", status=of_error(refused), **said)
         return wire.new("AckMessageResultEntry", status=status(Code.OK), **said)
 
+    def _extended(self, claim: Claim, by: timedelta) -> Claim:
+        with self._kernel.announce.around(facts.Extending, about=claim.group):
+            return self._kernel.store.claims.extend_alone(claim, by)
+
     def _bury(self, claim: Claim, topic: str, attempts: int) -> None:
         known, cause = (
             self._kernel.store.groups.find(claim.group),
             f"its consumer gave it up after {attempts} deliveries",
         )
         if claim.copy is not None:  # a replayed one: the store has its copy
-            self._kernel.store.claims.bury(claim, Burial(claim.copy, topic, cause, None))
+            with self._kernel.announce.around(facts.Burying, about=claim.group):
+                self._kernel.store.claims.bury(claim, Burial(claim.copy, topic, cause, None))
             return
         queues = self._kernel.topics.by_queue([topic])
         found = Fetching(self._kernel, queues).of(claim).messages if claim.qid in queues else []

@@ -14,7 +14,8 @@ from datetime import timedelta
 
 from txsaga import errors
 from txsaga.consume.claim import Claim
-from txsaga.consume.claims_store import Claims
+from txsaga.core import facts
+from txsaga.core.kernel import Kernel
 
 logger = logging.getLogger("txsaga")
 
@@ -24,8 +25,8 @@ LONGEST = timedelta(hours=3)
 class Renewals:
     """The claims that are extended until they are settled."""
 
-    def __init__(self, claims: Claims, span: timedelta, connected: Callable[[str], bool]) -> None:
-        self._claims, self._span, self._connected = claims, span, connected
+    def __init__(self, kernel: Kernel, span: timedelta, connected: Callable[[str], bool]) -> None:
+        self._kernel, self._span, self._connected = kernel, span, connected
         self._held: dict[Claim, tuple[str, float, int]] = {}  # by the claim without its mask, which grows
 
     def add(self, client: str, claims: Sequence[Claim]) -> None:
@@ -51,7 +52,8 @@ class Renewals:
 
     def _extended(self, claim: Claim) -> bool:
         try:
-            self._claims.extend(claim, self._span)
+            with self._kernel.announce.around(facts.Extending, about=claim.group):
+                self._kernel.store.claims.extend(claim, self._span)
         except errors.ClaimLost:
             return False  # it is settled
         except errors.TxSagaError:

@@ -50,7 +50,7 @@ class GatewayServer:
     def __init__(self, broker: Broker, keys: Mapping[str, str] | None = None, *, shared: bool = False) -> None:
         self._signatures, self._checks = Signatures(keys), ClientChecks(broker)
         self._arrivals = Arrivals(broker.kernel)
-        self._renewals = Renewals(broker.kernel.store.claims, RENEWED, self._checks.clients.__contains__)
+        self._renewals = Renewals(broker.kernel, RENEWED, self._checks.clients.__contains__)
         self._receiving = ReceivingCalls(broker, self._arrivals, self._renewals)
         sending, routes = SendingCalls(broker, self._checks), RouteCalls(broker.kernel)
         self._calls: dict[str, Call] = {
