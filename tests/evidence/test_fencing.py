@@ -3,7 +3,6 @@
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -199,7 +198,7 @@ def test_a_name_that_leads_to_another_database_since_is_neither_read_nor_fenced(
 def test_a_question_to_a_locked_table_comes_to_an_end_and_leaves_no_limit_behind(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.evidence.database.short_waits", partial(short_waits, locks=1))
+    monkeypatch.setattr("txsaga.evidence.database.short_waits", lambda connection, _: short_waits(connection, 1))
     books.evidence.fence(books.id(ONE))
     dialect = books.engine.dialect.name
     with books.engine.connect() as other:
