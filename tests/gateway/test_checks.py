@@ -124,6 +124,25 @@ def test_a_client_that_says_it_leaves_is_not_asked_any_more(client: RawClient, b
         assert group.id not in broker.kernel.checkers.by_id
 
 
+def test_a_client_that_is_silent_for_long_is_not_asked_any_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.gateway.clients.SILENT", 1.5)
+    monkeypatch.setattr("txsaga.gateway.server.TIDY", 0.2)
+    group = broker.kernel.store.registry.group("orders")
+    with listening(broker) as address, RawClient(address) as client, client.connected("orders") as told:
+        told.get(timeout=20)
+        for _ in range(4):
+            threading.Event().wait(0.5)
+            assert Code(client("Heartbeat", client_type=1).status.code) is Code.OK
+        assert group.id in broker.kernel.checkers.by_id
+        for _ in range(100):
+            if group.id not in broker.kernel.checkers.by_id:
+                break
+            threading.Event().wait(0.05)
+        assert group.id not in broker.kernel.checkers.by_id
+
+
 @pytest.mark.hole("H13")
 def test_an_answer_with_another_token_is_none(client: RawClient, broker: Broker) -> None:
     with client.connected("orders") as told:

@@ -8,6 +8,7 @@ it. While a client that sends half messages to a topic is connected, this proces
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,8 @@ BATCH, LONG_POLL = 32, 20
 """What push consumers ask for at once, and the seconds that their empty calls wait."""
 TOPICS, UNREAD = 256, 64
 """Topics that a client may name, and commands that it may leave unread."""
+SILENT = 60.0
+"""Seconds without a call; clients send a heartbeat every ten seconds."""
 PAUSES = 16
 """Redeliveries whose pauses a push consumer is told; it repeats the last one."""
 
@@ -36,6 +39,7 @@ class ConnectedClient:
         self.id = id
         self.topics: frozenset[str] = frozenset()  # that it sends half messages to
         self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
+        self.seen = time.monotonic()
 
     def tell(self, command: Any) -> None:
         """Send it a command, unless it does not read."""
@@ -68,6 +72,18 @@ class ConnectedClients:
         self._turn += 1
         for at in range(len(found)):
             yield found[(self._turn + at) % len(found)]
+
+    def saw(self, id: str) -> None:
+        """Take a call, a heartbeat for example, as a sign that a client lives."""
+        for each in self._streams:
+            if each.id == id:
+                each.seen = time.monotonic()
+
+    def close_silent(self) -> None:
+        """End the streams of clients that have not called for long: their network is gone."""
+        for each in self._streams:
+            if time.monotonic() - each.seen > SILENT:
+                each.close()
 
     def leave(self, id: str) -> None:
         """End the streams of a client: one that leaves may not do that itself."""

@@ -32,7 +32,7 @@ logger = logging.getLogger("txsaga")
 
 OPTIONS = {
     "grpc.max_receive_message_length": 4 * MAX_BODY,
-    "grpc.keepalive_time_ms": 20_000,  # a client whose network vanished is noticed, and its messages come again
+    "grpc.keepalive_time_ms": 20_000,
     "grpc.keepalive_timeout_ms": 10_000,
     "grpc.keepalive_permit_without_calls": 1,
     "grpc.http2.min_ping_interval_without_data_ms": 5_000,
@@ -94,6 +94,7 @@ class GatewayServer:
         while True:
             await asyncio.sleep(TIDY)
             try:
+                self._checks.clients.close_silent()
                 await self._checks.clients.reconcile()
                 await self._receiving.close_idle()
             except Exception:  # the next turn tries again
@@ -120,6 +121,7 @@ class GatewayServer:
         async def serve(request: bytes, context: Any) -> Any:
             try:
                 client = self._signatures.client(context.invocation_metadata())
+                self._checks.clients.saw(client)
                 if method.name == "NotifyClientTermination":
                     self._checks.clients.leave(client)
                 return await call(_read(asked, request))
