@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from txsaga.cli.console import LOCAL
 from txsaga.cli.home import given_url
 from txsaga.cli.options import options_of, whole
 from txsaga.cli.printing import say
@@ -47,7 +48,7 @@ def gateway(
 
     options = options_of(context)
     known, pair = None if keys is None else read_keys(keys), _pair(certificate, private_key)
-    if known is None and host not in ("127.0.0.1", "localhost", "::1"):
+    if known is None and host not in LOCAL:
         raise ConfigError(f"--host {host} opens the gateway to others; give --keys as well")
 
     async def serve(broker: Broker, keys: Mapping[str, str] | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -81,15 +81,17 @@ class ConnectedClients:
 
     def close_silent(self) -> None:
         """End the streams of clients that have not called for long: their network is gone."""
-        for each in self._streams:
-            if time.monotonic() - each.seen > SILENT:
-                each.close()
+        self._close([each for each in self._streams if time.monotonic() - each.seen > SILENT])
 
     def leave(self, id: str) -> None:
         """End the streams of a client: one that leaves may not do that itself."""
-        for each in self._streams:
-            if each.id == id:
-                each.close()
+        self._close([each for each in self._streams if each.id == id])
+
+    def _close(self, streams: Sequence[ConnectedClient]) -> None:
+        """Take streams out at once: one whose network is gone does not end when it is told to."""
+        self._streams = [each for each in self._streams if each not in streams]
+        for each in streams:
+            each.close()
 
     async def telemetry(self, commands: AsyncIterator[Any], id: str) -> AsyncIterator[Any]:
         """Serve one stream until its client ends it."""
@@ -100,7 +102,7 @@ class ConnectedClients:
             while (command := await client.outbox.get()) is not None:
                 yield command
         finally:
-            self._streams.remove(client)
+            self._streams = [each for each in self._streams if each is not client]
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await self.reconcile()

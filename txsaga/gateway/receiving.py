@@ -30,7 +30,7 @@ from txsaga.gateway.filters import filter_of
 from txsaga.gateway.handles import claim_of, receipt_handle
 from txsaga.gateway.messages import delivered, name_of
 from txsaga.gateway.renewing import Renewals
-from txsaga.gateway.status import CallRefused, Code, of_error, status
+from txsaga.gateway.status import CallRefused, Code, of_all, of_error, status
 
 RENEWED = timedelta(seconds=30)
 """For how long a push consumer's messages are held at a time."""
@@ -85,11 +85,11 @@ class ReceivingCalls:
 
     async def ack_message(self, request: Any) -> Any:
         """Acknowledge messages, each by itself."""
+        if not request.entries:
+            raise CallRefused(Code.BAD_REQUEST, "there is no entry")
         group = name_of(request.group, "group")
         entries = await asyncio.gather(*(self._acked(group, each) for each in request.entries))
-        codes = {entry.status.code for entry in entries}
-        whole = entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS if codes else Code.BAD_REQUEST)
-        return wire.new("AckMessageResponse", status=whole, entries=entries)
+        return wire.new("AckMessageResponse", status=of_all(entries), entries=entries)
 
     async def change_invisible_duration(self, request: Any) -> Any:
         """Let a message come again after this long from now; the answer has its new handle."""
@@ -186,10 +186,7 @@ class ReceivingCalls:
             return self._kernel.store.claims.extend_alone(claim, by)
 
     def _bury(self, claim: Claim, topic: str, attempts: int) -> None:
-        known, cause = (
-            self._kernel.store.groups.find(claim.group),
-            f"its consumer gave it up after {attempts} deliveries",
-        )
+        cause = f"its consumer gave it up after {attempts} deliveries"
         if claim.copy is not None:  # a replayed one: the store has its copy
             with self._kernel.announce.around(facts.Burying, about=claim.group):
                 self._kernel.store.claims.bury(claim, Burial(claim.copy, topic, cause, None))
@@ -198,6 +195,7 @@ class ReceivingCalls:
         found = Fetching(self._kernel, queues).of(claim).messages if claim.qid in queues else []
         if not found:
             raise CallRefused(Code.INVALID_RECEIPT_HANDLE, f"topic {topic!r} has no such message any more")
+        known = self._kernel.store.groups.find(claim.group)
         bury(self._kernel, Policy() if known is None else known.policy, claim, found[0], cause)
 
     async def _in_thread(self, work: Any, *args: object) -> Any:

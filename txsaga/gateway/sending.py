@@ -23,7 +23,7 @@ from txsaga.gateway import wire
 from txsaga.gateway.checks import ClientChecks
 from txsaga.gateway.handles import end_of, transaction_id
 from txsaga.gateway.messages import immunity_of, read
-from txsaga.gateway.status import CallRefused, Code, of_error, status
+from txsaga.gateway.status import CallRefused, Code, of_all, of_error, status
 from txsaga.messages.producer import Producer
 
 FROM_CHECK = wire.number("TransactionSource", "SOURCE_SERVER_CHECK")
@@ -48,9 +48,7 @@ class SendingCalls:
         if not request.messages:
             raise CallRefused(Code.BAD_REQUEST, "there is no message")
         entries = await asyncio.gather(*map(self._sent, request.messages))
-        codes = {entry.status.code for entry in entries}
-        whole = entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS)
-        return wire.new("SendMessageResponse", status=whole, entries=entries)
+        return wire.new("SendMessageResponse", status=of_all(entries), entries=entries)
 
     async def end_transaction(self, request: Any) -> Any:
         """Decide a transaction; the answer comes once the decision is durable."""

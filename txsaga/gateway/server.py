@@ -30,13 +30,8 @@ from txsaga.gateway.status import CallRefused, Code, of_error
 
 logger = logging.getLogger("txsaga")
 
-OPTIONS = {
-    "grpc.max_receive_message_length": 4 * MAX_BODY,
-    "grpc.keepalive_time_ms": 20_000,
-    "grpc.keepalive_timeout_ms": 10_000,
-    "grpc.keepalive_permit_without_calls": 1,
-    "grpc.http2.min_ping_interval_without_data_ms": 5_000,
-}
+LARGEST = 4 * MAX_BODY
+"""Bytes of a request."""
 GRACE = 3.0
 """Seconds that calls under way have when the server stops."""
 TIDY = 10.0
@@ -65,7 +60,9 @@ class GatewayServer:
             "ChangeInvisibleDuration": self._receiving.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": self._receiving.forward_message_to_dead_letter_queue,
         }
-        self._server = grpc.aio.server(options=[*OPTIONS.items(), ("grpc.so_reuseport", int(shared))])
+        self._server = grpc.aio.server(
+            options=[("grpc.max_receive_message_length", LARGEST), ("grpc.so_reuseport", int(shared))]
+        )
         self._server.add_generic_rpc_handlers([self._handlers()])
         self._tasks: list[asyncio.Task[None]] = []
 

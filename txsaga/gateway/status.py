@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -79,6 +79,12 @@ OF_ERRORS: Mapping[type[Exception], Code] = {
 def status(code: Code, text: str = "") -> Any:
     """Return a status for an answer."""
     return wire.new("Status", code=int(code), message=text or code.name)
+
+
+def of_all(entries: Sequence[Any]) -> Any:
+    """Return the status of a call with several entries: theirs, if they agree."""
+    codes = {each.status.code for each in entries}
+    return entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS)
 
 
 def of_error(error: Exception) -> Any:
