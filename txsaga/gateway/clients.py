@@ -19,6 +19,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import TopicType
 from txsaga.gateway import wire
+from txsaga.gateway.access import Caller
 from txsaga.gateway.messages import name_of
 from txsaga.gateway.status import CallRefused, Code, of_error, status
 
@@ -35,8 +36,8 @@ PAUSES = 16
 class ConnectedClient:
     """One stream of a client."""
 
-    def __init__(self, id: str) -> None:
-        self.id = id
+    def __init__(self, caller: Caller) -> None:
+        self.id, self.caller = caller.client, caller
         self.topics: frozenset[str] = frozenset()  # that it sends half messages to
         self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
         self.seen = time.monotonic()
@@ -93,9 +94,9 @@ class ConnectedClients:
         for each in streams:
             each.close()
 
-    async def telemetry(self, commands: AsyncIterator[Any], id: str) -> AsyncIterator[Any]:
+    async def telemetry(self, commands: AsyncIterator[Any], caller: Caller) -> AsyncIterator[Any]:
         """Serve one stream until its client ends it."""
-        client = ConnectedClient(id)
+        client = ConnectedClient(caller)
         self._streams.append(client)
         reading = asyncio.create_task(self._read(commands, client))
         try:
@@ -134,6 +135,7 @@ class ConnectedClients:
             if settings.HasField("publishing"):
                 await self._publishing(settings, client)
             elif settings.HasField("subscription"):
+                client.caller.require("group", [settings.subscription.group.name])
                 await asyncio.to_thread(self._subscribing, settings)
         except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
             return wire.new("TelemetryCommand", status=of_error(refused))
@@ -144,6 +146,7 @@ class ConnectedClients:
         if len(settings.publishing.topics) > TOPICS:
             raise CallRefused(Code.BAD_REQUEST, f"a client names at most {TOPICS} topics")
         named = {name_of(each) for each in settings.publishing.topics}
+        client.caller.require("send", sorted(named))
         client.topics = await asyncio.to_thread(self._of_halves, named)
         await self.reconcile()
         settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_BODY, True
