@@ -51,6 +51,7 @@ def test_the_full_picture_says_all_of_each_step(shop: Shop, enter: Enter) -> Non
     page = client.get(f"/transactions/{receipt.txid}?picture=full").text
     drawn = page[page.index("<svg") : page.index("</svg>")]
     assert drawn.count("<circle") == len(steps) > 1
+    assert drawn.count('<circle class="decision"') == 1
     assert all(step["what"] in drawn for step in steps)
     assert "operator@console: looked at it &lt;script&gt;" in drawn
     assert "operator@console" not in client.get(f"/transactions/{receipt.txid}").text.split("</svg>")[0]

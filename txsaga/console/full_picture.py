@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from txsaga.inspect.drawing import states
-from txsaga.inspect.timeline import MAIN_LANE, TimelineStep, lanes
+from txsaga.inspect.timeline import MAIN_LANE, TimelinePhase, TimelineStep, lanes
 
 LEFT, TOP, COLUMN, ROW, LETTER = 50, 40, 90, 32, 6.6
 SHORT = 12
@@ -32,7 +32,9 @@ def full_picture(steps: Sequence[TimelineStep]) -> str:
             drawn.append(f'<rect class="{state}" x="{x - 6}" y="{TOP + ROW * number}" width="12" height="{ROW}"/>')
     for number, (step, line) in enumerate(zip(steps, told, strict=True)):
         x, y = places[step.lane], TOP + ROW * number
-        drawn.append(f'<circle cx="{x}" cy="{y}" r="11"/><text class="number" x="{x}" y="{y + 4}">{number + 1}</text>')
+        kind = "decision" if step.phase is TimelinePhase.DECIDED else "step"
+        drawn.append(f'<circle class="{kind}" cx="{x}" cy="{y}" r="11"/>')
+        drawn.append(f'<text class="number" x="{x}" y="{y + 4}">{number + 1}</text>')
         drawn.append(f'<text x="{edge}" y="{y + 4}">{escape(line)}</text>')
     return "".join([*drawn, "</svg>"])
 
