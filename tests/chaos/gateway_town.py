@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -29,6 +29,8 @@ BOOKS = "CREATE TABLE outcome (id text PRIMARY KEY, how text NOT NULL); CREATE T
 COMMIT, ROLLBACK = "commit", "roll back"
 PORTS = "ports"
 GATEWAYS = 3
+ANEW = 10
+"""Seconds that the answering client stays: after its gateway died, it would connect again only within five minutes."""
 
 
 def client_of(world: World) -> Any:
@@ -96,7 +98,8 @@ def check(world: World, seed: int) -> None:
     def stay() -> None:
         producer = Producer(client_of(world), (CREDITS,), checker=answering(world))
         producer.startup()
-        signal.pause()
+        time.sleep(ANEW)
+        producer.shutdown()
 
     again(stay)
 

@@ -25,7 +25,7 @@ from tests.services.free_port import free_port
 from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.timeout(1800)]
-DEFAULT_NUMBER = 24
+DEFAULT_NUMBER = 60
 PATIENCE = 120.0
 
 

@@ -25,6 +25,8 @@ from txsaga.gateway.status import CallRefused, Code, of_error, status
 
 BATCH, LONG_POLL = 32, 20
 """What push consumers ask for at once, and the seconds that their empty calls wait."""
+ATTEMPTS = 3
+"""How often clients try a send; those of half messages try once: a second half would be checked and committed too."""
 TOPICS, UNREAD = 256, 64
 """Topics that a client may name, and commands that it may leave unread."""
 SILENT = 60.0
@@ -151,7 +153,8 @@ class ConnectedClients:
         await self.reconcile()
         settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_BODY, True
         backoff = {"initial": wire.in_parts(0.01), "max": wire.in_parts(1.0), "multiplier": 2.0}
-        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=3, exponential_backoff=backoff))
+        attempts = 1 if client.topics else ATTEMPTS
+        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=attempts, exponential_backoff=backoff))
 
     def _of_halves(self, names: set[str]) -> frozenset[str]:
         found = set()
