@@ -209,6 +209,14 @@ def test_a_call_that_makes_no_sense_is_refused_with_its_code(client: RawClient, 
     assert code(client.receive("readers", "news", wait=0.1, **given)[0]) is why
 
 
+@pytest.mark.parametrize(("seconds", "words"), [(0.01, "too small"), (50_000, "too large")])
+def test_a_refused_invisible_duration_is_named_as_rocketmq_names_it(
+    client: RawClient, seconds: float, words: str
+) -> None:
+    (refused,) = client.receive("readers", "news", wait=0.1, invisible_duration=wire.in_parts(seconds))
+    assert f"the invisibleTime is {words}" in refused.status.message
+
+
 @pytest.mark.parametrize("handle", ODD)
 def test_a_handle_that_was_never_given_settles_nothing(client: RawClient, handle: str) -> None:
     entries = [{"message_id": "x", "receipt_handle": handle}]

@@ -211,5 +211,7 @@ class ReceivingCalls:
 
 def _invisible(given: timedelta, least: timedelta) -> timedelta:
     if not least <= given <= LONGEST:
-        raise CallRefused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisible duration is {given}; give up to {LONGEST}")
+        which = "small" if given < least else "large"  # RocketMQ's words, which programs look for
+        why = f"the invisibleTime is too {which}: it is {given}; give {least} to {LONGEST}"
+        raise CallRefused(Code.ILLEGAL_INVISIBLE_TIME, why)
     return given
