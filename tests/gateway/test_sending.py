@@ -11,6 +11,7 @@ import pytest
 
 from tests.gateway.calling import RawClient, listening, message
 from txsaga.broker import Broker
+from txsaga.core.message import TRANSACTION_ID
 from txsaga.gateway import wire
 from txsaga.gateway.status import Code
 
@@ -118,6 +119,24 @@ def test_a_message_for_later_comes_later_or_is_recalled(client: RawClient) -> No
     assert bodies(client, "later") == [b"kept"]
     late = client("RecallMessage", topic={"name": "later"}, recall_handle=kept.recall_handle)
     assert code(late) is Code.PRECONDITION_FAILED
+
+
+def test_a_delayed_message_says_when_it_was_due(client: RawClient) -> None:
+    due = {"seconds": int(time.time()) - 20, "nanos": 125_000_000}
+    client.send(message("later", type="DELAY", delivery_timestamp=due, properties={"size": "7"}))
+    (got,) = client.messages("readers", "later")
+    given = got.system_properties
+    assert (given.delivery_timestamp.seconds, given.delivery_timestamp.nanos) == (due["seconds"], due["nanos"])
+    assert given.message_type == wire.number("MessageType", "DELAY")
+    assert got.user_properties.keys() == {"size", TRANSACTION_ID}
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "9" * 99])
+def test_a_header_that_only_looks_like_a_time_is_an_ordinary_one(client: RawClient, broker: Broker, text: str) -> None:
+    broker.producer("any").send("news", b"hello", headers={"TIMER_DELIVER_MS": text})
+    (got,) = client.messages("readers", "news")
+    assert got.user_properties["TIMER_DELIVER_MS"] == text
+    assert not got.system_properties.HasField("delivery_timestamp")
 
 
 def test_as_many_properties_as_rocketmq_allows_are_stored(client: RawClient) -> None:

@@ -40,9 +40,11 @@ IDENTITY = wire.number("Encoding", "IDENTITY")
 LONGEST_GROUP = 64
 PROPERTIES, LONGEST_PROPERTIES = 128, 16 * 1024
 """Properties of a message, and the bytes that they have with its tag and its keys; as RocketMQ allows."""
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL, MILLISECONDS = re.compile(r"[\x00-\x1f\x7f-\x9f]"), re.compile(r"[0-9]{1,14}")
+DELIVER_AT = "TIMER_DELIVER_MS"
+"""The property that keeps when a message was to be delivered, in milliseconds; its name is RocketMQ's."""
 ITS_OWN = frozenset(
-    """TIMER_DELIVER_MS 1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG
+    f"""{DELIVER_AT} 1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG
     CORRELATION_ID DELAY DUP_INFO EXTEND_UNIQ_INFO INNER_MULTI_QUEUE_OFFSET INSTANCE_ID KEYS MAX_OFFSET
     MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION MSG_TYPE ORIGIN_MESSAGE_ID PGROUP POP_CK POP_CK_OFFSET
     PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME REPLY_TO_CLIENT RETRY_TOPIC TAGS TIMER_DELAY_LEVEL
@@ -76,6 +78,9 @@ def read(sent: Any) -> tuple[Message, TopicType]:
     type = TYPES.get(given.message_type, TopicType.NORMAL)
     _check_names(given)
     _check_properties(given, headers)
+    deliver_at = _deliver_at(given)
+    if deliver_at is not None:
+        headers[DELIVER_AT] = f"{given.delivery_timestamp.ToMilliseconds()}"
     message = Message(
         name_of(sent.topic),
         _body(sent),
@@ -83,7 +88,7 @@ def read(sent: Any) -> tuple[Message, TopicType]:
         tag=given.tag or None,
         headers=headers or None,
         ordering_key=given.message_group or None,
-        deliver_at=_deliver_at(given),
+        deliver_at=deliver_at,
         unique_key=given.message_id or uuid4().hex,
     )
     return message, type
@@ -163,8 +168,10 @@ def delivered(delivery: Delivery, invisible: float) -> Any:
         "queue_offset": message.offset,
         "born_timestamp": wire.in_parts(message.born.timestamp()),
     }
-    type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
     headers = {**message.headers, TRANSACTION_ID: message.half.transaction}
+    type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
+    if MILLISECONDS.fullmatch(headers.get(DELIVER_AT, "")):
+        type, extra["delivery_timestamp"] = TopicType.DELAY, wire.in_parts(int(headers.pop(DELIVER_AT)) / 1000)
     return _written(message, message.unique_key or message.id, type, headers, extra)
 
 
