@@ -61,6 +61,7 @@ def test_what_is_acknowledged_does_not_come_again(client: RawClient) -> None:
     assert (again.body, again.system_properties.delivery_attempt) == (b"two", 2)
     late = ack(client, next(each for each in got if each.body == b"two"))
     assert (code(late), code(late.entries[0])) == (Code.INVALID_RECEIPT_HANDLE, Code.INVALID_RECEIPT_HANDLE)
+    assert late.status.message == f"INVALID_RECEIPT_HANDLE: {late.entries[0].status.message}"
 
 
 def test_another_instance_settles_what_one_has_delivered(client: RawClient, broker: Broker) -> None:
