@@ -154,6 +154,15 @@ def test_a_filter_by_tag_leaves_out_the_others(client: RawClient, expression: st
     assert sorted(got) == wanted
 
 
+def test_a_call_gets_as_many_messages_as_rocketmq_gives_at_most(client: RawClient) -> None:
+    client.send(*(message("news", b"%d" % at, keys=["k"]) for at in range(40)))  # one queue
+    got = 0
+    while got < 40:
+        found = len(client.messages("readers", "news", batch_size=50))
+        assert 0 < found <= 32
+        got += found
+
+
 def test_calls_of_one_client_at_the_same_time_get_each_message_once(client: RawClient) -> None:
     client.send(*(message("news", b"%d" % at) for at in range(60)))
     with ThreadPoolExecutor(6) as pool:

@@ -23,7 +23,7 @@ from txsaga.gateway.messages import name_of
 from txsaga.gateway.status import CallRefused, Code, of_error, status
 
 BATCH, LONG_POLL = 32, 20
-"""What push consumers ask for at once, and the seconds that their empty calls wait."""
+"""What consumers get at once at most, and the seconds that empty calls of push consumers wait."""
 TOPICS, UNREAD = 256, 64
 """Topics that a client may name, and commands that it may leave unread."""
 SILENT = 60.0
