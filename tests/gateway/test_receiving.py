@@ -61,6 +61,7 @@ def test_what_is_acknowledged_does_not_come_again(client: RawClient) -> None:
     assert (again.body, again.system_properties.delivery_attempt) == (b"two", 2)
     late = ack(client, next(each for each in got if each.body == b"two"))
     assert (code(late), code(late.entries[0])) == (Code.INVALID_RECEIPT_HANDLE, Code.INVALID_RECEIPT_HANDLE)
+    assert late.status.message == f"INVALID_RECEIPT_HANDLE: {late.entries[0].status.message}"
 
 
 def test_another_instance_settles_what_one_has_delivered(client: RawClient, broker: Broker) -> None:
@@ -140,7 +141,8 @@ def test_a_push_consumer_keeps_what_it_works_on_while_it_is_connected(
 
 
 @pytest.mark.parametrize(
-    ("expression", "wanted"), [("red", [b"red"]), ("red || blue", [b"blue", b"red"]), ("*", [b"", b"blue", b"red"])]
+    ("expression", "wanted"),
+    [("red", [b"red"]), ("red |||| blue ||", [b"blue", b"red"]), ("*", [b"", b"blue", b"red"])],
 )
 def test_a_filter_by_tag_leaves_out_the_others(client: RawClient, expression: str, wanted: list[bytes]) -> None:
     tagged = [message("news", b"red", tag="red"), message("news", b"blue", tag="blue"), message("news", b"x")]
@@ -150,6 +152,15 @@ def test_a_filter_by_tag_leaves_out_the_others(client: RawClient, expression: st
     while found := client.messages("readers", "news", wait=2, filter_expression=filter):
         got += [each.body.replace(b"x", b"") for each in found]
     assert sorted(got) == wanted
+
+
+def test_a_call_gets_as_many_messages_as_rocketmq_gives_at_most(client: RawClient) -> None:
+    client.send(*(message("news", b"%d" % at, keys=["k"]) for at in range(40)))  # one queue
+    got = 0
+    while got < 40:
+        found = len(client.messages("readers", "news", batch_size=50))
+        assert 0 < found <= 32
+        got += found
 
 
 def test_calls_of_one_client_at_the_same_time_get_each_message_once(client: RawClient) -> None:
@@ -197,7 +208,7 @@ def test_the_half_store_can_not_be_read(client: RawClient, topic: str) -> None:
     ("given", "why"),
     [
         ({"filter_expression": {"type": 2, "expression": "a ="}}, Code.ILLEGAL_FILTER_EXPRESSION),
-        ({"filter_expression": {"type": 1, "expression": "a ||"}}, Code.ILLEGAL_FILTER_EXPRESSION),
+        ({"filter_expression": {"type": 1, "expression": " || "}}, Code.ILLEGAL_FILTER_EXPRESSION),
         ({"invisible_duration": {"seconds": 10**6}}, Code.ILLEGAL_INVISIBLE_TIME),
         ({"invisible_duration": {"seconds": -5}}, Code.ILLEGAL_INVISIBLE_TIME),
         ({"invisible_duration": {"seconds": 2**62}}, Code.ILLEGAL_INVISIBLE_TIME),
@@ -206,6 +217,14 @@ def test_the_half_store_can_not_be_read(client: RawClient, topic: str) -> None:
 )
 def test_a_call_that_makes_no_sense_is_refused_with_its_code(client: RawClient, given: Any, why: Code) -> None:
     assert code(client.receive("readers", "news", wait=0.1, **given)[0]) is why
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.01, "too small"), (50_000, "too large")])
+def test_a_refused_invisible_duration_is_named_as_rocketmq_names_it(
+    client: RawClient, seconds: float, words: str
+) -> None:
+    (refused,) = client.receive("readers", "news", wait=0.1, invisible_duration=wire.in_parts(seconds))
+    assert f"the invisibleTime is {words}" in refused.status.message
 
 
 @pytest.mark.parametrize("handle", ODD)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.gateway.calling import RawClient, listening, message
 from txsaga.broker import Broker
+from txsaga.core.message import TRANSACTION_ID
 from txsaga.gateway import wire
 from txsaga.gateway.status import Code
 
@@ -84,7 +85,15 @@ def test_the_first_messages_of_a_group_are_stored_as_they_came(client: RawClient
         (message("news", tag="a|b"), Code.ILLEGAL_MESSAGE_TAG),
         (message("news", keys=[" "]), Code.ILLEGAL_MESSAGE_KEY),
         (message("lines", type="FIFO", message_group="g" * 65), Code.ILLEGAL_MESSAGE_GROUP),
-        (message("news", properties={"p": "x" * 40_000}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        (message("news", tag="a\0"), Code.ILLEGAL_MESSAGE_TAG),
+        (message("news", keys=["k\n"]), Code.ILLEGAL_MESSAGE_KEY),
+        (message("lines", type="FIFO", message_group="g\t"), Code.ILLEGAL_MESSAGE_GROUP),
+        (message("news", properties={"p\0": "v"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (message("news", properties={"p": "v\x85"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (message("news", properties={"UNIQ_KEY": "v"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (message("news", properties={"p": "x" * 16_384}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        (message("news", properties={"p": "x" * 16_381}, tag="a", keys=["b", "c"]), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        (message("news", properties={f"{at}": "" for at in range(129)}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
         (message("later", type="DELAY", delivery_timestamp={"seconds": 2**40}), Code.ILLEGAL_DELIVERY_TIME),
         (message("news", b"x" * 5_000_000), Code.MESSAGE_BODY_TOO_LARGE),
         (message("news", body_digest={"type": 1, "checksum": "0BAD0BAD"}), Code.MESSAGE_CORRUPTED),
@@ -110,6 +119,31 @@ def test_a_message_for_later_comes_later_or_is_recalled(client: RawClient) -> No
     assert bodies(client, "later") == [b"kept"]
     late = client("RecallMessage", topic={"name": "later"}, recall_handle=kept.recall_handle)
     assert code(late) is Code.PRECONDITION_FAILED
+
+
+def test_a_delayed_message_says_when_it_was_due(client: RawClient) -> None:
+    due = {"seconds": int(time.time()) - 20, "nanos": 125_000_000}
+    client.send(message("later", type="DELAY", delivery_timestamp=due, properties={"size": "7"}))
+    (got,) = client.messages("readers", "later")
+    given = got.system_properties
+    assert (given.delivery_timestamp.seconds, given.delivery_timestamp.nanos) == (due["seconds"], due["nanos"])
+    assert given.message_type == wire.number("MessageType", "DELAY")
+    assert got.user_properties.keys() == {"size", TRANSACTION_ID}
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "9" * 99])
+def test_a_header_that_only_looks_like_a_time_is_an_ordinary_one(client: RawClient, broker: Broker, text: str) -> None:
+    broker.producer("any").send("news", b"hello", headers={"TIMER_DELIVER_MS": text})
+    (got,) = client.messages("readers", "news")
+    assert got.user_properties["TIMER_DELIVER_MS"] == text
+    assert not got.system_properties.HasField("delivery_timestamp")
+
+
+def test_as_many_properties_as_rocketmq_allows_are_stored(client: RawClient) -> None:
+    many = {f"{at:03}": "é" for at in range(127)} | {"p": "x" * (16_384 - 127 * 5 - 1 - 2)}
+    assert code(client.send(message("news", properties=many, tag="a", keys=["b"]))) is Code.OK
+    (got,) = client.messages("readers", "news")
+    assert many.items() <= dict(got.user_properties).items()
 
 
 @pytest.mark.req("RMQ-46")

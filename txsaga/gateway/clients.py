@@ -24,7 +24,7 @@ from txsaga.gateway.messages import name_of
 from txsaga.gateway.status import CallRefused, Code, of_error, status
 
 BATCH, LONG_POLL = 32, 20
-"""What push consumers ask for at once, and the seconds that their empty calls wait."""
+"""What consumers get at once at most, and the seconds that empty calls of push consumers wait."""
 ATTEMPTS = 3
 """How often clients try a send; those of half messages try once: a second half would be checked and committed too."""
 TOPICS, UNREAD = 256, 64

@@ -26,9 +26,9 @@ def filter_of(expression: Any) -> Wanted | None:
 def _by_tags(text: str) -> Wanted | None:
     if text in ("", "*"):
         return None
-    tags = frozenset(each.strip() for each in text.split("||"))
-    if "" in tags:
-        raise ValueError("a tag is empty; write TAG || TAG")
+    tags = frozenset(each.strip() for each in text.split("||")) - {""}
+    if not tags:
+        raise ValueError("it has no tag; write TAG || TAG")
     return lambda message: message.tag in tags
 
 

@@ -8,6 +8,7 @@ recognise it. Compressed bodies are stored as they were before, so that every re
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from uuid import uuid4
 from txsaga import errors
 from txsaga.checkback.profile import LONGEST
 from txsaga.consume.delivery import Delivery
-from txsaga.core.message import MAX_BODY, MAX_DELAY, MAX_HEADERS, TRANSACTION_ID, Delivered, Message
+from txsaga.core.message import MAX_BODY, MAX_DELAY, TRANSACTION_ID, Delivered, Message
 from txsaga.core.topic import TopicType, check_name
 from txsaga.gateway import wire
 from txsaga.gateway.handles import receipt_handle
@@ -37,6 +38,20 @@ MD5 = wire.number("DigestType", "MD5")
 GZIP = wire.number("Encoding", "GZIP")
 IDENTITY = wire.number("Encoding", "IDENTITY")
 LONGEST_GROUP = 64
+PROPERTIES, LONGEST_PROPERTIES = 128, 16 * 1024
+"""Properties of a message, and the bytes that they have with its tag and its keys; as RocketMQ allows."""
+CONTROL, MILLISECONDS = re.compile(r"[\x00-\x1f\x7f-\x9f]"), re.compile(r"[0-9]{1,14}")
+DELIVER_AT = "TIMER_DELIVER_MS"
+"""The property that keeps when a message was to be delivered, in milliseconds; its name is RocketMQ's."""
+ITS_OWN = frozenset(
+    f"""{DELIVER_AT} 1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG
+    CORRELATION_ID DELAY DUP_INFO EXTEND_UNIQ_INFO INNER_MULTI_QUEUE_OFFSET INSTANCE_ID KEYS MAX_OFFSET
+    MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION MSG_TYPE ORIGIN_MESSAGE_ID PGROUP POP_CK POP_CK_OFFSET
+    PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME REPLY_TO_CLIENT RETRY_TOPIC TAGS TIMER_DELAY_LEVEL
+    TIMER_DELAY_SEC TIMER_DEL_UNIQKEY TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS TIMER_OUT_MS TIMER_ROLL_TIMES TRACE_ON
+    TRAN_MSG TRAN_PREPARED_QUEUE_OFFSET TRANSFER_FLAG TTL UNIQ_KEY WAIT __BORNHOST""".split()
+)
+"""Properties that RocketMQ sets itself."""
 ILLEGAL = {"topic": Code.ILLEGAL_TOPIC, "group": Code.ILLEGAL_CONSUMER_GROUP}
 
 
@@ -63,9 +78,11 @@ def read(sent: Any) -> tuple[Message, TopicType]:
     type = TYPES.get(given.message_type, TopicType.NORMAL)
     if type is TopicType.TRANSACTION and given.delivery_attempt > 1 and given.HasField("delivery_timestamp"):
         type = TopicType.DELAY  # a consumer sends it again: it is no half any more
-    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS:
-        raise CallRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the properties have more than {MAX_HEADERS} characters")
     _check_names(given)
+    _check_properties(given, headers)
+    deliver_at = _deliver_at(given)
+    if deliver_at is not None and type is TopicType.DELAY:
+        headers[DELIVER_AT] = f"{given.delivery_timestamp.ToMilliseconds()}"
     message = Message(
         name_of(sent.topic),
         _body(sent),
@@ -73,7 +90,7 @@ def read(sent: Any) -> tuple[Message, TopicType]:
         tag=given.tag or None,
         headers=headers or None,
         ordering_key=given.message_group or None,
-        deliver_at=_deliver_at(given),
+        deliver_at=deliver_at,
         unique_key=given.message_id or uuid4().hex,
     )
     return message, type
@@ -90,13 +107,26 @@ def immunity_of(sent: Any) -> int | None:
 
 
 def _check_names(given: Any) -> None:
-    if given.HasField("tag") and (not given.tag.strip() or "|" in given.tag):
-        raise CallRefused(Code.ILLEGAL_MESSAGE_TAG, f"tag {given.tag!r} is blank or has a |")
-    if any(not key.strip() for key in given.keys):
-        raise CallRefused(Code.ILLEGAL_MESSAGE_KEY, "a key is blank")
-    if given.HasField("message_group") and not 0 < len(given.message_group.strip()) <= LONGEST_GROUP:
-        why = f"message group {given.message_group[:99]!r} does not have 1 to {LONGEST_GROUP} characters"
+    tag, group = given.tag, given.message_group
+    if given.HasField("tag") and (not tag.strip() or "|" in tag or CONTROL.search(tag)):
+        raise CallRefused(Code.ILLEGAL_MESSAGE_TAG, f"tag {tag[:99]!r} is blank, or has a | or a control character")
+    for key in given.keys:
+        if not key.strip() or CONTROL.search(key):
+            raise CallRefused(Code.ILLEGAL_MESSAGE_KEY, f"key {key[:99]!r} is blank, or has a control character")
+    if given.HasField("message_group") and (not 0 < len(group.strip()) <= LONGEST_GROUP or CONTROL.search(group)):
+        why = f"message group {group[:99]!r} does not have 1 to {LONGEST_GROUP} characters, or has a control character"
         raise CallRefused(Code.ILLEGAL_MESSAGE_GROUP, why)
+
+
+def _check_properties(given: Any, properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if name in ITS_OWN or CONTROL.search(name) or CONTROL.search(value):
+            why = f"property {name[:99]!r} has a name that RocketMQ uses itself, or a control character"
+            raise CallRefused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, why)
+    words = [*properties, *properties.values(), given.tag, *given.keys]
+    if len(properties) > PROPERTIES or sum(len(each.encode()) for each in words) > LONGEST_PROPERTIES:
+        why = f"give at most {PROPERTIES} properties, of {LONGEST_PROPERTIES} bytes with the tag and the keys"
+        raise CallRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, why)
 
 
 def _body(sent: Any) -> bytes:
@@ -143,8 +173,10 @@ def pulled(message: Delivered, **claimed: object) -> Any:
     """Return a committed message for a client."""
     where = {"queue_id": message.queue, "queue_offset": message.offset}
     extra = {**claimed, **where, "born_timestamp": wire.in_parts(message.born.timestamp())}
-    type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
     headers = {**message.headers, TRANSACTION_ID: message.half.transaction}
+    type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
+    if MILLISECONDS.fullmatch(headers.get(DELIVER_AT, "")):
+        type, extra["delivery_timestamp"] = TopicType.DELAY, wire.in_parts(int(headers.pop(DELIVER_AT)) / 1000)
     return _written(message, message.unique_key or message.id, type, headers, extra)
 
 

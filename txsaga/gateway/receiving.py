@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from txsaga import errors
 from txsaga.broker import Broker
 from txsaga.consume.burial import bury
-from txsaga.consume.claim import MOST, Burial, Claim, Policy
+from txsaga.consume.claim import Burial, Claim, Policy
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.delivery import Delivery
 from txsaga.consume.fetching import Fetching
@@ -27,6 +27,7 @@ from txsaga.core import facts
 from txsaga.gateway import wire
 from txsaga.gateway.access import Caller
 from txsaga.gateway.arrivals import LONGEST_WAIT, LOOK, Arrivals
+from txsaga.gateway.clients import BATCH
 from txsaga.gateway.filters import filter_of
 from txsaga.gateway.handles import claim_of, receipt_handle
 from txsaga.gateway.messages import delivered, name_of
@@ -130,7 +131,7 @@ class ReceivingCalls:
 
     async def _waited(self, opened: OpenConsumer, request: Any) -> Sequence[Delivery]:
         """Take messages, waiting for the first as long as the client does."""
-        most, patience = min(max(request.batch_size, 1), MOST), wire.span(request.long_polling_timeout).total_seconds()
+        most, patience = min(max(request.batch_size, 1), BATCH), wire.span(request.long_polling_timeout).total_seconds()
         until = time.monotonic() + min(patience, LONGEST_WAIT)
         found = await self._taken(opened, most)
         if found or patience <= 0:
@@ -209,5 +210,7 @@ class ReceivingCalls:
 
 def _invisible(given: timedelta, least: timedelta) -> timedelta:
     if not least <= given <= LONGEST:
-        raise CallRefused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisible duration is {given}; give up to {LONGEST}")
+        which = "small" if given < least else "large"  # RocketMQ's words, which programs look for
+        why = f"the invisibleTime is too {which}: it is {given}; give {least} to {LONGEST}"
+        raise CallRefused(Code.ILLEGAL_INVISIBLE_TIME, why)
     return given

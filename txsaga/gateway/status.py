@@ -24,6 +24,7 @@ class Code(IntEnum):
     ILLEGAL_MESSAGE_TAG = 40_004
     ILLEGAL_MESSAGE_KEY = 40_005
     ILLEGAL_MESSAGE_GROUP = 40_006
+    ILLEGAL_MESSAGE_PROPERTY_KEY = 40_007
     INVALID_TRANSACTION_ID = 40_008
     ILLEGAL_FILTER_EXPRESSION = 40_010
     ILLEGAL_INVISIBLE_TIME = 40_011
@@ -85,9 +86,11 @@ def status(code: Code, text: str = "") -> Any:
 
 
 def of_all(entries: Sequence[Any]) -> Any:
-    """Return the status of a call with several entries: theirs, if they agree."""
-    codes = {each.status.code for each in entries}
-    return entries[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS)
+    """Return the status of a call with several entries: theirs, if they agree; its text has the name of the code."""
+    first = entries[0].status
+    if len({each.status.code for each in entries}) > 1:
+        return status(Code.MULTIPLE_RESULTS)
+    return first if first.code == Code.OK else status(first.code, f"{Code(first.code).name}: {first.message}")
 
 
 def of_error(error: Exception) -> Any:
