@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -32,6 +33,7 @@ from txsaga.core.message import MAX_BODY
 from txsaga.store.connection import parse_url
 
 pytestmark = pytest.mark.postgres
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "rest-messages.md"
 PROGRAMS = Path(__file__).parent / "programs"
 KEY = "till.a-key"
 HALF = {"messages": [{"topic": "orders", "text": "a chair"}]}
@@ -268,19 +270,38 @@ def test_a_client_sees_nothing_else_and_no_other_role_sends(shop: Shop, api: Api
         )
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("program", [["node", "pay.mjs"], ["go", "run", "pay.go"]], ids=["node", "go"])
-def test_an_example_sends_and_receives(shop: Shop, api: Api, program: list[str], tmp_path: Path) -> None:
-    if shutil.which(program[0]) is None:
-        ci_or_skip(program[0], "install Node.js and Go")
-    file = PROGRAMS / program[-1]
-    assert len(file.read_text("utf-8").splitlines()) <= 20
+def ran_while_delivering(shop: Shop, api: Api, command: list[str]) -> str:
+    """Run a program that waits for messages; return what it prints."""
+    if shutil.which(command[0]) is None:
+        ci_or_skip(command[0], "install Node.js, Go and curl")
     env = {**os.environ, "TXSAGA_API": f"{api.address}/api/v1", "TXSAGA_KEY": KEY}
     pipe = subprocess.PIPE
-    with subprocess.Popen([*program[:-1], str(file)], env=env, stdout=pipe, stderr=pipe, text=True) as running:
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True) as running:
         while running.poll() is None:
             shop.deliver()
             time.sleep(0.05)
         out, told = running.communicate(timeout=5)
-    assert (running.returncode, out.split()) == (0, ["7", "7"] if program[0] == "node" else ['{"order":7}', "7"]), told
+    assert running.returncode == 0, told
+    return out
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("program", [["node", "pay.mjs"], ["go", "run", "pay.go"]], ids=["node", "go"])
+def test_an_example_sends_and_receives(shop: Shop, api: Api, program: list[str]) -> None:
+    file = PROGRAMS / program[-1]
+    assert len(file.read_text("utf-8").splitlines()) <= 20
+    out = ran_while_delivering(shop, api, [*program[:-1], str(file)])
+    assert out.split() == (["7", "7"] if program[0] == "node" else ['{"order":7}', "7"])
+    assert shop.broker.consumer("packing", ["orders"]).receive() == []
+
+
+def test_the_page_shows_the_examples_and_its_own_runs(shop: Shop, api: Api) -> None:
+    shown = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    assert {info: body for info, body in shown if info in ("js", "go")} == {
+        "js": (PROGRAMS / "pay.mjs").read_text("utf-8"),
+        "go": (PROGRAMS / "pay.go").read_text("utf-8"),
+    }
+    (script,) = (body for info, body in shown if info == "sh" and "curl" in body)
+    out = ran_while_delivering(shop, api, ["sh", "-ec", script])
+    assert out.startswith('{"decision":"COMMIT"}')
     assert shop.broker.consumer("packing", ["orders"]).receive() == []

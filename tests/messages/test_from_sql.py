@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 PAY = Path(__file__).parent / "programs" / "Pay.java"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "send-from-sql.md"
 JARS = Path(__file__).parents[2] / ".jars"
 
 
@@ -42,6 +44,8 @@ def home(home_url: str) -> Iterator[Engine]:
     """Give the home database, as a resource that keeps evidence."""
     engine = create_engine(parse_url(home_url)[0], poolclass=NullPool)
     yield engine
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS payment")
     engine.dispose()
 
 
@@ -177,15 +181,20 @@ def test_a_commit_that_acknowledges_a_message_is_durable(broker: Broker, program
         program.rollback()
 
 
-def test_psql_sends(broker: Broker, home_url: str) -> None:
+@pytest.mark.req("RMQ-01")
+def test_psql_runs_the_page(broker: Broker, home_url: str) -> None:
     if shutil.which("psql") is None:
         ci_or_skip("psql", "install the package postgresql-client")
-    send = f"SELECT \"{broker.kernel.store.namespace}\".send('shop', 'paid', 'from psql');"
-    script = f"BEGIN; {send} ROLLBACK; BEGIN; {send} COMMIT;"
-    command = ["psql", "-v", "ON_ERROR_STOP=1", plain(home_url)]
-    ran = subprocess.run(command, input=script, capture_output=True, text=True, timeout=60, check=False)
+    receipt, token = prepared(broker)
+    shown = {info: body for info, body in re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)}
+    assert shown["java"] == PAY.read_text("utf-8")
+    script = "".join(re.findall(r"^```sql\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S))
+    command = ["psql", "-v", "ON_ERROR_STOP=1", "-v", f"transaction={token}", plain(home_url)]
+    here = script.replace("txsaga.", f'"{broker.kernel.store.namespace}".')
+    ran = subprocess.run(command, input=here, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert [each.text() for each in messages(broker)] == ["from psql"]
+    assert [(each.text(), each.key) for each in messages(broker)] == [("payment 7", "7")]
+    assert checked(broker, receipt) is Decision.COMMIT
 
 
 @pytest.mark.timeout(120)
@@ -199,7 +208,7 @@ def test_java_sends(broker: Broker, home: Engine, home_url: str, tmp_path: Path)
     program.write_text(PAY.read_text("utf-8").replace("txsaga.", f'\\"{namespace}\\".'), "utf-8")
     address = f"jdbc:postgresql://{url.host}:{url.port}/{url.database}?user={url.username}&password={url.password}"
     with home.begin() as connection:
-        connection.exec_driver_sql("DROP TABLE IF EXISTS payment; CREATE TABLE payment (id int PRIMARY KEY)")
+        connection.exec_driver_sql("CREATE TABLE payment (id int PRIMARY KEY)")
     for expected in (True, False):  # the second one meets the row of the first one, and rolls back
         command = ["java", "-XX:TieredStopAtLevel=1", "-cp", str(drivers[-1]), str(program), address]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

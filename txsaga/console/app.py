@@ -34,16 +34,14 @@ STATUS = {
     exits.REFUSED: 500,
 }
 """The HTTP status for each exit code of the command line."""
-OF_ERRORS: Mapping[type[errors.TxSagaError], int] = {
-    errors.RightsMissing: 403,
+OF_MESSAGES: Mapping[type[errors.TxSagaError], int] = {
     errors.TransactionsRejected: 403,
     errors.UnknownTopic: 404,
     errors.InvalidMessage: 422,
     errors.TopicTypeMismatch: 422,
 }
-"""The HTTP status of errors that have one of their own."""
-LARGEST = 16 * 1024 * 1024
-"""Bytes of a request."""
+"""The HTTP status of errors with one of their own where messages are sent."""
+LARGEST = 16 * 1024 * 1024  # bytes of a request
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
@@ -109,7 +107,9 @@ def _too_large(request: Request) -> Response | None:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.TxSagaError)
-    status = OF_ERRORS.get(type(error)) or STATUS.get(exits.code_of(error), 400)
+    status = 403 if isinstance(error, errors.RightsMissing) else STATUS.get(exits.code_of(error), 400)
+    if path_of(request).startswith(messages.router.prefix):
+        status = OF_MESSAGES.get(type(error), status)
     return await _told(request, status, str(error))
 
 
