@@ -25,12 +25,15 @@ from tests.console.listening import listening
 from tests.scene.shop import Shop
 from tests.scene.stored import Stored
 from tests.services.absent import ci_or_skip
+from tests.store.logins import logins
 from txsaga.console.access import OwnGuard
 from txsaga.console.app import LARGEST, create_app
 from txsaga.console.home import Home
 from txsaga.console.people import Credential, Rank
 from txsaga.core.message import MAX_BODY
+from txsaga.core.topic import HALF_TOPIC
 from txsaga.store.connection import parse_url
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "rest-messages.md"
@@ -83,7 +86,6 @@ def api(open_api: Callable[[], Api]) -> Api:
     return open_api()
 
 
-@pytest.mark.req("RMQ-48")
 def test_a_transaction_is_committed_by_another_console(shop: Shop, api: Api, open_api: Callable[[], Api]) -> None:
     id = api("/prepare", **HALF)["transaction"]
     assert shop.read() == []
@@ -100,13 +102,14 @@ def test_messages_of_one_transaction_share_its_decision(shop: Shop, api: Api) ->
     assert sorted(each.text() for each in shop.read()) == ["a chair", "a table"]
 
 
-@pytest.mark.req("RMQ-46")
+@pytest.mark.req("RMQ-16")
 def test_it_is_the_same_row_as_one_of_python(shop: Shop, api: Api, stored: Stored) -> None:
     api("/prepare", **HALF, group="shop", immunity=60)
     shop.producer().prepare_now("orders", text="a chair", immunity=60)
     columns = "pgroup, part, attempt, chunk, n, evidence, immunity, keyed, body"
     one, other = stored.rows(f"SELECT {columns} FROM half ORDER BY txid")
     assert one == other
+    assert {(each.topic, each.queue, each.flag) for each in map(shop.view, shop.pending())} == {(HALF_TOPIC, 0, "NOT")}
     views = [shop.transaction(txid) for txid in shop.pending()]
     assert [(each.state, each.group) for each in views] == [(views[0].state, "shop")] * 2
 
@@ -305,3 +308,34 @@ def test_the_page_shows_the_examples_and_its_own_runs(shop: Shop, api: Api) -> N
     out = ran_while_delivering(shop, api, ["sh", "-ec", script])
     assert out.startswith('{"decision":"COMMIT"}')
     assert shop.broker.consumer("packing", ["orders"]).receive() == []
+
+
+def test_a_client_that_has_left_takes_no_message(shop: Shop, api: Api) -> None:
+    assert api.receive("news") == []
+    with pytest.raises(httpx.ReadTimeout):
+        api.client.post("/api/v1/messages/receive", json={"topic": "news", "group": "packing", "wait": 20}, timeout=0.5)
+    api("", topic="news", text="x")
+    shop.deliver()
+    assert [(each["text"], each["attempts"]) for each in api.receive("news", wait=5)] == [("x", 1)]
+
+
+def test_the_login_of_the_console_sets_the_limit(shop: Shop, home_url: str) -> None:
+    guard = OwnGuard(accounts={"till": Credential.made("till", Rank.CLIENT, "a-key", key=True)})
+    with logins(home_url) as made:
+        home = Home(lambda: txsaga.connect(made.url_with(Right.PRODUCER), roles=False, answering=False, env={}), env={})
+        with listening(create_app(home, guard)) as address, httpx.Client(base_url=address) as client:
+            client.headers["authorization"] = f"Bearer {KEY}"
+            api = Api(address, client)
+            id = api("/prepare", **HALF)["transaction"]
+            assert api("/commit", transaction=id) == {"decision": "COMMIT"}
+            refused = api.asked("/receive", topic="news")
+            assert (refused.status_code, "permission denied" in refused.json()["error"]) == (403, True)
+
+
+def test_the_description_names_every_field(api: Api) -> None:
+    described = api.client.get("/api/v1/openapi.json").json()
+    paths = [path for path in described["paths"] if path.startswith("/api/v1/messages")]
+    assert len(paths) == 8
+    fields = described["components"]["schemas"]["NewMessage"]
+    assert {"topic", "text", "json", "base64", "delay"} <= fields["properties"].keys()
+    assert (fields["required"], fields["additionalProperties"]) == (["topic"], False)

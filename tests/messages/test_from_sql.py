@@ -261,7 +261,7 @@ class TestRights:
         bank.dispose()
 
 
-@pytest.mark.req("RMQ-16")
+@pytest.mark.req("RMQ-01")
 class TestJoin:
     def test_the_commit_of_a_caller_that_vanished_decides(self, broker: Broker, program: psycopg.Connection) -> None:
         receipt, token = prepared(broker)

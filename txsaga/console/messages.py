@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -39,8 +38,7 @@ from txsaga.messages.topics import admit_immunity
 
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
 
-LONGEST_WAIT, SLICE = 30.0, 2.0
-"""Seconds that a request may wait for messages, and between two looks whether its client still does."""
+LONGEST_WAIT = 30.0  # seconds
 STRICT = {"extra": "forbid"}  # a field with another name is refused
 OPTIONS = ("key", "tag", "headers", "ordering_key", "deliver_at")
 Prepared = Annotated[str, Body(embed=True, description="what prepare returned")]
@@ -71,7 +69,10 @@ class NewMessage:
         if len(given) != 1:
             raise InvalidMessage("a message has one body: give text, json or base64")
         encoded = given.pop("base64", None)
-        body = None if encoded is None else _decoded(encoded)
+        try:
+            body = None if encoded is None else base64.b64decode(encoded, validate=True)
+        except ValueError as wrong:
+            raise InvalidMessage(f"the body is not base64: {wrong}") from None
         message = as_message(self.topic, body, {**options, **given})
         if len(message.body) > MAX_BODY:
             raise HTTPException(413, f"the body has {len(message.body)} bytes; at most {MAX_BODY} are stored")
@@ -203,15 +204,19 @@ def roll_back(request: Request, person: Client, transaction: Prepared) -> dict[s
 @router.post("/receive")
 async def receive(request: Request, person: Client, wish: Wish) -> dict[str, list[dict[str, object]]]:
     """Take messages for a consumer group; each comes again unless it is acknowledged in time."""
-    invisible, until = _span("invisible", wish.invisible, SHORTEST), time.monotonic() + wish.wait
+    invisible = _span("invisible", wish.invisible, SHORTEST)
     if not 1 <= wish.count <= MOST or not 0 <= wish.wait <= LONGEST_WAIT:
         raise ConfigError(f"give a count from 1 to {MOST}, and a wait from 0 to {LONGEST_WAIT:.0f} seconds")
     pool, member = await request.app.state.receiving.pool(), f"{person.name}@{broker_of(request).kernel.member}"
     key = ConsumerKey(wish.group or person.name, wish.topic, member, invisible, f"{wish.tag} {wish.filter}")
-    while not (found := await pool.take(key, wish.wanted, wish.count, min(until - time.monotonic(), SLICE))):
-        if time.monotonic() >= until or await request.is_disconnected():
-            break
-    return {"messages": [*map(_document, found)]}
+    leaving = asyncio.ensure_future(request.receive())
+    taking = asyncio.ensure_future(pool.take(key, wish.wanted, wish.count, wish.wait))
+    try:
+        await asyncio.wait({leaving, taking}, return_when=asyncio.FIRST_COMPLETED)
+        return {"messages": [*map(_document, taking.result())] if taking.done() else []}
+    finally:
+        leaving.cancel()
+        taking.cancel()  # what it takes for a client that has left is put back
 
 
 @router.post("/ack")
@@ -267,13 +272,6 @@ def _document(delivery: Delivery) -> dict[str, object]:
     named = {name: getattr(message, name) for name in ("id", "topic", "key", "tag", "headers", "ordering_key", "born")}
     held = {"attempts": delivery.attempts, "receipt": receipt_handle(delivery.claim)}
     return {**named, **body, "transaction": message.half.transaction, **held}
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as wrong:
-        raise InvalidMessage(f"the body is not base64: {wrong}") from None
 
 
 def _span(what: str, seconds: float, least: timedelta = timedelta()) -> timedelta:
