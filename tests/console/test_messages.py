@@ -248,10 +248,11 @@ def test_what_is_wrong_is_one_line_and_does_nothing(shop: Shop, api: Api, stored
     assert stored.rows("SELECT count(*) FROM half") == [(0,)]
 
 
-def test_a_token_that_was_changed_ends_nothing(shop: Shop, api: Api) -> None:
-    id = api("/prepare", **HALF)["transaction"]
+@pytest.mark.parametrize("evidence", [None, "bank"])
+def test_a_token_that_was_changed_ends_nothing(shop: Shop, api: Api, evidence: str | None) -> None:
+    id = api("/prepare", **HALF, evidence=evidence)["transaction"]
     other = f"{id[:-1]}{'0' if id[-1] != '0' else '1'}"
-    assert api.asked("/commit", transaction=other).status_code == 404
+    assert api.asked("/rollback", transaction=other).status_code == 404
     assert len(shop.pending()) == 1
 
 
