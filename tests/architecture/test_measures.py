@@ -11,8 +11,8 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 304,
     "lines": 53_252,
-    "lines of the console": 2_850,
-    "lines of the gateway": 1_906,
+    "lines of the console": 3_155,
+    "lines of the gateway": 1_949,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,

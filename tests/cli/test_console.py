@@ -55,7 +55,7 @@ def test_with_a_prefix_the_path_on_the_proxy_is_printed(home_url: str, tmp_path:
         (("--root-path", "txsaga/"), "write a path such as /txsaga"),
         (("--cluster", "nowhere"), "nowhere can't be read"),
         (("account", "a:b"), "use one without spaces, colons"),
-        (("account", "ann", "--role", "king"), "it is viewer, operator, admin"),
+        (("account", "ann", "--role", "king"), "it is client, viewer, operator, admin"),
     ],
 )
 def test_a_wrong_option_gets_one_line(cli: Cli, words: tuple[str, ...], line: str) -> None:

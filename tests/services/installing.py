@@ -83,7 +83,7 @@ def _functions(namespace: str) -> Iterator[str]:
     from txsaga.store import functions
 
     for function in functions.functions(f'"{namespace}"'):
-        yield functions.CREATE.format(**function._asdict(), source=function.source)
+        yield function.statement
 
 
 @contextmanager

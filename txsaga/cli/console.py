@@ -80,7 +80,7 @@ def console(
 def account(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the person or program.")],
-    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator or admin.")] = "viewer",
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator, admin, or client.")] = "viewer",
     key: Annotated[bool, typer.Option("--key", help="Make a key for a program instead of a password.")] = False,
 ) -> None:
     """Print the line of an account, to be added to a file. The password is asked for, or read from standard input."""

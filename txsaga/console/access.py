@@ -155,8 +155,8 @@ class OwnGuard:
 class Requires:
     """What a route needs: a person with a role, and for a change the token of the session."""
 
-    def __init__(self, role: Rank, *, changes: bool = False) -> None:
-        self.role, self._changes = role, changes
+    def __init__(self, role: Rank, *, changes: bool = False, alone: bool = False) -> None:
+        self.role, self._changes, self._alone = role, changes, alone
 
     async def __call__(self, request: Request) -> Person:
         """Return the person of a request, or refuse it."""
@@ -166,11 +166,13 @@ class Requires:
             raise HTTPException(401, "sign in first")
         if self._changes and not person.by_key and request.headers.get(TOKEN) != guard.token(request, person):
             raise HTTPException(403, "this page is older than your session; load it again")
-        if person.role < self.role:
+        if person.role < self.role or (self._alone and person.role is not self.role):
             raise HTTPException(403, f"this needs the role {self.role.name.lower()}; ask an administrator")
         return person
 
 
+Anyone = Annotated[Person, Depends(Requires(Rank.CLIENT))]
+Client = Annotated[Person, Depends(Requires(Rank.CLIENT, changes=True, alone=True))]
 Viewer = Annotated[Person, Depends(Requires(Rank.VIEWER))]
 Operator = Annotated[Person, Depends(Requires(Rank.OPERATOR))]
 Actor = Annotated[Person, Depends(Requires(Rank.OPERATOR, changes=True))]

@@ -7,7 +7,7 @@ clear line with the status that fits. No page runs a script of another origin, o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from txsaga import errors
-from txsaga.console import api, pages
+from txsaga.console import api, messages, pages
 from txsaga.console.access import Guard
 from txsaga.console.answers import path_of
 from txsaga.console.home import Home
@@ -34,6 +34,14 @@ STATUS = {
     exits.REFUSED: 500,
 }
 """The HTTP status for each exit code of the command line."""
+OF_MESSAGES: Mapping[type[errors.TxSagaError], int] = {
+    errors.TransactionsRejected: 403,
+    errors.UnknownTopic: 404,
+    errors.InvalidMessage: 422,
+    errors.TopicTypeMismatch: 422,
+}
+"""The HTTP status of errors with one of their own where messages are sent."""
+LARGEST = 16 * 1024 * 1024  # bytes of a request
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
@@ -53,6 +61,7 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
         lag.start()
         yield
         lag.stop()
+        await app.state.receiving.close()
         home.close()
 
     lag = LagHistory(home)
@@ -61,12 +70,14 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
         title="txsaga console", version="1", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
     app.state.home, app.state.guard, app.state.news, app.state.lag = home, guard, News(home), lag
+    app.state.receiving = messages.Receiving(home)
     app.middleware("http")(_finished)
     app.add_exception_handler(errors.TxSagaError, _failed)
-    for status in (401, 403, 404, 405):
+    for status in (401, 403, 404, 405, 413):
         app.add_exception_handler(status, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.include_router(api.router)
+    app.include_router(messages.router)
     if guard.signs_in:
         app.include_router(pages.entrance)
     app.include_router(pages.router)
@@ -77,7 +88,7 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
 async def _finished(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
     """Add the headers of every answer."""
     static = path_of(request).startswith("/static/")  # a mounted application takes the place of this one afterwards
-    response = await go_on(request)
+    response = await go_on(request) if (refused := _too_large(request)) is None else refused
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     if static:
@@ -85,9 +96,20 @@ async def _finished(request: Request, go_on: Callable[[Request], Awaitable[Respo
     return response
 
 
+def _too_large(request: Request) -> Response | None:
+    """Refuse a request before it is read: its whole body would be kept in memory."""
+    if "transfer-encoding" in request.headers:
+        return JSONResponse({"error": "the request does not say its length; send content-length"}, 411)
+    if int(request.headers.get("content-length", 0)) > LARGEST:
+        return JSONResponse({"error": f"the request has more than {LARGEST} bytes"}, 413)
+    return None
+
+
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.TxSagaError)
     status = 403 if isinstance(error, errors.RightsMissing) else STATUS.get(exits.code_of(error), 400)
+    if path_of(request).startswith(messages.router.prefix):
+        status = OF_MESSAGES.get(type(error), status)
     return await _told(request, status, str(error))
 
 

@@ -16,8 +16,9 @@ from txsaga.errors import ConfigError
 
 
 class Rank(IntEnum):
-    """What a person may do; each role includes the ones before."""
+    """What a person may do; each role includes the ones before, but only a client sends and receives messages."""
 
+    CLIENT = 0  # a program: messages, and nothing else
     VIEWER = 1  # look, without bodies of messages
     OPERATOR = 2  # settle, replay, see bodies
     ADMIN = 3  # drop data: purge, delete, reset

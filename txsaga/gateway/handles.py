@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from txsaga import errors
 from txsaga.consume.claim import COPIED, Claim
 from txsaga.consume.dead_letter import Copy
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
 from txsaga.core.records import Doubt, End, Receipt
-from txsaga.gateway.status import CallRefused, Code
 
 TRANSACTION = re.compile(r"([0-9a-f-]{36,80})\.([0-9a-f]{1,8})\.((?:[0-9a-f]{2}){1,64})")
 RECEIPT = re.compile(r"([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){5})(\.c)?")
@@ -32,10 +32,10 @@ def end_of(store: StoreId, id: str, decision: Decision, *, from_check: bool = Fa
     """Return the end of the transaction with this id."""
     found = TRANSACTION.fullmatch(id)
     if found is None:
-        raise CallRefused(Code.INVALID_TRANSACTION_ID, f"{id[:99]!r} is no transaction id; give that of the send")
+        raise errors.UnknownTransaction(f"{id[:99]!r} is no transaction id; give that of the send")
     txid, group, token = store.own(found[1]), int(found[2], 16), bytes.fromhex(found[3])
     if group >= 2**31:
-        raise CallRefused(Code.INVALID_TRANSACTION_ID, f"{id[:99]!r} names no producer group")
+        raise errors.UnknownTransaction(f"{id[:99]!r} names no producer group")
     return End(txid, group, token, decision, from_check=from_check, recalls=recalls)
 
 
@@ -53,4 +53,4 @@ def claim_of(group: str, handle: str) -> Claim:
         whole = max(base + size, receipt) < 2**63 and max(qid, attempts) < 2**31
         if whole and 1 <= size <= COPIED and open.bit_count() == 1 and open < 1 << size:
             return Claim(group, qid, base, size, open, attempts, receipt, ELSEWHERE if found[2] else None)
-    raise CallRefused(Code.INVALID_RECEIPT_HANDLE, f"{handle[:99]!r} is no receipt handle; give that of the message")
+    raise errors.ClaimLost(f"{handle[:99]!r} is no receipt handle; give that of the message")

@@ -22,7 +22,8 @@ from txsaga.core.topic import Topic
 from txsaga.gateway import wire
 from txsaga.gateway.access import Caller
 from txsaga.gateway.arrivals import LONGEST_WAIT, LOOK, Arrivals
-from txsaga.gateway.filters import Wanted, filter_of
+from txsaga.gateway.consumers import Wanted
+from txsaga.gateway.filters import filter_of
 from txsaga.gateway.messages import name_of, pulled
 from txsaga.gateway.status import CallRefused, Code, status
 

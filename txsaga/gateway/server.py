@@ -22,6 +22,7 @@ from txsaga.gateway import wire
 from txsaga.gateway.access import AccessKey, Caller, Signatures
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.checks import ClientChecks
+from txsaga.gateway.consumers import ConsumerPool
 from txsaga.gateway.pulling import PullingCalls
 from txsaga.gateway.receiving import RENEWED, ReceivingCalls
 from txsaga.gateway.renewing import Renewals
@@ -48,7 +49,8 @@ class GatewayServer:
         self._signatures, self._checks = Signatures(keys), ClientChecks(broker)
         self._arrivals = Arrivals(broker.kernel)
         self._renewals = Renewals(broker.kernel, RENEWED, self._checks.clients.__contains__)
-        self._receiving = ReceivingCalls(broker, self._arrivals, self._renewals)
+        self._consumers = ConsumerPool(broker.kernel, self._arrivals)
+        self._receiving = ReceivingCalls(broker, self._consumers, self._renewals)
         sending, routes = SendingCalls(broker, self._checks), RouteCalls(broker.kernel)
         pulling = PullingCalls(broker.kernel, self._arrivals)
         self._calls: dict[str, Call] = {
@@ -95,7 +97,7 @@ class GatewayServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.to_thread(self._arrivals.close)
-        await asyncio.to_thread(self._receiving.close)
+        await asyncio.to_thread(self._consumers.close)
 
     async def _tidy(self) -> None:
         while True:
@@ -103,7 +105,7 @@ class GatewayServer:
             try:
                 self._checks.clients.close_silent()
                 await self._checks.clients.reconcile()
-                await self._receiving.close_idle()
+                await self._consumers.close_idle()
             except Exception:  # the next turn tries again
                 logger.exception("the gateway could not tidy up")
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
+from txsaga.core.message import Delivered
+
 Properties: TypeAlias = Mapping[str, str]
 Value: TypeAlias = str | float | bool | None
 Term: TypeAlias = Callable[[Properties], Value]
@@ -42,6 +44,17 @@ def condition(text: str) -> Truth:
     if reading.next is not None:
         raise ValueError(f"{reading.next} is not expected there")
     return found
+
+
+def by_condition(text: str) -> Callable[[Delivered], bool]:
+    """Return whether a message's headers, and its tag as TAGS, fulfil a condition; `ValueError` for what is none."""
+    true = condition(text)
+
+    def wanted(message: Delivered) -> bool:
+        tag = {} if message.tag is None else {"TAGS": message.tag}
+        return true({**message.headers, **tag}) is True
+
+    return wanted
 
 
 def _tokens(text: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ SQL = sql_files.read("store/sql/function.sql")
 NO_CHUNK = "{s}.is_chunk({n}, {body}) IS NOT TRUE"
 MARK = "-- written by txsaga db migrate"
 CREATE = """
-CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
+CREATE OR REPLACE FUNCTION {signature} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $txsaga${source}$txsaga$"""
 DENY = "REVOKE ALL ON FUNCTION {name} FROM PUBLIC"
 
@@ -42,6 +42,13 @@ class Function(NamedTuple):
     answers: str
     body: str
     kind: str = "VOLATILE"
+    named: str = ""  # its arguments with names and defaults, of a function that users call
+
+    @property
+    def statement(self) -> str:
+        """The statement that creates it."""
+        signature = f"{self.name.partition('(')[0]}({self.named})" if self.named else self.name
+        return CREATE.format(signature=signature, answers=self.answers, kind=self.kind, source=self.source)
 
     @property
     def source(self) -> str:
@@ -68,13 +75,13 @@ def _creation(function: Function) -> Iterator[str]:
     # Policies and triggers depend on these; the return type of others may have changed.
     if function.answers not in ("boolean", "trigger"):
         yield f"DROP FUNCTION IF EXISTS {function.name}"
-    yield CREATE.format(**function._asdict(), source=function.source)
+    yield function.statement
     yield DENY.format(name=function.name)
 
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_work(s), *_of_roles(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_users(s), *_of_checks(s), *_of_work(s), *_of_roles(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
@@ -172,28 +179,25 @@ def _others(s: str) -> Iterator[Function]:
         "TABLE (txid int8)",
         f"BEGIN {_guard(s, 1, (2, 3, 4, None), many=False)} RETURN QUERY {send};\nEND",
     )
-    yield Function(f"{s}.back_out(text, int4, int8, int4, int8, int4, bytea)", "void", _back_out(s))
-
-
-def _back_out(s: str) -> str:
     names = ("grp", "qid", "base", "size", "receipt", "to", "body")
-    sql = sql_files.numbered(claim_ends.SQL["backed_out"].format(s=s), names)
-    return f"""
-BEGIN
-    IF EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic WHERE q.qid = $6 AND strpos(t.name, '~') > 0)
-    THEN
-        RAISE restrict_violation USING MESSAGE = 'topic ' || (SELECT backout FROM {s}.consumer_group WHERE name = $1)
-              || ' is deleted';
-    END IF;
-    IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
-                     JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
-        RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
-    END IF;
-    IF {NO_CHUNK.format(s=s, n=1, body="$7")} THEN
-        RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
-    END IF;
-    {sql};
-END"""
+    moved = sql_files.numbered(claim_ends.SQL["backed_out"].format(s=s), names)
+    back_out = SQL["back_out"].format(s=s, no_chunk=NO_CHUNK.format(s=s, n=1, body="$7"), moved=moved)
+    yield Function(f"{s}.back_out(text, int4, int8, int4, int8, int4, bytea)", "void", back_out)
+
+
+def _of_users(s: str) -> Iterator[Function]:
+    """Yield what programs in any language call in their own transactions."""
+    sql = sql_files.read("messages/sql/function.sql")
+    send = sql["send"].format(s=s, pgroup="producer", qid="place", n=1, body="stored")
+    named = (
+        "producer text, topic text, body {}, key text DEFAULT NULL, tag text DEFAULT NULL, headers jsonb DEFAULT NULL"
+    )
+    as_text = f"BEGIN RETURN {s}.send($1, $2, convert_to($3, 'UTF8'), $4, $5, $6); END"
+    for kind, body in {"bytea": send, "text": as_text}.items():
+        yield Function(f"{s}.send(text, text, {kind}, text, text, jsonb)", "int8", body, named=named.format(kind))
+    join = hot.written(sql["join"], s, "h.pgroup", "h.txid", token=hot.TOKEN_OF_ONE)
+    yield Function(f"{s}.join(text)", "int8", join)
+    yield Function(f"{s}.crc32(bytea)", "int8", sql["crc32"].format(s=s), "IMMUTABLE")
 
 
 def _of_checks(s: str) -> Iterator[Function]:
@@ -202,17 +206,8 @@ def _of_checks(s: str) -> Iterator[Function]:
     held, taken = doubts.holding(s, theirs), questions.taking(s, theirs)
     yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {held};\nEND")
     yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {taken};\nEND")
-    yield Function(
-        f"{s}.answered(text, int8[], text[], text[])",
-        "void",
-        f"""
-BEGIN
-    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NO_ANSWER'] THEN
-        RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
-    END IF;
-    {questions.answering(s, theirs)};
-END""",
-    )
+    answered = SQL["answered"].format(answering=questions.answering(s, theirs))
+    yield Function(f"{s}.answered(text, int8[], text[], text[])", "void", answered)
     yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.SQL['unlisted'].format(s=s)};\nEND")
 
 

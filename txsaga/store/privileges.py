@@ -151,6 +151,8 @@ FUNCTIONS = {
     "publish": Needs(producer="EXECUTE"),
     "schedule": Needs(producer="EXECUTE"),
     "send": Needs(producer="EXECUTE"),
+    "join": Needs(producer="EXECUTE"),
+    "crc32": Needs(),
     "decide": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "recall": Needs(producer="EXECUTE"),
     "contents": Needs(producer="EXECUTE"),

@@ -72,3 +72,30 @@ BEGIN
           FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
          WHERE q.qid = coalesce(to_jsonb(NEW) ->> 'qid', to_jsonb(NEW) -> 'payload' ->> 'qid')::int4);
 END;
+
+-- name: back_out
+-- The body of a function: a consumer moves a message to the backout topic of its group, and nowhere else.
+BEGIN
+    IF EXISTS (SELECT FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+                WHERE q.qid = $6 AND strpos(t.name, '~') > 0) THEN
+        RAISE restrict_violation USING MESSAGE =
+            'topic ' || (SELECT backout FROM txsaga.consumer_group WHERE name = $1) || ' is deleted';
+    END IF;
+    IF NOT EXISTS (SELECT FROM txsaga.queue q JOIN txsaga.topic t ON t.id = q.topic
+                     JOIN txsaga.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
+        RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
+    END IF;
+    IF {no_chunk} THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
+    END IF;
+    {moved};
+END;
+
+-- name: answered
+-- The body of a function.
+BEGIN
+    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NO_ANSWER'] THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
+    END IF;
+    {answering};
+END;
