@@ -29,7 +29,11 @@ START_SECONDS = 100
 STOP_SECONDS = 20
 CREATE_TOPIC = 17
 NAMES, SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup", "org.apache.rocketmq.proxy.ProxyStartup"
-SMALL = {"mappedFileSizeCommitLog": 64 * 2**20, "mappedFileSizeConsumeQueue": 60_000, "maxIndexNum": 500_000}
+SMALL: dict[str, object] = {
+    "mappedFileSizeCommitLog": 64 * 2**20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "maxIndexNum": 500_000,
+}
 SMALL |= {"maxHashSlotNum": 100_000, "timerWheelEnable": "false", "diskMaxUsedSpaceRatio": 95}
 QUICK = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionOpBatchInterval": 100}
 """Checks that a test can wait for."""

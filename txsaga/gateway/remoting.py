@@ -1,5 +1,5 @@
 """
-RocketMQ's remoting protocol: one question to a name server or a broker, and its answer.
+RocketMQ's remoting protocol: a question to a name server or a broker, and what the brokers of a topic tell by it.
 
 A frame is its length, the length of its header, a header in JSON and a body.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 SUCCESS = 0
@@ -52,3 +52,48 @@ def _read(server: socket.socket, size: int) -> bytes:
             raise ConnectionError("the server closed the connection")
         read += part
     return bytes(read)
+
+
+BROKER_SETTINGS, QUERY_MESSAGE, ROUTE, NO_TOPIC, NOT_FOUND = 26, 12, 105, 17, 22
+ALL_TIME = {"beginTimestamp": "0", "endTimestamp": str(2**62), "maxNum": "32"}
+
+
+class BrokerView:
+    """What the brokers of one topic say about themselves; name servers are given as `host:port;host:port`."""
+
+    def __init__(self, name_server: str, topic: str) -> None:
+        self._name_servers, self._topic = name_server.split(";"), topic
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of each broker, by its address."""
+        found = {}
+        for broker in self._brokers():
+            lines = _told(broker, BROKER_SETTINGS, {}).body.decode(errors="replace").splitlines()
+            found[broker] = {name: value for name, _, value in (line.partition("=") for line in lines)}
+        return found
+
+    def has(self, message_id: str) -> bool:
+        """Return whether a message is in the topic for consumers; a half message is not."""
+        asked = {"topic": self._topic, "key": message_id, "_UNIQUE_KEY_QUERY": "true", **ALL_TIME}
+        return any(message_id.encode() in _told(each, QUERY_MESSAGE, asked, NOT_FOUND).body for each in self._brokers())
+
+    def _brokers(self) -> Sequence[str]:
+        """Return the masters that have queues of the topic; ask the next name server if one does not answer."""
+        for at, each in enumerate(self._name_servers, 1):
+            try:
+                answer = _told(each, ROUTE, {"topic": self._topic, "acceptStandardJsonOnly": "true"}, NO_TOPIC)
+                break
+            except OSError:
+                if at == len(self._name_servers):
+                    raise
+        found = json.loads(answer.body) if answer.body else {}
+        masters = (each["brokerAddrs"].get("0") for each in found.get("brokerDatas", ()))
+        return [master for master in masters if master]
+
+
+def _told(address: str, code: int, fields: Mapping[str, str], *others: int) -> RemotingReply:
+    """Ask; `ConnectionError` for an answer with another code than success, or these."""
+    answer = ask(address, code, fields)
+    if answer.code not in (SUCCESS, *others):
+        raise ConnectionError(f"{address} answered {answer.code}: {answer.remark}")
+    return answer

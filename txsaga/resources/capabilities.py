@@ -25,6 +25,7 @@ class ResourceKind(StrEnum):
     HTTP = "http"
     CALLABLE = "callable"
     FILES = "files"
+    ROCKETMQ = "rocketmq"  # a topic of a native one
     QUEUE = "queue"  # a topic of the home store, written outside a transaction
 
 
@@ -79,6 +80,7 @@ CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
             ),
             Capabilities(kind=ResourceKind.HTTP, two_phase=True, sessions=False, tells_reads=True, evidence=True),
             Capabilities(kind=ResourceKind.CALLABLE, two_phase=True, sessions=False, tells_reads=True, evidence=True),
+            Capabilities(kind=ResourceKind.ROCKETMQ, two_phase=True, isolated=True, sessions=False, tells_reads=True),
             Capabilities(kind=ResourceKind.FILES, two_phase=True, isolated=True, tells_reads=True, evidence=True),
             Capabilities(kind=ResourceKind.QUEUE),
         )
