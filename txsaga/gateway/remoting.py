@@ -11,10 +11,10 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-SUCCESS = 0
+SUCCESS, NO_TOPIC, NOT_FOUND = 0, 17, 22
+QUERY_MESSAGE, BROKER_SETTINGS, ROUTE = 12, 26, 105
 TIMEOUT = 5.0
-LONGEST = 64 * 2**20
-"""Bytes of an answer that are accepted."""
+ALL_TIME = {"beginTimestamp": "0", "endTimestamp": str(2**62), "maxNum": "32"}
 
 
 class RemotingReply(NamedTuple):
@@ -25,37 +25,23 @@ class RemotingReply(NamedTuple):
     body: bytes
 
 
-def ask(address: str, code: int, fields: Mapping[str, str] | None = None, timeout: float = TIMEOUT) -> RemotingReply:
-    """Send one request and read its answer; `OSError` if the server can't be reached, or does not speak this."""
+def ask(address: str, code: int, fields: Mapping[str, str] | None = None, *others: int) -> RemotingReply:
+    """Send one request and read its answer; `OSError` without one, or if its code is not SUCCESS, nor one of these."""
     host, _, port = address.rpartition(":")
-    header = json.dumps(
-        {"code": code, "language": "PYTHON", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
-    ).encode()
-    with socket.create_connection((host.strip("[]"), int(port)), timeout) as server:
+    asked = {"code": code, "language": "PYTHON", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
+    header = json.dumps(asked).encode()
+    with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT) as server, server.makefile("rb") as read:
         server.sendall((len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
-        frame = _read(server, int.from_bytes(_read(server, 4), "big"))
+        frame = read.read(int.from_bytes(read.read(4), "big"))
     size = int.from_bytes(frame[1:4], "big")  # the byte before it tells how the header is written: 0 is JSON
     try:
         answer = json.loads(frame[4 : 4 + size])
-        return RemotingReply(int(answer["code"]), str(answer.get("remark") or ""), frame[4 + size :])
+        reply = RemotingReply(int(answer["code"]), str(answer.get("remark") or ""), frame[4 + size :])
     except (ValueError, KeyError, TypeError) as other:
         raise ConnectionError(f"{address} does not speak RocketMQ's remoting protocol") from other
-
-
-def _read(server: socket.socket, size: int) -> bytes:
-    if size > LONGEST:
-        raise ConnectionError(f"an answer of {size} bytes is no answer of RocketMQ's")
-    read = bytearray()
-    while len(read) < size:
-        part = server.recv(size - len(read))
-        if not part:
-            raise ConnectionError("the server closed the connection")
-        read += part
-    return bytes(read)
-
-
-BROKER_SETTINGS, QUERY_MESSAGE, ROUTE, NO_TOPIC, NOT_FOUND = 26, 12, 105, 17, 22
-ALL_TIME = {"beginTimestamp": "0", "endTimestamp": str(2**62), "maxNum": "32"}
+    if reply.code not in (SUCCESS, *others):
+        raise ConnectionError(f"{address} answered {reply.code}: {reply.remark}")
+    return reply
 
 
 class BrokerView:
@@ -66,34 +52,26 @@ class BrokerView:
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """Return the settings of each broker, by its address."""
-        found = {}
-        for broker in self._brokers():
-            lines = _told(broker, BROKER_SETTINGS, {}).body.decode(errors="replace").splitlines()
-            found[broker] = {name: value for name, _, value in (line.partition("=") for line in lines)}
-        return found
+        said = {each: ask(each, BROKER_SETTINGS).body.decode(errors="replace") for each in self._brokers()}
+        return {
+            each: dict(line.split("=", 1) for line in text.split("\n") if "=" in line) for each, text in said.items()
+        }
 
     def has(self, message_id: str) -> bool:
         """Return whether a message is in the topic for consumers; a half message is not."""
         asked = {"topic": self._topic, "key": message_id, "_UNIQUE_KEY_QUERY": "true", **ALL_TIME}
-        return any(message_id.encode() in _told(each, QUERY_MESSAGE, asked, NOT_FOUND).body for each in self._brokers())
+        found = (ask(broker, QUERY_MESSAGE, asked, NOT_FOUND).body for broker in self._brokers())
+        return any(message_id.encode() in body for body in found)
 
     def _brokers(self) -> Sequence[str]:
-        """Return the masters that have queues of the topic; ask the next name server if one does not answer."""
-        for at, each in enumerate(self._name_servers, 1):
+        """Return the masters that have queues of the topic; the next name server is asked if one does not answer."""
+        asked, found = {"topic": self._topic, "acceptStandardJsonOnly": "true"}, b""
+        for each in self._name_servers:
             try:
-                answer = _told(each, ROUTE, {"topic": self._topic, "acceptStandardJsonOnly": "true"}, NO_TOPIC)
+                found = ask(each, ROUTE, asked, NO_TOPIC).body or b"{}"
                 break
             except OSError:
-                if at == len(self._name_servers):
+                if each == self._name_servers[-1]:
                     raise
-        found = json.loads(answer.body) if answer.body else {}
-        masters = (each["brokerAddrs"].get("0") for each in found.get("brokerDatas", ()))
+        masters = (each["brokerAddrs"].get("0") for each in json.loads(found).get("brokerDatas", ()))
         return [master for master in masters if master]
-
-
-def _told(address: str, code: int, fields: Mapping[str, str], *others: int) -> RemotingReply:
-    """Ask; `ConnectionError` for an answer with another code than success, or these."""
-    answer = ask(address, code, fields)
-    if answer.code not in (SUCCESS, *others):
-        raise ConnectionError(f"{address} answered {answer.code}: {answer.remark}")
-    return answer

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import txsaga
-from txsaga.gateway.native import RocketMQ, RocketMQParticipant
+from txsaga.gateway.native import HalvesBranch, RocketMQ, RocketMQParticipant
 from txsaga.gateway.proxy_client import ProxyClient
 from txsaga.resources.reservations_store import Reservations
 
 MOMENTS = {
-    "half sent": (ProxyClient, "send", False),
-    "voted": (RocketMQParticipant, "reserve", False),
+    "half sent": (RocketMQParticipant, "attempt", False),
+    "voted": (HalvesBranch, "_vote", False),
     "decided": (RocketMQParticipant, "finish", True),
     "confirmed": (Reservations, "settle", False),
     "ended": (ProxyClient, "end", False),
