@@ -70,9 +70,7 @@ class RocketMqServer:
         given |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         ask(self.broker, CREATE_TOPIC, {**given, "attributes": f"+message.type={kind}"})
         end = time.monotonic() + STEP_SECONDS
-        while (
-            ask(self.name_server, ROUTE, {"topic": name}, NO_TOPIC).code == NO_TOPIC
-        ):  # brokers tell name servers a little later
+        while not ask(self.name_server, ROUTE, {"topic": name}, NO_TOPIC):  # brokers tell them a little later
             assert time.monotonic() < end, f"no name server knows {name}"
             time.sleep(0.01)
         return name

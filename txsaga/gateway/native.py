@@ -14,12 +14,14 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Unpack, cast
+
+import grpc
 
 from txsaga import errors
-from txsaga.core.arguments import check_kind, check_seconds, check_text
+from txsaga.core.arguments import check_seconds, check_text
 from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision
 from txsaga.core.message import Message, SendOptions, as_message
@@ -31,26 +33,17 @@ from txsaga.gateway.status import Code
 from txsaga.resources.capabilities import ResourceKind
 from txsaga.resources.participant import HomeStore, ours
 from txsaga.resources.reservations import Reservation, ReservationState
+from txsaga.resources.reservations_store import Reservations
 from txsaga.resources.tcc import TccParticipant
 from txsaga.resources.two_phase import VotingBranch
 
-if TYPE_CHECKING:
-    import grpc
-
-    from txsaga.resources.reservations_store import Reservations
-
-BRANCH = "TXSAGA_BRANCH"
-"""The property of a message that names its branch."""
+BRANCH = "TXSAGA_BRANCH"  # the property of a message that names its branch
 SEEN, LOOK, SPARE = 2.0, 0.01, 60.0
 """Seconds until an ended message is in its topic, between two looks, and after RocketMQ's last question."""
 TRANSACTION = wire.number("MessageType", "TRANSACTION")
-REFUSED = ("ordering_key", "deliver_at", "delay", "unique_key")
-"""Options that RocketMQ's half messages do not have."""
-DECISIONS = {
-    ReservationState.CONFIRMED: Decision.COMMIT,
-    ReservationState.CANCELLING: Decision.ROLLBACK,
-    ReservationState.CANCELLED: Decision.ROLLBACK,
-}
+REFUSED = ("ordering_key", "deliver_at", "delay", "unique_key")  # options that its half messages do not have
+CANCELLED = (ReservationState.CANCELLING, ReservationState.CANCELLED)
+DECISIONS = dict.fromkeys(CANCELLED, Decision.ROLLBACK) | {ReservationState.CONFIRMED: Decision.COMMIT}
 
 
 class RocketMQ:
@@ -74,8 +67,7 @@ class RocketMQ:
         check_text(topic, "the topic", "name one of RocketMQ's")
         check_seconds(undecided, "undecided")
         for address in (endpoint,) if name_server is None else (endpoint, *name_server.split(";")):
-            check_kind(address, str, "an address", "write host:port")
-            if not re.fullmatch(r".+:[0-9]{1,5}", address):
+            if not re.fullmatch(r".+:[0-9]{1,5}", str(address)):
                 raise errors.ConfigError(f"{address!r} is no address of RocketMQ; write host:port")
         self.endpoint, self.topic, self.undecided, self.keys, self.tls = endpoint, topic, undecided, keys, tls
         self.view = None if name_server is None else BrokerView(name_server, topic)
@@ -89,8 +81,7 @@ class OutgoingHalves:
     """What a user works with: messages that are sent when the branch votes."""
 
     def __init__(self, topic: str, branch: BranchId) -> None:
-        self._topic, self.branch, self.closed = topic, branch, False
-        self.messages: list[Message] = []
+        self._topic, self.branch, self.closed, self.messages = topic, branch, False, list[Message]()
 
     def send(self, body: bytes | None = None, **options: Unpack[SendOptions]) -> None:
         """Send a message if the transaction commits: its body as bytes, `text=` or `json=`; a key, tag, headers."""
@@ -141,23 +132,21 @@ class RocketMQParticipant(TccParticipant):
     """One registered topic."""
 
     def __init__(self, given: RocketMQ, name: str, store: HomeStore) -> None:
-        place = f"{given.topic}@{given.endpoint}"
-        super().__init__(self, name=name, kind=ResourceKind.ROCKETMQ, place=place, store=store)
+        place, kind = f"{given.topic}@{given.endpoint}", ResourceKind.ROCKETMQ
+        super().__init__(self, name=name, kind=kind, place=place, store=store)
         self.topic, self._undecided, self._view = given.topic, given.undecided, given.view
         self.client = ProxyClient(given.endpoint, given.topic, self.answer, given.keys, given.tls)
 
     def probe(self) -> None:
         """Raise `ConfigError` unless the topic takes half messages and the settings of its brokers allow them."""
         super().probe()
-        with _reached(errors.StoreUnavailable):
-            route = self.client.call("QueryRoute", topic={"name": self.topic}, endpoints=self.client.place())
-            settings = {} if self._view is None else self._view.settings()
+        route = self.client.call("QueryRoute", topic={"name": self.topic}, endpoints=self.client.place())
         if not any(TRANSACTION in queue.accept_message_types for queue in route.message_queues):
             raise errors.ConfigError(
                 f"topic {self.topic!r} takes no half messages ({route.status.message.splitlines()[0]}); run "
                 f"mqadmin updateTopic -n NAMESERVER -c CLUSTER -t {self.topic} -a +message.type=TRANSACTION"
             )
-        for broker, said in settings.items():
+        for broker, said in self._view.settings().items() if self._view is not None else ():
             check_settings(broker, said, self._undecided)
 
     def enlist(self, branch: BranchId) -> HalvesBranch:  # type: ignore[override]  # its work is no try
@@ -176,33 +165,33 @@ class RocketMQParticipant(TccParticipant):
     def attempt(self, branch: BranchId, arguments: Mapping[str, Any]) -> None:
         """Send halves by their ids."""
         for id, message in arguments.items():
-            with _reached(errors.CommunicationFailed):
-                sent = self.client.call("SendMessage", messages=[_half(message, id, branch)])
+            sent = self.client.call("SendMessage", messages=[_half(message, id, branch)])
             status = sent.entries[0].status if sent.entries else sent.status
             if status.code != Code.OK:
                 raise errors.OtherReason(f"RocketMQ refused a message of branch {branch.gid}: {status.message}")
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
         """End the halves if no process has done so, and wait for them; HAZARD if RocketMQ has given up asking."""
-        until = time.monotonic()
+        until, kept = time.monotonic(), cast(Any, reserved.arguments)
         if self._store.reservations.settle(branch, Decision.COMMIT):
             until += SEEN
-            self._end(reserved, Decision.COMMIT)
-        with _reached(errors.ResourceManagerFailed):
-            while missing := [id for id in _ids(reserved) if self._view is not None and not self._view.has(id)]:
-                if time.monotonic() > until:
-                    break
-                time.sleep(LOOK)
-            if not missing or self._view is None:
-                return Finish.DONE
-            asked_for = max(map(_asked_for, self._view.settings().values()), default=0.0)
-        if wall_clock().timestamp() > reserved.arguments["born"] + asked_for + SPARE:  # type: ignore[operator]  # a number
+            for id in kept["ids"]:
+                self.client.end(id, Decision.COMMIT)
+        while missing := [id for id in kept["ids"] if self._view is not None and not self._view.has(id)]:
+            if time.monotonic() > until:
+                break
+            time.sleep(LOOK)
+        if not missing or self._view is None:
+            return Finish.DONE
+        asked_for = max(map(_asked_for, self._view.settings().values()), default=0.0)
+        if wall_clock().timestamp() > kept["born"] + asked_for + SPARE:
             return Finish.HAZARD
         raise errors.RetryLater(f"branch {branch.gid}: RocketMQ gets COMMIT for {missing} when it asks the next time")
 
     def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
         """End the halves; what RocketMQ does not know any more was never sent, or it asks again."""
-        self._end(reserved, Decision.ROLLBACK)
+        for id in cast(Any, reserved.arguments["ids"]):
+            self.client.end(id, Decision.ROLLBACK)
         return Finish.DONE
 
     def answer(self, asked: Any) -> Decision | None:
@@ -222,11 +211,6 @@ class RocketMQParticipant(TccParticipant):
         if found is not None and found.state is ReservationState.CONFIRMED:  # its messages may still be on their way
             return self.confirm(branch, found)
         return super()._confirmed(branch)
-
-    def _end(self, reserved: Reservation, decision: Decision) -> None:
-        for id in _ids(reserved):
-            with _reached(errors.ResourceManagerFailed):
-                self.client.end(id, decision)
 
 
 def check_settings(broker: str, said: Mapping[str, str], undecided: float) -> None:
@@ -254,20 +238,6 @@ def _asked_for(said: Mapping[str, str]) -> float:
 
 def _half(message: Message, id: str, branch: BranchId) -> Any:
     system = {"message_type": TRANSACTION, "message_id": id, "keys": [message.key] if message.key else []}
-    system |= {"born_timestamp": wire.in_parts(time.time()), "born_host": socket.gethostname()}
-    system |= {"tag": message.tag} if message.tag else {}
+    system |= {"born_timestamp": wire.in_parts(time.time()), "born_host": socket.gethostname(), "tag": message.tag}
     properties, topic = {**(message.headers or {}), BRANCH: branch.gid}, {"name": message.topic}
     return wire.new("Message", topic=topic, body=message.body, user_properties=properties, system_properties=system)
-
-
-def _ids(reserved: Reservation) -> Sequence[str]:
-    return reserved.arguments["ids"]  # type: ignore[return-value]  # as they were reserved
-
-
-@contextmanager
-def _reached(lost: type[errors.TxSagaError]) -> Iterator[None]:
-    """Raise this error where RocketMQ can't be reached."""
-    try:
-        yield
-    except OSError as reason:
-        raise lost(f"RocketMQ can't be reached: {reason}") from reason

@@ -1,9 +1,8 @@
 """
 A client of a native RocketMQ, for one topic: it sends half messages, ends them, and answers check-back.
 
-Check-back comes on a stream that a thread keeps open; one that breaks is opened again. RocketMQ asks any one of the
-clients that send to the topic. If nothing answers it asks again later, so no answer is lost for good. A question waits
-a moment for its answer: whoever decided may just be ending that message.
+Check-back comes on a stream that a thread keeps open. RocketMQ asks any client that sends to the topic, and asks again
+if it gets no answer. A question waits a moment for its answer: whoever decided may just be ending that message.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import grpc
 from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision
 from txsaga.core.forking import this_process
+from txsaga.errors import ResourceManagerFailed
 from txsaga.gateway import wire
 from txsaga.gateway.access import AUTHORIZATION, CLIENT, DATE
 from txsaga.gateway.status import Code
@@ -38,31 +38,28 @@ TIMEOUT, PAUSE, GRACE, RENEWED = 5.0, 2.0, 0.5, 20.0
 """Seconds for a call, until a stream is reopened, until an answer, and between signs of life (RocketMQ waits 120)."""
 WRITTEN = methodcaller("SerializeToString")
 FIXED = (("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.0"), ("x-mq-protocol", "v2"))
+Keys = tuple[str, str]
+Answer = Callable[[Any], Decision | None]
 
 
 class ProxyClient:
     """One client; `answer` returns the decision about a message, None if there is none or it is unknown here."""
 
     def __init__(
-        self,
-        endpoint: str,
-        topic: str,
-        answer: Callable[[Any], Decision | None],
-        keys: tuple[str, str] | None = None,
-        tls: grpc.ChannelCredentials | None = None,
+        self, endpoint: str, topic: str, answer: Answer, keys: Keys | None, tls: grpc.ChannelCredentials | None
     ) -> None:
         self._endpoint, self._topic, self._answer, self._keys, self._tls = endpoint, topic, answer, keys, tls
         self._lock, self._process = Lock(), 0
 
     def call(self, name: str, **fields: Any) -> Any:
-        """Call a method of the proxy; `ConnectionError` without an answer."""
+        """Call a method of the proxy; `ResourceManagerFailed` without an answer."""
         method = wire.SERVICE.methods_by_name[name]
-        read = partial(wire.read, method.output_type.name)
-        call = self.listen().unary_unary(f"{SERVICE}/{name}", WRITTEN, read)
+        call = self.listen().unary_unary(f"{SERVICE}/{name}", WRITTEN, partial(wire.read, method.output_type.name))
         try:
             return call(wire.new(method.input_type.name, **fields), TIMEOUT, self._metadata())
         except grpc.RpcError as lost:
-            raise ConnectionError(f"{self._endpoint} did not answer {name}: {lost.details() or lost.code()}") from lost
+            why = lost.details() or lost.code()
+            raise ResourceManagerFailed(f"RocketMQ at {self._endpoint} did not answer {name}: {why}") from lost
 
     def end(self, message_id: str, decision: Decision, source: str = "SOURCE_CLIENT") -> Any:
         """End a half message; return the status."""

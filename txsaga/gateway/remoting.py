@@ -1,15 +1,12 @@
-"""
-RocketMQ's remoting protocol: a question to a name server or a broker, and what the brokers of a topic tell by it.
-
-A frame is its length, the length of its header, a header in JSON and a body.
-"""
+"""RocketMQ's remoting protocol: a question to a name server or a broker, and what the brokers of a topic tell by it."""
 
 from __future__ import annotations
 
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from txsaga.errors import ResourceManagerFailed
 
 SUCCESS, NO_TOPIC, NOT_FOUND = 0, 17, 22
 QUERY_MESSAGE, BROKER_SETTINGS, ROUTE = 12, 26, 105
@@ -17,31 +14,23 @@ TIMEOUT = 5.0
 ALL_TIME = {"beginTimestamp": "0", "endTimestamp": str(2**62), "maxNum": "32"}
 
 
-class RemotingReply(NamedTuple):
-    """An answer."""
-
-    code: int
-    remark: str
-    body: bytes
-
-
-def ask(address: str, code: int, fields: Mapping[str, str] | None = None, *others: int) -> RemotingReply:
-    """Send one request and read its answer; `OSError` without one, or if its code is not SUCCESS, nor one of these."""
+def ask(address: str, code: int, fields: Mapping[str, str] | None = None, *others: int) -> bytes:
+    """Return the body of the answer to a request; `ResourceManagerFailed` unless its code is SUCCESS or another."""
     host, _, port = address.rpartition(":")
     asked = {"code": code, "language": "PYTHON", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
     header = json.dumps(asked).encode()
-    with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT) as server, server.makefile("rb") as read:
-        server.sendall((len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
-        frame = read.read(int.from_bytes(read.read(4), "big"))
-    size = int.from_bytes(frame[1:4], "big")  # the byte before it tells how the header is written: 0 is JSON
     try:
+        with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT) as server, server.makefile("rb") as read:
+            server.sendall((len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+            frame = read.read(int.from_bytes(read.read(4), "big"))
+        size = int.from_bytes(frame[1:4], "big")  # the byte before it tells how the header is written: 0 is JSON
         answer = json.loads(frame[4 : 4 + size])
-        reply = RemotingReply(int(answer["code"]), str(answer.get("remark") or ""), frame[4 + size :])
-    except (ValueError, KeyError, TypeError) as other:
-        raise ConnectionError(f"{address} does not speak RocketMQ's remoting protocol") from other
-    if reply.code not in (SUCCESS, *others):
-        raise ConnectionError(f"{address} answered {reply.code}: {reply.remark}")
-    return reply
+        code = answer["code"]
+    except (OSError, ValueError, KeyError, TypeError) as lost:
+        raise ResourceManagerFailed(f"{address} has no answer of RocketMQ's remoting protocol: {lost!r}") from lost
+    if code not in (SUCCESS, *others):
+        raise ResourceManagerFailed(f"{address} answered {code}: {answer.get('remark')}")
+    return frame[4 + size :]
 
 
 class BrokerView:
@@ -52,7 +41,7 @@ class BrokerView:
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """Return the settings of each broker, by its address."""
-        said = {each: ask(each, BROKER_SETTINGS).body.decode(errors="replace") for each in self._brokers()}
+        said = {each: ask(each, BROKER_SETTINGS).decode(errors="replace") for each in self._brokers()}
         return {
             each: dict(line.split("=", 1) for line in text.split("\n") if "=" in line) for each, text in said.items()
         }
@@ -60,7 +49,7 @@ class BrokerView:
     def has(self, message_id: str) -> bool:
         """Return whether a message is in the topic for consumers; a half message is not."""
         asked = {"topic": self._topic, "key": message_id, "_UNIQUE_KEY_QUERY": "true", **ALL_TIME}
-        found = (ask(broker, QUERY_MESSAGE, asked, NOT_FOUND).body for broker in self._brokers())
+        found = (ask(broker, QUERY_MESSAGE, asked, NOT_FOUND) for broker in self._brokers())
         return any(message_id.encode() in body for body in found)
 
     def _brokers(self) -> Sequence[str]:
@@ -68,9 +57,9 @@ class BrokerView:
         asked, found = {"topic": self._topic, "acceptStandardJsonOnly": "true"}, b""
         for each in self._name_servers:
             try:
-                found = ask(each, ROUTE, asked, NO_TOPIC).body or b"{}"
+                found = ask(each, ROUTE, asked, NO_TOPIC) or b"{}"
                 break
-            except OSError:
+            except ResourceManagerFailed:
                 if each == self._name_servers[-1]:
                     raise
         masters = (each["brokerAddrs"].get("0") for each in json.loads(found).get("brokerDatas", ()))

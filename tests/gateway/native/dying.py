@@ -50,7 +50,7 @@ def main(moment: str, url: str, endpoint: str, name_server: str, topic: str, ite
     with txsaga.connect(url, participants={"orders": orders}, roles=False, env={}) as broker:
         with broker.producer("shop").coordinated("orders") as tx:
             with tx.on("orders") as out:
-                out.send(text=f"item={item};", key=item)
+                out.send(text=f"item={item};", key=item, tag="red", headers={"color": "blue"})
             tx.send("news", item.encode())
 
 
