@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from signal import SIGKILL
@@ -211,6 +212,27 @@ def test_a_question_gets_the_decision_but_a_message_that_is_there_is_not_deliver
     assert participant.answer(asked(branch, id)) is Decision.ROLLBACK
     assert participant.answer(asked(branch, "one that is not there")) is Decision.COMMIT
     assert (participant.finish(branch, Decision.COMMIT), topic.items()) == (Finish.DONE, [1])
+
+
+@pytest.mark.rule("R9")
+def test_while_rocketmq_asks_nothing_is_delivered_twice_and_nothing_that_was_rolled_back(
+    broker: Broker, participant: RocketMQParticipant, topic: RocketMQTopic
+) -> None:
+    def order(item: int) -> None:
+        out = participant.enlist(BranchId(broker.identity.transaction(item), 1, 1))
+        out.handle.send(text=f"item={item};")
+        assert out.prepare()() is Vote.PREPARED
+        time.sleep(item % 16 / 5)  # so that checks come before, at and after the decision
+        decision = Decision.ROLLBACK if item % 4 == 0 else Decision.COMMIT
+        with suppress(errors.RetryLater):  # the copy of a check was ended, or the other one: RocketMQ asks again
+            assert out.finish(decision)() is Finish.DONE
+
+    committed = [item for item in range(1, 97) if item % 4]
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(order, range(1, 97)))
+    until(lambda: set(topic.items()) == set(committed))
+    until(lambda: not asked_about(topic))
+    assert sorted(topic.items()) == committed
 
 
 def test_a_commit_is_not_done_before_the_topic_has_the_message_and_a_hazard_once_rocketmq_has_given_up(

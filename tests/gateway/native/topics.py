@@ -16,10 +16,10 @@ from txsaga.store.store import Store
 from txsaga.testing.participant_contract import new_branch
 
 PULL_MESSAGE = 11
-EMPTY = (19, 20)
+EMPTY = (19, 20, 21)
 """Codes of an answer without messages."""
 SUBSCRIBED = {"sysFlag": "4", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
-FIRST = {"queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+FIRST = {"queueId": "0", "maxMsgNums": "32", "commitOffset": "0", "suspendTimeoutMillis": "0"}
 
 
 class RocketMQTopic:
@@ -35,13 +35,16 @@ class RocketMQTopic:
 
     def items(self) -> list[int]:
         """Return the items of the messages that a consumer gets, in order: `item=7;` is one."""
-        answer = ask(
-            self.server.broker,
-            PULL_MESSAGE,
-            {"consumerGroup": "tests", "topic": self.name, **SUBSCRIBED, **FIRST},
-            *EMPTY,
-        )
-        return [int(found) for found in re.findall(rb"item=(\d+);", answer)]
+        found = list[int]()
+        while page := self._page(len(found)):
+            found += page
+        return found
+
+    def _page(self, offset: int) -> list[int]:
+        asked = {"consumerGroup": "tests", "topic": self.name, "queueOffset": str(offset), **SUBSCRIBED, **FIRST}
+        return [
+            int(found) for found in re.findall(rb"item=(\d+);", ask(self.server.broker, PULL_MESSAGE, asked, *EMPTY))
+        ]
 
 
 class TopicShelf:
