@@ -72,8 +72,8 @@ airflow-matrix: venv ## kill each part of an Airflow at each of nine events of a
 mutants: venv ## a fault in the engine for each rule of the protocol, and the test that catches it; one rule: make mutants ARGS=R7
 	JOBS=$(JOBS) $(py) -m tests.mutants $(ARGS)
 
-transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
-	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)
+transfers: venv ## 500 transfers while everybody is killed, also by RocketMQ's client; TXSAGA_TRANSFER_SEED replays
+	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py tests/chaos/test_gateway_kills.py $(ARGS)
 
 soak: venv ## two writers of the same tables for ten minutes while every process is killed; TXSAGA_SOAK sets the seconds
 	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)

@@ -11,8 +11,8 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 304,
     "lines": 53_252,
-    "lines of the console": 2_732,
-    "lines of the gateway": 1_656,
+    "lines of the console": 2_850,
+    "lines of the gateway": 1_868,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,

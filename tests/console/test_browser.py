@@ -22,7 +22,8 @@ from txsaga.console.access import OwnGuard
 AXE = "4.14.1"
 PAGES = (
     *("", "tables", "table?name=bank.ledger", "groups", "topics", "letters", "resources", "engines", "cluster"),
-    *("alarms", "audit", "transactions/{id}"),
+    *("alarms", "audit", "transactions/{id}", "transactions/{id}?picture=full", "transactions/{id}/messages"),
+    *("members?group=shop", "?problem=heuristic"),
 )
 SERIOUS = ("serious", "critical")
 

@@ -42,6 +42,21 @@ def test_what_is_undecided_says_what_it_waits_for(shop: Shop, enter: Enter) -> N
     assert "data-act" not in enter(Rank.VIEWER).get(f"/transactions/{receipt.txid}").text
 
 
+def test_the_full_picture_says_all_of_each_step(shop: Shop, enter: Enter) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a")
+    client = enter(Rank.OPERATOR)
+    reason = f"looked at it {HOSTILE}"
+    client.post("/api/v1/acts/commit", json={"id": str(receipt.txid), "reason": reason})
+    steps = client.get(f"/api/v1/transactions/{receipt.txid}").json()["timeline"]["steps"]
+    page = client.get(f"/transactions/{receipt.txid}?picture=full").text
+    drawn = page[page.index("<svg") : page.index("</svg>")]
+    assert drawn.count("<circle") == len(steps) > 1
+    assert drawn.count('<circle class="decision"') == 1
+    assert all(step["what"] in drawn for step in steps)
+    assert "operator@console: looked at it &lt;script&gt;" in drawn
+    assert "operator@console" not in client.get(f"/transactions/{receipt.txid}").text.split("</svg>")[0]
+
+
 def test_hostile_text_is_shown_as_text(shop: Shop, enter: Enter) -> None:
     producer = shop.producer()
     with pytest.raises(ValueError, match="script"), producer.transaction(key=HOSTILE) as tx:
@@ -90,6 +105,24 @@ def test_pages_are_read_one_after_the_other(shop: Shop, enter: Enter) -> None:
         before = f"&before={page['next']}"
     assert found == sorted(found, reverse=True)
     assert len(found) == 7
+
+
+def test_messages_are_read_page_by_page(shop: Shop, enter: Enter) -> None:
+    with shop.producer().transaction(key="many") as tx:
+        for number in range(250):
+            tx.send("orders", f"body {number}".encode(), key=str(number % 7))
+    client, found, sizes, after = enter(Rank.OPERATOR), list[str](), list[int](), 0
+    while after is not None:
+        page = client.get(f"/api/v1/transactions/{tx.txid}/messages?after={after}").json()
+        found += [each["body"] for each in page["items"]]
+        sizes.append(len(page["items"]))
+        after = page["next"]
+    assert (sizes, sorted(found)) == ([100, 100, 50], sorted(f"body {number}" for number in range(250)))
+    first, last = (client.get(f"/transactions/{tx.txid}/messages{query}").text for query in ("", "?after=200"))
+    assert ('href="?after=100"' in first, 'rel="next"' in last) == (True, False)
+    assert (first.count("<pre"), last.count("<pre")) == (100, 50)
+    assert "There are no more messages" in client.get(f"/transactions/{tx.txid}/messages?after=300").text
+    assert client.get(f"/transactions/{tx.txid}/messages?after=-1").status_code == 400
 
 
 def test_what_has_not_changed_is_not_sent_again(shop: Shop, enter: Enter) -> None:

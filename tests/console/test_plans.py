@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.services.databases import fresh_name
 from tests.store.plan import scans_of
 from txsaga.console.queries import ConsoleQueries
 from txsaga.core.records import TxFilter
+from txsaga.inspect.trace import AssignedOffsets, TracePlace
 from txsaga.store import schema
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
@@ -42,10 +44,23 @@ INSERT INTO effect (txid, seq, kind, payload)
 SELECT i, 2, 'table', jsonb_build_object('part', 0, 'attempt', 0, 'name', jsonb_build_array('home', 'sales', 'hot'),
        'mode', 'append', 'rows', 1, 'snapshot', i) FROM generate_series(1, {count}) i;
 INSERT INTO event (txid, what, who, why) SELECT i, 'COMMIT BY HAND', 'ann', 'why' FROM generate_series(1, {count}) i;
+INSERT INTO consumer_group (name, style, first_retry, longest_retry)
+SELECT g, 'work', '1s', '1s' FROM unnest(ARRAY['mailer', 'rare', 'quiet']) g;
+INSERT INTO dead_letter (grp, topic, qid, off, attempts, cause, history, message, born, body)
+SELECT CASE WHEN i % 1000 = 7 THEN 'rare' ELSE 'mailer' END, 'orders', i % 8 + 1, i / 8, 16, 'no', '[]',
+       's-' || i, now(), 'x' FROM generate_series(1, {count}) i;
+INSERT INTO resource (name, database, enlisted) VALUES ('bank', gen_random_uuid(), true);
+INSERT INTO branch (txid, number, attempt, resource, state)
+SELECT i, 1, 1, 1, CASE i % 5000 WHEN 7 THEN 'heuristic_mixed' WHEN 8 THEN 'prepared' ELSE 'committed' END
+  FROM generate_series(1, {count}) i;
+INSERT INTO saga (txid, ticket, until, stalled) SELECT i, 0, now(), i % 2 = 0 FROM generate_series(1, 100) i;
+INSERT INTO half (txid, pgroup, qid, chunk, n, keyed, body)
+SELECT {count} + 1, 1, 1, i, 100, false, 'x' FROM generate_series(1, 200) i;
 INSERT INTO tick (id, snap, last_txid) VALUES (100, pg_current_snapshot(), {count});
 INSERT INTO checkpoint VALUES ('sweep', {count}), ('second look', {count});
 SELECT setval('tx_seq', {count})"""
 
+GIVEN = [AssignedOffsets(TracePlace("orders", 1), 97, 97, datetime(2026, 1, 1, tzinfo=UTC))]
 ASKED: dict[str, Callable[[Store], object]] = {
     "list": lambda store: store.overview.transactions(limit=51),
     "older": lambda store: store.overview.transactions(limit=51, only=TxFilter(before=9_000)),
@@ -69,7 +84,17 @@ ASKED: dict[str, Callable[[Store], object]] = {
     "a table, older": lambda store: ConsoleQueries.of(store).published("sales.hot", limit=51, before=9_000),
     "its rows": lambda store: ConsoleQueries.of(store).written(*range(700, 751)),
     "prepared": lambda store: ConsoleQueries.of(store).prepared(),
-    "letters": lambda store: store.dead_letters.list(None, 51, 9_000),
+    "letters": lambda store: store.dead_letters.list(None, 51),
+    "older letters": lambda store: store.dead_letters.list(None, 51, 9_000),
+    "letters of a group": lambda store: store.dead_letters.list("mailer", 51, 9_000),
+    "few letters of a group": lambda store: store.dead_letters.list("rare", 51, 9_000),
+    "no letters of a group": lambda store: store.dead_letters.list("quiet", 51),
+    "its letters": lambda store: ConsoleQueries.of(store).letters_of("s", GIVEN),
+    "messages": lambda store: ConsoleQueries.of(store).messages(COUNT + 1, limit=101, after=9_000),
+    "answerers": lambda store: ConsoleQueries.of(store).answerers("shop"),
+    "members": lambda store: ConsoleQueries.of(store).readers("mailer"),
+    "heuristic": lambda store: store.overview.transactions(limit=51, only=TxFilter(problem="heuristic")),
+    "stalled": lambda store: store.overview.transactions(limit=51, only=TxFilter(problem="stalled")),
     "readers": lambda store: ConsoleQueries.of(store).read_by(["orders"]),
     "audit": lambda store: ConsoleQueries.of(store).audit(limit=51),
     "acts of people": lambda store: ConsoleQueries.of(store).audit(limit=51, people="^REPLAY$"),
@@ -93,7 +118,7 @@ def history(home_database: str) -> Iterator[Store]:
         stored.stop_autovacuum()
         for statement in FILL.format(count=COUNT).split(";"):
             stored.rows(statement)
-        for table in ("half", "op", "tx", "part", "effect", "event", "log", "queue", "topic"):
+        for table in ("half", "op", "tx", "part", "effect", "event", "log", "queue", "topic", "dead_letter", "branch"):
             stored.rows(f"ANALYZE {table}")
         yield store
 

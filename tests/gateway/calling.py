@@ -15,6 +15,7 @@ import grpc
 
 from txsaga.broker import Broker
 from txsaga.gateway import wire
+from txsaga.gateway.access import AccessKey
 from txsaga.gateway.server import GatewayServer
 
 SERVICE = f"/{wire.PACKAGE}.MessagingService"
@@ -22,7 +23,7 @@ PRODUCER = wire.number("ClientType", "PRODUCER")
 
 
 @contextmanager
-def listening(broker: Broker, keys: Mapping[str, str] | None = None) -> Iterator[str]:
+def listening(broker: Broker, keys: Mapping[str, AccessKey] | None = None) -> Iterator[str]:
     """Serve a broker on a free port, in a thread with a loop of its own."""
     ready: queue.SimpleQueue[str] = queue.SimpleQueue()
     over: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = queue.SimpleQueue()

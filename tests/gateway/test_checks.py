@@ -196,3 +196,11 @@ def test_a_client_is_told_the_settings_that_hold_for_it(client: RawClient, broke
         settings = told.get(timeout=20).settings
         assert (settings.backoff_policy.max_attempts, settings.subscription.fifo) == (5, False)
         assert [each.seconds for each in settings.backoff_policy.customized_backoff.next][:3] == [3, 6, 12]
+
+
+def test_a_client_of_half_messages_does_not_repeat_a_send(client: RawClient) -> None:
+    tries = {}
+    for topic in ("orders", "news"):
+        with client.connected(topic) as told:
+            tries[topic] = told.get(timeout=20).settings.backoff_policy.max_attempts
+    assert tries == {"orders": 1, "news": 3}

@@ -16,6 +16,7 @@ from tests.gateway.calling import listening
 from tests.gateway.test_checks import answering
 from tests.services.absent import ci_or_skip
 from txsaga.broker import Broker
+from txsaga.gateway.access import AccessKey
 
 pytestmark = pytest.mark.postgres
 PROGRAMS = Path(__file__).parent / "clients"
@@ -62,7 +63,7 @@ def test_a_client_sends_ends_checks_and_receives(
 ) -> None:
     command = [str(each) for each in program(tmp_path)]
     env = {**os.environ, "HOME": str(tmp_path), "NODE_PATH": str(FETCHED / "node/node_modules")}  # logs go home
-    with listening(broker, {"anna": "secret"}) as address, answering(broker):
+    with listening(broker, {"anna": AccessKey("secret")}) as address, answering(broker):
         ran = subprocess.run(
             [*command, address, "anna", "secret"], env=env, capture_output=True, text=True, timeout=150
         )

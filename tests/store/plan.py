@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from txsaga.store.pipeline import PipelineConnection
 from txsaga.store.statement import PreparedStatement
 
-GROWING = re.compile(r"(half|op)_\d+|log|part|tx|effect|event|claim|scheduled|doubt|question")
+GROWING = re.compile(r"(half|op)_\d+|log|part|tx|effect|event|claim|scheduled|doubt|question|dead_letter|branch")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 

@@ -19,6 +19,7 @@ from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
+    from txsaga.gateway.access import AccessKey
 CHECKS = 64
 """Questions that wait for clients at the same time."""
 
@@ -30,7 +31,8 @@ def gateway(
         int, typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port; 0 for any free one.")
     ] = 8081,
     keys: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="File of access keys, KEY:SECRET a line. Default: none needed.")
+        Path | None,
+        typer.Option(metavar="PATH", help="File of access keys, KEY:SECRET and rights a line. Default: none needed."),
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(metavar="PATH", help="PEM file with the certificate for TLS. Default: no TLS.")
@@ -51,7 +53,7 @@ def gateway(
     if known is None and host not in LOCAL:
         raise ConfigError(f"--host {host} opens the gateway to others; give --keys as well")
 
-    async def serve(broker: Broker, keys: Mapping[str, str] | None) -> None:
+    async def serve(broker: Broker, keys: Mapping[str, AccessKey] | None) -> None:
         server, over = GatewayServer(broker, keys, shared=share_port), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, over.set)

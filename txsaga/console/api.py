@@ -12,7 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from txsaga.console import acts, reading
 from txsaga.console.access import Actor, Operator, Viewer
 from txsaga.console.answers import answer, broker_of, home_of
-from txsaga.console.filters import Filter
+from txsaga.console.filters import Filter, Place
 from txsaga.console.queries import ConsoleQueries
 from txsaga.consume.dispatcher import dispatch
 from txsaga.errors import TxSagaError
@@ -70,6 +70,12 @@ def producers(request: Request, person: Viewer) -> Response:
     return answer(request, [*map(documents.backlog_document, broker_of(request).kernel.store.overview.backlogs())])
 
 
+@router.get("/members")
+def members(request: Request, person: Viewer, group: str) -> Response:
+    """Return who answers checks for a producer group, and who reads as a member of a consumer group of that name."""
+    return answer(request, reading.members(broker_of(request).kernel.store, group))
+
+
 @router.get("/letters")
 def letters(request: Request, person: Viewer, group: str | None = None, before: str | None = None) -> Response:
     """List dead letters, newest first, without their bodies; `before` is the `next` of the page before."""
@@ -117,9 +123,9 @@ def alarms(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/transactions/{id}/messages")
-def messages(request: Request, person: Operator, id: str) -> Response:
-    """Return the messages of a transaction with their bodies."""
-    return answer(request, reading.messages(broker_of(request), id))
+def messages(request: Request, person: Operator, id: str, after: Place = 0) -> Response:
+    """List the messages of a transaction with their bodies; `after` is the `next` of the page before."""
+    return answer(request, reading.messages(broker_of(request), id, after))
 
 
 @router.get("/audit")

@@ -12,10 +12,12 @@ from fastapi import Depends, Query, Request
 from txsaga.core.records import LISTED, TxFilter
 from txsaga.errors import ConfigError
 
-NAMES = ("state", "group", "key", "topic", "table", "run", "since", "before")
+NAMES = ("state", "group", "key", "topic", "table", "run", "problem", "since", "before")
+PROBLEMS = {"heuristic": "heuristic branch", "stalled": "stalled saga"}
 OTHERS = ("limit", "only")
 States = Annotated[list[str], Query(description=", ".join(LISTED))]
 Text = Annotated[str | None, Query()]
+Place = Annotated[int, Query(ge=0, lt=2**31, description="how many come before")]
 
 
 def read_filter(
@@ -26,6 +28,7 @@ def read_filter(
     topic: Text = None,
     table: Annotated[str | None, Query(description="SCHEMA.TABLE")] = None,
     run: Text = None,
+    problem: Annotated[str | None, Query(description=", ".join(PROBLEMS))] = None,
     since: Annotated[str | None, Query(description="15m, 12h, 30d, or 2026-01-31T12:00:00Z")] = None,
     before: Text = None,
 ) -> TxFilter:
@@ -36,6 +39,8 @@ def read_filter(
         raise ConfigError("a filter contains a zero byte")
     if wrong := set(state) - set(LISTED):
         raise ConfigError(f"state is {sorted(wrong)[0]!r}; it is one of {', '.join(LISTED)}")
+    if problem and problem not in PROBLEMS:
+        raise ConfigError(f"problem is {problem[:30]!r}; it is one of {', '.join(PROBLEMS)}")
     if before and not (before.isdecimal() and len(before) < 19):
         raise ConfigError(f"before is {before[:30]!r}; it is the number of a transaction")
     return TxFilter(
@@ -46,6 +51,7 @@ def read_filter(
         since=_moment(since),
         table=table or None,
         run=run or None,
+        problem=problem or None,
         before=int(before) if before else None,
     )
 

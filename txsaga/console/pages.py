@@ -22,7 +22,8 @@ from jinja2 import Environment, FileSystemLoader
 from txsaga.console import acts, reading
 from txsaga.console.access import SESSION, Operator, OwnGuard, Viewer
 from txsaga.console.answers import broker_of, home_of, tagged
-from txsaga.console.filters import PageFilter
+from txsaga.console.filters import PROBLEMS, PageFilter, Place
+from txsaga.console.full_picture import full_picture
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
 from txsaga.console.queries import ConsoleQueries
@@ -56,6 +57,9 @@ PLACES = {
     "txsaga tx resume": ("?state=parked", "Resume"),
     "commit": ("?state=parked", "Commit"),
     "rollback": ("?state=parked", "Roll back"),
+    "txsaga branch heuristics": ("?problem=heuristic", "Transactions with a heuristic branch"),
+    "txsaga branch forget": ("?problem=heuristic", "Forget"),
+    "txsaga saga list --stalled": ("?problem=stalled", "Stalled sagas"),
     "txsaga tx show": ("?state=active", "Transactions"),
 }
 """The page of the console, or a button on it, for a command that a remedy names."""
@@ -187,7 +191,8 @@ def transactions(request: Request, person: Viewer, asked: PageFilter) -> Respons
         bulk=[act for name in BULK if (act := acts.act_named(name, person.role))],
         fitting={tx["txid"]: _fitting(tx, person.role) for tx in found["items"]},
         states=LISTED,
-        waits=reading.waits(store, found["items"]),
+        problems=PROBLEMS,
+        waits=reading.waits(store, found["items"], only.problem),
         tab="transactions",
     )
 
@@ -208,7 +213,7 @@ def _fitting(tx: Mapping[str, Any], role: Rank) -> list[str]:
 def transaction(request: Request, person: Viewer, id: str, picture: str = "compact") -> Response:
     """Show one transaction."""
     found, steps = reading.transaction(home_of(request), id, bodies=person.sees_bodies)
-    lanes = drawing.picture(steps, to_scale=picture == "scale")
+    lanes = full_picture(steps) if picture == "full" else drawing.picture(steps, to_scale=picture == "scale")
     drawn = {"lanes": lanes, "lifecycle": lifecycle(found["state"])}  # all text in it is escaped
     offered = acts.offered(found, person.role)
     return _page(
@@ -217,23 +222,30 @@ def transaction(request: Request, person: Viewer, id: str, picture: str = "compa
 
 
 @router.get("/transactions/{id}/messages")
-def messages(request: Request, person: Operator, id: str) -> Response:
+def messages(request: Request, person: Operator, id: str, after: Place = 0) -> Response:
     """Show the bodies of a transaction's messages."""
-    found = reading.messages(broker_of(request), id)
-    return _page(request, "messages.html", person, id=id, messages=found, tab="transactions")
+    found = reading.messages(broker_of(request), id, after)
+    return _page(request, "messages.html", person, id=id, **found, after=after, tab="transactions")
 
 
 @router.get("/groups")
 def groups(request: Request, person: Viewer) -> Response:
-    """Show how far consumer groups have read."""
+    """Show how far consumer groups have read, and what is undecided of producer groups."""
     store = broker_of(request).kernel.store
     readings = [*map(documents.reading_document, store.overview.readings())]
     drawn = request.app.state.lag.pictures()
     letters = store.overview.dead_letters()
     paused = {group.name for group in store.groups.all() if group.policy.paused}
-    return _page(
-        request, "groups.html", person, readings=readings, letters=letters, drawn=drawn, paused=paused, tab="groups"
-    )
+    found = {"readings": readings, "letters": letters, "drawn": drawn, "paused": paused}
+    producers = [*map(documents.backlog_document, store.overview.backlogs())]
+    return _page(request, "groups.html", person, **found, producers=producers, tab="groups")
+
+
+@router.get("/members")
+def members(request: Request, person: Viewer, group: str) -> Response:
+    """Show who answers checks for a group, and who reads as one of its members."""
+    found = reading.members(broker_of(request).kernel.store, group)
+    return _page(request, "members.html", person, **found, tab="groups")
 
 
 @router.get("/topics")

@@ -5,8 +5,10 @@ What only the console asks of a store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from txsaga.checkback.heartbeat import MEMBERSHIP
 from txsaga.inspect.overview import Audited
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore
@@ -80,6 +82,23 @@ class ConsoleQueries(NamespaceStore):
         places = {"topics": [each.place.topic for each in given], "queues": [each.place.queue for each in given]}
         offsets = {"firsts": [each.first for each in given], "lasts": [each.last for each in given]}
         return self._documents("letters_of", id=id, **places, **offsets) if given else []
+
+    def messages(self, txid: int, *, limit: int, after: int = 0) -> Sequence[Mapping[str, Any]]:
+        """Return the chunks that hold some messages of a transaction, each with the number of messages before it."""
+        return self._documents("messages", txid=txid, limit=limit, after=after)
+
+    def answerers(self, group: str) -> Sequence[Mapping[str, Any]]:
+        """Return the processes that answer checks for a producer group, with what they are asked now."""
+        return self._documents("answerers", group=group, lasts=MEMBERSHIP)
+
+    def readers(self, group: str) -> Sequence[Mapping[str, Any]]:
+        """Return the members of a consumer group, by topic: their queues, and the messages that they hold."""
+        return self._documents("readers", group=group)
+
+    def seen(self, group: str) -> datetime:
+        """Return when a consumer group had a member last; it is noted once a minute."""
+        found: datetime = self._rows(SQL["seen"], group=group)[0][0]
+        return found
 
     def attended(self, group: str) -> bool | None:
         """Tell whether a member of a group is alive; None if one may be."""

@@ -20,8 +20,8 @@ from txsaga.core.decision import Decision
 from txsaga.core.identity import HalfId, number_of
 from txsaga.core.layout import unpack
 from txsaga.core.records import TxFilter
-from txsaga.errors import ConfigError, TxSagaError, UnknownProducerGroup, UnknownTransaction
-from txsaga.flows.branch import NOTHING_DONE
+from txsaga.errors import ConfigError, TxSagaError, UnknownGroup, UnknownProducerGroup, UnknownTransaction
+from txsaga.flows.branch import HEURISTIC, NOTHING_DONE
 from txsaga.flows.step import HeldLocks
 from txsaga.inspect.documents import (
     ballot_document,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from txsaga.console.home import Home
     from txsaga.consume.dead_letter import DeadLetter
     from txsaga.flows.ballot import Polled
+    from txsaga.flows.branch import Branch
     from txsaga.inspect.timeline import TimelineStep
     from txsaga.inspect.trace import Trace
 
@@ -55,6 +56,8 @@ WAITS = {
     "parked": "a person",
     "scheduled": "its time",
 }
+KINDS = {True: "transactional", False: "plain", None: "any"}
+"""What producers a group has."""
 LATE = "it has not answered within 2 seconds"
 BODIES = ("input", "compensation", "action", "output", "error")
 GIVEN = re.compile(
@@ -67,7 +70,7 @@ VEIL = "only operators see why"
 ADDING = ("create", "append", "insert", "attach")
 """Ways to write to a table that remove no rows."""
 FEW, SHOWN = 100, 4_096
-"""Messages of a transaction that are shown, and letters of each."""
+"""Messages of a transaction on a page, and letters of each."""
 
 
 def transactions(store: Store, only: TxFilter, limit: int = PAGE) -> dict[str, Any]:
@@ -231,11 +234,17 @@ def _waiting(store: Store, trace: Trace, polls: Sequence[tuple[int, Any]]) -> di
     return None if found is None else asdict(found)
 
 
-def messages(broker: Broker, id: str) -> list[dict[str, Any]]:
-    """Return the messages of a transaction with their bodies, the first hundred of them."""
-    txid = number_of(id, broker.identity)
-    found = [message for each in broker.kernel.store.halves.contents(txid) for message in unpack(*each)]
-    return [{"topic": m.topic, "key": m.key, "tag": m.tag, "body": shortened(readable(m.body)[0])} for m in found[:FEW]]
+def messages(broker: Broker, id: str, after: int = 0, limit: int = FEW) -> dict[str, Any]:
+    """Return a page of the messages of a transaction with their bodies."""
+    txid, end = number_of(id, broker.identity), after + limit
+    chunks = ConsoleQueries.of(broker.kernel.store).messages(txid, after=after, limit=limit + 1)
+    numbered = [each for c in chunks for each in enumerate(unpack(c["topic"], bytes(c["body"])), c["first"])]
+    items = [
+        {"topic": m.topic, "key": m.key, "tag": m.tag, "body": shortened(readable(m.body)[0])}
+        for number, m in numbered
+        if after <= number < end
+    ]
+    return {"items": items, "next": end if any(number >= end for number, _ in numbered) else None}
 
 
 def shortened(text: str) -> str:
@@ -253,14 +262,21 @@ def audit(store: Store, before: str | None, *, bodies: bool, people: bool = Fals
     return {"items": items, "next": items[-1]["id"] if len(found) > limit else earlier}
 
 
-def waits(store: Store, items: Sequence[Mapping[str, Any]]) -> Mapping[int, str]:
+def waits(store: Store, items: Sequence[Mapping[str, Any]], problem: str | None = None) -> Mapping[int, str]:
     """Say in a few words what each transaction of a list waits for."""
+    if problem is not None:
+        written = store.work.written([tx["txid"] for tx in items])
+        return {txid: ", ".join(["a person", *_heuristic(known.branches)]) for txid, known in written.items()}
     answered = {backlog.group for backlog in store.overview.backlogs() if backlog.members}
     found = {tx["txid"]: WAITS[tx["state"]] for tx in items if tx["state"] in WAITS}
     for tx in items:
         if tx["state"] in ("sealed", "prepared") and tx["resource"] is None and tx["group"] not in answered:
             found[tx["txid"]] = "a checker, or a person"
     return found
+
+
+def _heuristic(branches: Sequence[Branch]) -> list[str]:
+    return [f"{each.resource}: {each.state.replace('_', ' ')}" for each in branches if each.state in HEURISTIC]
 
 
 def resources(home: Home, *, bodies: bool) -> list[dict[str, Any]]:
@@ -319,6 +335,21 @@ def _broker(url: str) -> dict[str, Any]:
             }
     except TxSagaError as away:
         return {"why": str(away)}
+
+
+def members(store: Store, name: str) -> dict[str, Any]:
+    """Return who answers checks for a producer group, and who reads as a member of a consumer group of that name."""
+    _check_text(name, "the group")
+    queries, producers, consumers = ConsoleQueries.of(store), store.registry.find_group(name), store.groups.find(name)
+    if producers is None and consumers is None:
+        raise UnknownGroup(name)
+    found: dict[str, Any] = {"group": name, "producers": None, "consumers": None}
+    if producers is not None:
+        found["producers"] = {"kind": KINDS[producers.transactional], "members": queries.answerers(name)}
+    if consumers is not None:
+        state = {"style": consumers.style, "paused": consumers.policy.paused, "seen": queries.seen(name)}
+        found["consumers"] = state | {"members": queries.readers(name)}
+    return found
 
 
 def letters(store: Store, group: str | None, before: str | None, *, bodies: bool, limit: int = PAGE) -> dict[str, Any]:

@@ -270,6 +270,7 @@ class TxFilter(NamedTuple):
     since: datetime | None = None
     table: str | None = None  # that it writes: SCHEMA.TABLE
     run: str | None = None  # the flow that it belongs to: a run of a DAG
+    problem: str | None = None  # heuristic: of a branch; stalled: of its saga
     before: int | None = None  # only older ones than this number, to read page by page
 
 

@@ -1,5 +1,5 @@
 """
-Who calls: the client's id, and its signature if the gateway has access keys.
+Who calls: the client's id, and its signature and rights if the gateway has access keys.
 
 The signature is that of RocketMQ's clients: HMAC-SHA1 of the date of the call, with the secret of the key.
 """
@@ -9,53 +9,113 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from txsaga.errors import ConfigError
 from txsaga.gateway.status import CallRefused, Code
 
 CREDENTIAL = re.compile(r"\s*MQv2-HMAC-SHA1 .*?Credential=([^,/\s]+).*?Signature=([0-9A-Fa-f]+)")
 CLIENT, DATE, AUTHORIZATION = "x-mq-client-id", "x-mq-date-time", "authorization"
+RIGHTS = ("send", "receive", "group")
+"""To send to a topic, to receive from a topic, to act for a consumer group."""
+SENDING = frozenset({"SendMessage", "EndTransaction", "RecallMessage"})
+OPEN = frozenset({"QueryRoute", "Heartbeat", "NotifyClientTermination"})
 
 
-def read_keys(path: Path) -> Mapping[str, str]:
-    """Read a file of access keys: one `KEY:SECRET` a line."""
+class AccessKey(NamedTuple):
+    """A secret, and the names that each right covers; without any right listed, a key may do everything."""
+
+    secret: str
+    rights: Mapping[str, Sequence[str]] = {}
+
+    def allows(self, right: str, name: str) -> bool:
+        """Return whether a name is covered."""
+        return not self.rights or any(fnmatchcase(name, each) for each in self.rights.get(right, ()))
+
+
+ANYBODY = AccessKey("")
+
+
+class Caller(NamedTuple):
+    """The client of a call, and the key that it signed with."""
+
+    client: str
+    key: AccessKey = ANYBODY
+
+    def require(self, right: str, names: Sequence[str]) -> None:
+        """Refuse a call that its key does not cover."""
+        for name in names:
+            if not self.key.allows(right, name):
+                what = "group" if right == "group" else "topic"
+                doing = {"send": "send to", "receive": "receive from", "group": "act for"}[right]
+                raise CallRefused(
+                    Code.FORBIDDEN, f"the key may not {doing} {what} {name!r}; add it to {right}= of the key"
+                )
+
+    def require_call(self, method: str, request: Any) -> None:
+        """Refuse a call on topics or for a group that its key does not cover."""
+        for right, names in _needed(method, request):
+            self.require(right, names)
+
+
+def _needed(method: str, request: Any) -> Iterator[tuple[str, Sequence[str]]]:
+    fields = request.DESCRIPTOR.fields_by_name
+    if method == "SendMessage":
+        yield "send", [each.topic.name for each in request.messages]
+    elif method in SENDING:
+        yield "send", [request.topic.name]
+    elif method not in OPEN:
+        yield "receive", [(request.topic if "topic" in fields else request.message_queue.topic).name]
+        yield "group", [request.group.name] if "group" in fields else []
+
+
+def read_keys(path: Path) -> Mapping[str, AccessKey]:
+    """Read a file of access keys: one `KEY:SECRET` a line, with rights after it if it may not do everything."""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line.split() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as reason:
         raise ConfigError(f"the access keys can't be read: {reason}") from None
-    keys: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        key, colon, secret = line.partition(":")
-        if not line or line.startswith("#"):
+    keys: dict[str, AccessKey] = {}
+    for number, words in enumerate(lines, 1):
+        if not words or words[0].startswith("#"):
             continue
+        key, colon, secret = words[0].partition(":")
         if not (key and colon and secret):
             raise ConfigError(f"line {number} of {path} is not KEY:SECRET")
-        keys[key] = secret
+        keys[key] = AccessKey(secret, dict(_right(each, f"line {number} of {path}") for each in words[1:]))
     return keys
+
+
+def _right(word: str, where: str) -> tuple[str, Sequence[str]]:
+    right, equals, names = word.partition("=")
+    if right not in RIGHTS or not equals or not all(names.split(",")):
+        raise ConfigError(f"{where}: {word!r} is no right; write send=TOPIC,TOPIC, receive=TOPIC or group=GROUP")
+    return right, names.split(",")
 
 
 class Signatures:
     """Checks the calls of clients; without keys every client may call."""
 
-    def __init__(self, keys: Mapping[str, str] | None) -> None:
+    def __init__(self, keys: Mapping[str, AccessKey] | None) -> None:
         self._keys = keys
 
-    def client(self, metadata: Sequence[tuple[str, str | bytes]]) -> str:
-        """Return the id of the client that calls; `CallRefused` if it is missing, or its signature is wrong."""
+    def caller(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
+        """Return who calls; `CallRefused` if its id is missing, or its signature is wrong."""
         said = {name: value for name, value in metadata if isinstance(value, str)}
-        if self._keys is not None:
-            self._check(said)
+        key = ANYBODY if self._keys is None else self._checked(self._keys, said)
         if not said.get(CLIENT):
             raise CallRefused(Code.CLIENT_ID_REQUIRED, f"the call has no {CLIENT}")
-        return said[CLIENT]
+        return Caller(said[CLIENT], key)
 
-    def _check(self, said: Mapping[str, str]) -> None:
+    def _checked(self, keys: Mapping[str, AccessKey], said: Mapping[str, str]) -> AccessKey:
         found = CREDENTIAL.match(said.get(AUTHORIZATION, ""))
-        secret = (self._keys or {}).get(found[1]) if found else None
-        if found is None or secret is None:
+        key = keys.get(found[1]) if found else None
+        if found is None or key is None:
             raise CallRefused(Code.UNAUTHORIZED, "the call has no signature by a key that is known here")
-        expected = hmac.new(secret.encode(), said.get(DATE, "").encode(), hashlib.sha1).hexdigest()
+        expected = hmac.new(key.secret.encode(), said.get(DATE, "").encode(), hashlib.sha1).hexdigest()
         if not hmac.compare_digest(expected, found[2].lower()):
             raise CallRefused(Code.UNAUTHORIZED, f"the signature of key {found[1]!r} is wrong")
+        return key

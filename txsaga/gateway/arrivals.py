@@ -10,6 +10,10 @@ from txsaga.core.kernel import Kernel
 
 PAUSE = 0.5
 """Seconds that the thread listens at once, so that it notices that it is to end."""
+LOOK = 1.0
+"""Seconds between two looks for messages that no tick announces, such as those that are due again."""
+LONGEST_WAIT = 60.0
+"""Seconds that a call waits for messages, at most."""
 
 
 class Arrivals:

@@ -19,11 +19,14 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import TopicType
 from txsaga.gateway import wire
+from txsaga.gateway.access import Caller
 from txsaga.gateway.messages import name_of
 from txsaga.gateway.status import CallRefused, Code, of_error, status
 
 BATCH, LONG_POLL = 32, 20
 """What push consumers ask for at once, and the seconds that their empty calls wait."""
+ATTEMPTS = 3
+"""How often clients try a send; those of half messages try once: a second half would be checked and committed too."""
 TOPICS, UNREAD = 256, 64
 """Topics that a client may name, and commands that it may leave unread."""
 SILENT = 60.0
@@ -35,8 +38,8 @@ PAUSES = 16
 class ConnectedClient:
     """One stream of a client."""
 
-    def __init__(self, id: str) -> None:
-        self.id = id
+    def __init__(self, caller: Caller) -> None:
+        self.id, self.caller = caller.client, caller
         self.topics: frozenset[str] = frozenset()  # that it sends half messages to
         self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
         self.seen = time.monotonic()
@@ -93,9 +96,9 @@ class ConnectedClients:
         for each in streams:
             each.close()
 
-    async def telemetry(self, commands: AsyncIterator[Any], id: str) -> AsyncIterator[Any]:
+    async def telemetry(self, commands: AsyncIterator[Any], caller: Caller) -> AsyncIterator[Any]:
         """Serve one stream until its client ends it."""
-        client = ConnectedClient(id)
+        client = ConnectedClient(caller)
         self._streams.append(client)
         reading = asyncio.create_task(self._read(commands, client))
         try:
@@ -134,6 +137,7 @@ class ConnectedClients:
             if settings.HasField("publishing"):
                 await self._publishing(settings, client)
             elif settings.HasField("subscription"):
+                client.caller.require("group", [settings.subscription.group.name])
                 await asyncio.to_thread(self._subscribing, settings)
         except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
             return wire.new("TelemetryCommand", status=of_error(refused))
@@ -144,11 +148,13 @@ class ConnectedClients:
         if len(settings.publishing.topics) > TOPICS:
             raise CallRefused(Code.BAD_REQUEST, f"a client names at most {TOPICS} topics")
         named = {name_of(each) for each in settings.publishing.topics}
+        client.caller.require("send", sorted(named))
         client.topics = await asyncio.to_thread(self._of_halves, named)
         await self.reconcile()
         settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_BODY, True
         backoff = {"initial": wire.in_parts(0.01), "max": wire.in_parts(1.0), "multiplier": 2.0}
-        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=3, exponential_backoff=backoff))
+        attempts = 1 if client.topics else ATTEMPTS
+        settings.backoff_policy.CopyFrom(wire.new("RetryPolicy", max_attempts=attempts, exponential_backoff=backoff))
 
     def _of_halves(self, names: set[str]) -> frozenset[str]:
         found = set()

@@ -61,6 +61,8 @@ def read(sent: Any) -> tuple[Message, TopicType]:
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"messages of type {given.message_type} are not supported"
         )
     type = TYPES.get(given.message_type, TopicType.NORMAL)
+    if type is TopicType.TRANSACTION and given.delivery_attempt > 1 and given.HasField("delivery_timestamp"):
+        type = TopicType.DELAY  # a consumer sends it again: it is no half any more
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS:
         raise CallRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the properties have more than {MAX_HEADERS} characters")
     _check_names(given)
@@ -129,15 +131,18 @@ def _deliver_at(given: Any) -> datetime | None:
 
 def delivered(delivery: Delivery, invisible: float) -> Any:
     """Return a message for the client that received it."""
-    message = delivery.delivered
-    extra = {
+    claimed = {
         "receipt_handle": receipt_handle(delivery.claim),
         "invisible_duration": wire.in_parts(invisible),
         "delivery_attempt": delivery.attempts,
-        "queue_id": message.queue,
-        "queue_offset": message.offset,
-        "born_timestamp": wire.in_parts(message.born.timestamp()),
     }
+    return pulled(delivery.delivered, **claimed)
+
+
+def pulled(message: Delivered, **claimed: object) -> Any:
+    """Return a committed message for a client."""
+    where = {"queue_id": message.queue, "queue_offset": message.offset}
+    extra = {**claimed, **where, "born_timestamp": wire.in_parts(message.born.timestamp())}
     type = TopicType.FIFO if message.ordering_key else TopicType.NORMAL
     headers = {**message.headers, TRANSACTION_ID: message.half.transaction}
     return _written(message, message.unique_key or message.id, type, headers, extra)

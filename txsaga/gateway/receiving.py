@@ -25,7 +25,8 @@ from txsaga.consume.delivery import Delivery
 from txsaga.consume.fetching import Fetching
 from txsaga.core import facts
 from txsaga.gateway import wire
-from txsaga.gateway.arrivals import Arrivals
+from txsaga.gateway.access import Caller
+from txsaga.gateway.arrivals import LONGEST_WAIT, LOOK, Arrivals
 from txsaga.gateway.filters import filter_of
 from txsaga.gateway.handles import claim_of, receipt_handle
 from txsaga.gateway.messages import delivered, name_of
@@ -35,9 +36,6 @@ from txsaga.gateway.status import CallRefused, Code, of_all, of_error, status
 RENEWED = timedelta(seconds=30)
 """For how long a push consumer's messages are held at a time."""
 SHORTEST, LONGEST = timedelta(milliseconds=100), timedelta(hours=12)
-LOOK = 1.0
-"""Seconds between two looks for messages that are due again, which no tick announces."""
-LONGEST_WAIT = 60.0
 THREADS = 32
 IDLE = 60.0
 """Seconds after which a consumer that nobody asks is closed."""
@@ -71,12 +69,12 @@ class ReceivingCalls:
         self._consumers: dict[ConsumerKey, OpenConsumer] = {}
         self._lines: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def receive_message(self, request: Any, client: str) -> AsyncIterator[Any]:
+    async def receive_message(self, request: Any, caller: Caller) -> AsyncIterator[Any]:
         """Yield a status, and the messages that came within the time the client waits."""
-        consumer, invisible = await self._consumer(request, client)
+        consumer, invisible = await self._consumer(request, caller.client)
         found = await self._waited(consumer, request)
         if request.auto_renew:
-            self._renewals.add(client, [each.claim for each in found])
+            self._renewals.add(caller.client, [each.claim for each in found])
         code = Code.OK if found else Code.MESSAGE_NOT_FOUND
         yield wire.new("ReceiveMessageResponse", status=status(code))
         for each in found:

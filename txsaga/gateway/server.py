@@ -19,9 +19,10 @@ from txsaga import errors
 from txsaga.broker import Broker
 from txsaga.core.message import MAX_BODY
 from txsaga.gateway import wire
-from txsaga.gateway.access import Signatures
+from txsaga.gateway.access import AccessKey, Caller, Signatures
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.checks import ClientChecks
+from txsaga.gateway.pulling import PullingCalls
 from txsaga.gateway.receiving import RENEWED, ReceivingCalls
 from txsaga.gateway.renewing import Renewals
 from txsaga.gateway.routes import RouteCalls
@@ -37,17 +38,19 @@ GRACE = 3.0
 TIDY = 10.0
 
 Call = Callable[[Any], Awaitable[Any]]
+StreamedCall = Callable[[Any, Caller], AsyncIterator[Any]]
 
 
 class GatewayServer:
     """One process of the gateway; it is made within an event loop."""
 
-    def __init__(self, broker: Broker, keys: Mapping[str, str] | None = None, *, shared: bool = False) -> None:
+    def __init__(self, broker: Broker, keys: Mapping[str, AccessKey] | None = None, *, shared: bool = False) -> None:
         self._signatures, self._checks = Signatures(keys), ClientChecks(broker)
         self._arrivals = Arrivals(broker.kernel)
         self._renewals = Renewals(broker.kernel, RENEWED, self._checks.clients.__contains__)
         self._receiving = ReceivingCalls(broker, self._arrivals, self._renewals)
         sending, routes = SendingCalls(broker, self._checks), RouteCalls(broker.kernel)
+        pulling = PullingCalls(broker.kernel, self._arrivals)
         self._calls: dict[str, Call] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -59,6 +62,13 @@ class GatewayServer:
             "AckMessage": self._receiving.ack_message,
             "ChangeInvisibleDuration": self._receiving.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": self._receiving.forward_message_to_dead_letter_queue,
+            "QueryOffset": pulling.query_offset,
+            "GetOffset": pulling.get_offset,
+            "UpdateOffset": pulling.update_offset,
+        }
+        self._streamed: dict[str, StreamedCall] = {
+            "ReceiveMessage": self._receiving.receive_message,
+            "PullMessage": pulling.pull_message,
         }
         self._server = grpc.aio.server(
             options=[("grpc.max_receive_message_length", LARGEST), ("grpc.so_reuseport", int(shared))]
@@ -105,43 +115,52 @@ class GatewayServer:
         written = {"response_serializer": lambda made: made.SerializeToString()}  # requests are read by us: see `_read`
         if method.name == "Telemetry":
             return grpc.stream_stream_rpc_method_handler(self._telemetry, **written)
-        if method.name == "ReceiveMessage":
-            return grpc.unary_stream_rpc_method_handler(self._receive, **written)
-        serve = self._served(self._calls.get(method.name, _not_there), method)
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(_alone(serve), **written)
-        return grpc.unary_unary_rpc_method_handler(serve, **written)
+        if method.name in self._streamed:
+            return grpc.unary_stream_rpc_method_handler(self._served_in_parts(method), **written)
+        return grpc.unary_unary_rpc_method_handler(self._served(method), **written)
 
-    def _served(self, call: Call, method: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
-        asked, answer = method.input_type.name, method.output_type.name
+    def _served(self, method: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
+        call = self._calls.get(method.name, _not_there)
 
-        async def serve(request: bytes, context: Any) -> Any:
+        async def serve(written: bytes, context: Any) -> Any:
             try:
-                client = self._signatures.client(context.invocation_metadata())
-                self._checks.clients.saw(client)
+                caller, request = self._called(method, written, context)
                 if method.name == "NotifyClientTermination":
-                    self._checks.clients.leave(client)
-                return await call(_read(asked, request))
+                    self._checks.clients.leave(caller.client)
+                return await call(request)
             except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
-                return wire.new(answer, status=of_error(refused))
+                return wire.new(method.output_type.name, status=of_error(refused))
 
         return serve
 
-    async def _receive(self, request: bytes, context: Any) -> AsyncIterator[Any]:
-        try:
-            client = self._signatures.client(context.invocation_metadata())
-            async for part in self._receiving.receive_message(_read("ReceiveMessageRequest", request), client):
-                yield part
-        except Exception as refused:  # noqa: BLE001
-            yield wire.new("ReceiveMessageResponse", status=of_error(refused))
+    def _served_in_parts(self, method: Any) -> Callable[[bytes, Any], AsyncIterator[Any]]:
+        call = self._streamed[method.name]
+
+        async def serve(written: bytes, context: Any) -> AsyncIterator[Any]:
+            try:
+                caller, request = self._called(method, written, context)
+                async for part in call(request, caller):
+                    yield part
+            except Exception as refused:  # noqa: BLE001
+                yield wire.new(method.output_type.name, status=of_error(refused))
+
+        return serve
+
+    def _called(self, method: Any, written: bytes, context: Any) -> tuple[Caller, Any]:
+        """Return who calls and what it asks for, if it may."""
+        caller = self._signatures.caller(context.invocation_metadata())
+        self._checks.clients.saw(caller.client)
+        request = _read(method.input_type.name, written)
+        caller.require_call(method.name, request)
+        return caller, request
 
     async def _telemetry(self, commands: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         try:
-            client = self._signatures.client(context.invocation_metadata())
+            caller = self._signatures.caller(context.invocation_metadata())
         except CallRefused as refused:
             yield wire.new("TelemetryCommand", status=of_error(refused))
             return
-        async for command in self._checks.clients.telemetry(_commands(commands), client):
+        async for command in self._checks.clients.telemetry(_commands(commands), caller):
             yield command
 
 
@@ -161,10 +180,3 @@ async def _commands(commands: AsyncIterator[bytes]) -> AsyncIterator[Any]:
 
 async def _not_there(request: Any) -> Any:
     raise CallRefused(Code.NOT_IMPLEMENTED, "this call is not supported")
-
-
-def _alone(serve: Callable[[bytes, Any], Awaitable[Any]]) -> Callable[[bytes, Any], AsyncIterator[Any]]:
-    async def stream(request: bytes, context: Any) -> AsyncIterator[Any]:
-        yield await serve(request, context)
-
-    return stream

@@ -33,11 +33,13 @@ class Code(IntEnum):
     UNRECOGNIZED_CLIENT_TYPE = 40_015
     MESSAGE_CORRUPTED = 40_016
     CLIENT_ID_REQUIRED = 40_017
+    ILLEGAL_OFFSET = 40_019
     UNAUTHORIZED = 40_100
     FORBIDDEN = 40_300
     MESSAGE_NOT_FOUND = 40_401
     TOPIC_NOT_FOUND = 40_402
     CONSUMER_GROUP_NOT_FOUND = 40_403
+    OFFSET_NOT_FOUND = 40_404
     MESSAGE_BODY_TOO_LARGE = 41_301
     MESSAGE_BODY_EMPTY = 41_302
     PRECONDITION_FAILED = 42_800
@@ -64,6 +66,7 @@ OF_ERRORS: Mapping[type[Exception], Code] = {
     errors.ConfigError: Code.BAD_REQUEST,
     errors.UnknownGroup: Code.CONSUMER_GROUP_NOT_FOUND,
     errors.GroupInUse: Code.ILLEGAL_CONSUMER_GROUP,
+    errors.GroupKindMismatch: Code.ILLEGAL_CONSUMER_GROUP,
     errors.UnknownTransaction: Code.INVALID_TRANSACTION_ID,
     errors.EndRefused: Code.INVALID_TRANSACTION_ID,
     errors.DecidedOtherwise: Code.PRECONDITION_FAILED,

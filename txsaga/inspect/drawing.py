@@ -26,7 +26,7 @@ def picture(steps: Sequence[TimelineStep], *, to_scale: bool = False) -> str:
     drawn = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="the steps in order">']
     for lane, y in rows.items():
         drawn.append(f'<text y="{y + 4}">{_name(lane)}</text><path d="M{LEFT} {y}H{width}"/>')
-        for x, end, state in zip(places, [*places[1:], width], _states(lane, steps), strict=True):
+        for x, end, state in zip(places, [*places[1:], width], states(lane, steps), strict=True):
             drawn.append(f'<rect class="{state}" x="{x}" y="{y - 6}" width="{end - x}" height="12"/>')
     for number, (x, step) in enumerate(zip(places, steps, strict=True), 1):
         kind = "decision" if step.phase is Phase.DECIDED else "kill" if step.what.startswith("kill ") else "step"
@@ -57,7 +57,7 @@ def _at_moments(steps: Sequence[TimelineStep]) -> list[int]:
     return places
 
 
-def _states(lane: str, steps: Sequence[TimelineStep]) -> Iterator[str]:
+def states(lane: str, steps: Sequence[TimelineStep]) -> Iterator[str]:
     """Yield after each step whether a lane holds something that is hidden, or that readers see."""
     state = "none"
     for step in steps:

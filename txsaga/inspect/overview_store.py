@@ -96,7 +96,7 @@ class Overview(NamespaceStore):
         wanted = ["decided"] if len(decided) == len(DECIDED) else [*decided]
         wanted += ["undecided"] * (undecided or bool(states and not decided))
         wanted += [name for name in ("txid", "group", "before") if values[name] is not None]
-        lives = [name for name in ("key", "run", "table") if values[name] is not None]
+        lives = [name for name in ("key", "run", "table", "problem") if values[name] is not None]
         topic = only.topic is not None
         if lives:  # such a transaction has a life, and a half message alone has not
             halves, lives = ["none"], [*lives, *(["topic_of_tx"] * topic)]
@@ -221,8 +221,7 @@ class Overview(NamespaceStore):
 
     def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
         """Return the decisions of transactions, without the undecided ones."""
-        found = self._rows(SQL["decisions"], txids=list(txids))
-        return {txid: Decision(decision) for txid, decision in found}
+        return {txid: Decision(made) for txid, made in self._rows(SQL["decisions"], txids=list(txids))}
 
     def last_round(self, role: str) -> LastRound | None:
         """Return who led the last round of a role, and when it ended; None before the first."""

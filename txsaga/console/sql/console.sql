@@ -25,7 +25,7 @@ SELECT concat_ws('/', (SELECT last_value FROM txsaga.tx_seq), (SELECT xid FROM t
                  (SELECT max(touched) FROM txsaga.tx WHERE state IN ('active', 'sealed', 'prepared')),
                  (SELECT concat(count(*), ' ', sum(checks), ' ', count(parked)) FROM txsaga.doubt),
                  (SELECT max(id) FROM txsaga.tick), (SELECT max(id) FROM txsaga.event),
-                 (SELECT concat(max(id), ' ', count(*)) FROM txsaga.dead_letter),
+                 (SELECT concat(min(id), ' ', max(id)) FROM txsaga.dead_letter), ({statement letters}),
                  (SELECT concat(count(*), ' ', count(*) FILTER (WHERE paused)) FROM txsaga.consumer_group));
 
 -- name: states
@@ -105,11 +105,59 @@ SELECT t.name AS topic, array_agg(DISTINCT c.grp ORDER BY c.grp) FILTER (WHERE c
  WHERE t.name = ANY (:topics) GROUP BY t.name ORDER BY t.name;
 
 -- name: letters_of
--- Dead letters that a transaction's messages became, found by their offsets, in the groups that exist.
+-- Dead letters that a transaction's messages became, found by their offsets, in the groups that exist. OFFSET keeps
+-- the plan from reading all letters in the order of their numbers.
 SELECT d.id, d.grp AS "group"
   FROM unnest(cast(:topics AS text[]), cast(:queues AS int[]), cast(:firsts AS int8[]), cast(:lasts AS int8[]))
        AS p (topic, idx, first, last)
   JOIN txsaga.topic t ON t.name = p.topic JOIN txsaga.queue q ON q.topic = t.id AND q.idx = p.idx
  CROSS JOIN txsaga.consumer_group g
-  JOIN txsaga.dead_letter d ON d.grp = g.name AND d.qid = q.qid AND d.off BETWEEN p.first AND p.last
- WHERE starts_with(d.message, :id || '-') ORDER BY d.id LIMIT 20;
+ CROSS JOIN LATERAL (SELECT id, grp FROM txsaga.dead_letter d
+                      WHERE d.grp = g.name AND d.qid = q.qid AND d.off BETWEEN p.first AND p.last
+                        AND starts_with(d.message, :id || '-') OFFSET 0) d
+ ORDER BY d.id LIMIT 20;
+
+-- name: messages
+-- Of what a transaction would deliver (as for `contents`), the chunks with messages of a page.
+SELECT t.name AS topic, h.body, c.first
+  FROM (SELECT h.txid, h.part, h.attempt, h.qid, h.chunk, h.n,
+               (sum(h.n) OVER (ORDER BY h.part, h.attempt, h.qid, h.chunk) - h.n)::int8 AS first
+          FROM txsaga.half h WHERE h.txid = :txid AND (NOT h.keyed OR EXISTS (
+               SELECT FROM txsaga.part p WHERE (p.txid, p.part, p.attempt) = (h.txid, h.part, h.attempt)))) c
+  JOIN txsaga.half h USING (txid, part, attempt, qid, chunk)
+  JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic
+ WHERE h.txid = :txid AND c.first + c.n > :after AND c.first < cast(:after AS int8) + :limit ORDER BY c.first;
+
+-- name: answerers
+-- A lease is renewed until its process ends, and runs out :lasts later.
+SELECT l.name AS member, l.until > clock_timestamp() AS alive, l.until - cast(:lasts AS interval) AS seen,
+       count(q.txid) AS questions, min(q.asked) AS since
+  FROM txsaga.producer_group g JOIN txsaga.lease l ON l.kind = 'checker:' || g.id
+  LEFT JOIN txsaga.question q ON q.pgroup = g.id AND q.member = l.name
+ WHERE g.name = :group GROUP BY l.name, l.until ORDER BY l.name;
+
+-- name: readers
+-- A member of a stream has a lease on each topic and owns queues; one of a work queue is known while it holds messages.
+WITH r AS (
+    SELECT name AS member, substr(kind, length('member:' || :group || '/') + 1) AS topic, until,
+           cast(NULL AS int4) AS queue, 0 AS held, cast(NULL AS int8) AS txid
+      FROM txsaga.lease WHERE starts_with(kind, 'member:' || :group || '/')
+    UNION ALL
+    SELECT c.owner, t.name, NULL, q.idx, 0, NULL
+      FROM txsaga.cursor c JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic
+     WHERE c.grp = :group AND c.owner IS NOT NULL
+    UNION ALL
+    SELECT i.member, t.name, NULL, NULL, i."end" - i.start, i.txid
+      FROM txsaga.intent i JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic WHERE i.grp = :group
+    UNION ALL
+    SELECT c.member, t.name, CASE WHEN c.txid IS NULL THEN c.until END, NULL, bit_count(c.open::bit(64)), c.txid
+      FROM txsaga.claim c JOIN txsaga.queue q USING (qid) JOIN txsaga.topic t ON t.id = q.topic
+     WHERE c.grp = :group AND c.member IS NOT NULL AND (c.receipt IS NOT NULL OR c.txid IS NOT NULL))
+SELECT r.member, r.topic, coalesce(max(r.until) > clock_timestamp(), false) AS alive, max(r.until) AS until,
+       coalesce(array_agg(r.queue ORDER BY r.queue) FILTER (WHERE r.queue IS NOT NULL), ARRAY[]::int4[]) AS queues,
+       sum(r.held)::int8 AS held, min(tx.opened) AS since,
+       coalesce(array_agg(DISTINCT r.txid) FILTER (WHERE r.txid IS NOT NULL), ARRAY[]::int8[]) AS txids
+  FROM r LEFT JOIN txsaga.tx USING (txid) GROUP BY r.member, r.topic ORDER BY r.topic, r.member LIMIT 500;
+
+-- name: seen
+SELECT seen FROM txsaga.consumer_group WHERE name = :group;

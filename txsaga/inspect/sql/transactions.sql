@@ -55,7 +55,7 @@ EXISTS (SELECT FROM txsaga.op WHERE op.txid = {t}.txid);
 {t}.pgroup = (SELECT id FROM txsaga.producer_group WHERE name = :group);
 
 -- name: key
--- A transaction with a key, a run or a table is in tx; so are those below.
+-- A transaction with a key, a run, a table or a problem is in tx; so are those below.
 tx.txid IN (SELECT k.txid FROM txsaga.producer_group g JOIN txsaga.tx k ON k.pgroup = g.id AND k.key = :key);
 
 -- name: run
@@ -67,6 +67,12 @@ tx.txid = ANY (ARRAY(SELECT DISTINCT txid FROM txsaga.effect
                       WHERE kind IN ('table', 'rows') AND :table = coalesce(payload ->> 'target',
                             coalesce((payload -> 'name' ->> -2) || '.', '') || (payload -> 'name' ->> -1))
                         AND txid < coalesce(:before, 9223372036854775807) ORDER BY txid DESC LIMIT :newest));
+
+-- name: problem
+-- What waits for a person after the decision; few branches are open, and few sagas unfinished.
+tx.txid = ANY (ARRAY(SELECT txid FROM txsaga.branch WHERE :problem = 'heuristic' AND state LIKE 'heuristic%'
+                        AND state NOT IN ('committed', 'rolled_back', 'forgotten')
+                      UNION ALL SELECT txid FROM txsaga.saga WHERE :problem = 'stalled' AND stalled));
 
 -- name: topic_of_half
 half.qid IN (SELECT qid FROM txsaga.queue JOIN txsaga.topic ON topic.id = queue.topic WHERE topic.name = :topic);
