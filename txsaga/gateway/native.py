@@ -37,7 +37,7 @@ from txsaga.resources.reservations_store import Reservations
 from txsaga.resources.tcc import TccParticipant
 from txsaga.resources.two_phase import VotingBranch
 
-BRANCH = "TXSAGA_BRANCH"  # the property of a message that names its branch
+BRANCH = "txsaga-branch"  # the property of a message that names its branch
 SEEN, LOOK, SPARE = 2.0, 0.01, 60.0
 """Seconds until an ended message is in its topic, between two looks, and after RocketMQ's last question."""
 TRANSACTION = wire.number("MessageType", "TRANSACTION")

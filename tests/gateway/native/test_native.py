@@ -32,6 +32,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.message import Message
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.gateway import wire
+from txsaga.gateway.access import AccessKey
 from txsaga.gateway.native import BRANCH, RocketMQParticipant
 from txsaga.gateway.proxy_client import ProxyClient
 from txsaga.gateway.status import Code
@@ -269,7 +270,7 @@ def test_what_rocketmq_can_not_hold_is_refused_before_any_work(
 
 
 def test_calls_are_signed_with_the_access_key(broker: Broker) -> None:
-    with listening(broker, {"anna": "secret"}) as address:
+    with listening(broker, {"anna": AccessKey("secret")}) as address:
         codes = []
         for keys in (("anna", "secret"), ("anna", "wrong"), None):
             client = ProxyClient(address, "news", lambda _: None, keys, None)
