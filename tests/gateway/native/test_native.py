@@ -180,7 +180,10 @@ def test_a_half_that_no_reservation_names_is_rolled_back_and_can_never_be_commit
 ) -> None:
     branch = new_branch(beside=BranchId(broker.identity.transaction(7), 1, 1))
     half(participant, branch, "01AA")
-    until(lambda: participant.finish(branch, Decision.COMMIT) is Finish.ROLLED_BACK and not asked_about(topic, 2))
+    participant.client.listen()
+    until(lambda: broker.kernel.store.reservations.find(branch) is not None)  # RocketMQ has asked
+    assert participant.finish(branch, Decision.COMMIT) is Finish.ROLLED_BACK
+    until(lambda: not asked_about(topic))
     late = participant.enlist(branch)
     late.handle.send(b"item=2;")
     with pytest.raises(errors.RolledBack, match="too late"):
