@@ -40,6 +40,7 @@ test: venv ## every test; installs the services that tests drive where it may
 	.ci/packages
 	-.ci/jars
 	-.ci/clients
+	-.ci/rocketmq
 	$(py) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-fast: venv ## tests without long runs, of those that need a server the core, at most three minutes

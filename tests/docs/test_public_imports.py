@@ -16,6 +16,7 @@ PUBLIC = {
     "txsaga.errors",
     "txsaga.provider",
     "txsaga.gate",
+    "txsaga.gateway.native",
     "txsaga.rocketmq",
     "txsaga.testing",
     "txsaga.testing.checking",

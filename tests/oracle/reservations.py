@@ -55,13 +55,15 @@ class MemoryReservations(Reservations):
                 self._put(branch, found)
             return found
 
-    def settle(self, branch: BranchId, decision: Decision) -> None:
-        """Note that what was held is confirmed, or what was closed is cancelled."""
+    def settle(self, branch: BranchId, decision: Decision) -> bool:
+        """Note that what was held is confirmed, or what was closed is cancelled; tell whether that was new."""
         source, target = SETTLED[decision]
         with self._home.lock:
             found = self.find(branch)
-            if found is not None and found.state is source:
-                self._put(branch, found._replace(state=target))
+            if found is None or found.state is not source:
+                return False
+            self._put(branch, found._replace(state=target))
+            return True
 
     def held(self, resource: str, store: str) -> Sequence[BranchId]:
         """Return, in order, what a resource holds for a store."""

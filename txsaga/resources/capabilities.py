@@ -25,6 +25,7 @@ class ResourceKind(StrEnum):
     HTTP = "http"
     CALLABLE = "callable"
     FILES = "files"
+    ROCKETMQ = "rocketmq"  # a topic of a native one
     QUEUE = "queue"  # a topic of the home store, written outside a transaction
 
 
@@ -61,6 +62,10 @@ def _database(
     )
 
 
+def _voting(kind: ResourceKind, **more: bool) -> Capabilities:
+    return Capabilities(kind=kind, two_phase=True, tells_reads=True, evidence=True, **more)
+
+
 CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
     {
         each.kind: each
@@ -69,17 +74,11 @@ CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
             _database(ResourceKind.MARIADB),
             _database(ResourceKind.MYSQL),
             _database(ResourceKind.SQLITE, two_phase=False, one_writer=True),
-            Capabilities(
-                kind=ResourceKind.BROKER,
-                two_phase=True,
-                joint_commit=True,
-                isolated=True,
-                tells_reads=True,
-                evidence=True,
-            ),
-            Capabilities(kind=ResourceKind.HTTP, two_phase=True, sessions=False, tells_reads=True, evidence=True),
-            Capabilities(kind=ResourceKind.CALLABLE, two_phase=True, sessions=False, tells_reads=True, evidence=True),
-            Capabilities(kind=ResourceKind.FILES, two_phase=True, isolated=True, tells_reads=True, evidence=True),
+            _voting(ResourceKind.BROKER, joint_commit=True, isolated=True),
+            _voting(ResourceKind.HTTP, sessions=False),
+            _voting(ResourceKind.CALLABLE, sessions=False),
+            _voting(ResourceKind.ROCKETMQ, sessions=False, isolated=True),
+            _voting(ResourceKind.FILES, isolated=True),
             Capabilities(kind=ResourceKind.QUEUE),
         )
     }

@@ -61,9 +61,9 @@ class Reservations(NamespaceStore):
 
         return self._done(step)
 
-    def settle(self, branch: BranchId, decision: Decision) -> None:
-        """Record that a held one is confirmed, or a closed one is cancelled; repeating this is no error."""
-        self._done(lambda run: run(SQL["settle"], gid=branch.gid, **SETTLED[decision]))
+    def settle(self, branch: BranchId, decision: Decision) -> bool:
+        """Record that a held one is confirmed, or a closed one is cancelled; False if that was recorded already."""
+        return self._done(lambda run: run(SQL["settle"], gid=branch.gid, **SETTLED[decision]).rowcount) == 1
 
     def held(self, resource: str, store: str) -> Sequence[BranchId]:
         """Return, in order, what a resource holds, or still has to cancel, for the store with this uuid."""

@@ -1,0 +1,139 @@
+"""
+A client of a native RocketMQ, for one topic: it sends half messages, ends them, and answers check-back.
+
+Check-back comes on a stream that a thread keeps open. RocketMQ asks any client that sends to the topic, and asks again
+if it gets no answer. A question waits a moment for its answer: whoever decided may just be ending that message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import methodcaller
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any
+
+import grpc
+
+from txsaga.core.clock import wall_clock
+from txsaga.core.decision import Decision
+from txsaga.core.forking import this_process
+from txsaga.errors import ResourceManagerFailed
+from txsaga.gateway import wire
+from txsaga.gateway.access import AUTHORIZATION, CLIENT, DATE
+from txsaga.gateway.status import Code
+
+logger = logging.getLogger("txsaga")
+
+SERVICE = f"/{wire.PACKAGE}.MessagingService"
+TIMEOUT, PAUSE, GRACE, RENEWED = 5.0, 2.0, 0.5, 20.0
+"""Seconds for a call, until a stream is reopened, until an answer, and between signs of life (RocketMQ waits 120)."""
+WRITTEN = methodcaller("SerializeToString")
+FIXED = (("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.0"), ("x-mq-protocol", "v2"))
+Keys = tuple[str, str]
+Answer = Callable[[Any], Decision | None]
+
+
+class ProxyClient:
+    """One client; `answer` returns the decision about a message, None if there is none or it is unknown here."""
+
+    def __init__(
+        self, endpoint: str, topic: str, answer: Answer, keys: Keys | None, tls: grpc.ChannelCredentials | None
+    ) -> None:
+        self._endpoint, self._topic, self._answer, self._keys, self._tls = endpoint, topic, answer, keys, tls
+        self._lock, self._process = Lock(), 0
+
+    def call(self, name: str, **fields: Any) -> Any:
+        """Call a method of the proxy; `ResourceManagerFailed` without an answer."""
+        method = wire.SERVICE.methods_by_name[name]
+        call = self.listen().unary_unary(f"{SERVICE}/{name}", WRITTEN, partial(wire.read, method.output_type.name))
+        try:
+            return call(wire.new(method.input_type.name, **fields), TIMEOUT, self._metadata())
+        except grpc.RpcError as lost:
+            why = lost.details() or lost.code()
+            raise ResourceManagerFailed(f"RocketMQ at {self._endpoint} did not answer {name}: {why}") from lost
+
+    def end(self, message_id: str, decision: Decision, source: str = "SOURCE_CLIENT") -> Any:
+        """End a half message; return the status."""
+        said = {"source": wire.number("TransactionSource", source), "topic": {"name": self._topic}}
+        said |= {"resolution": wire.number("TransactionResolution", decision.name)}
+        return self.call("EndTransaction", message_id=message_id, transaction_id=message_id, **said).status
+
+    def listen(self) -> grpc.Channel:
+        """Answer check-back from now on, in this process; return the connection."""
+        with self._lock:
+            if self._process != this_process():  # a forked child has nothing of its parent's
+                self._process, self._closed, self._asked = this_process(), Event(), SimpleQueue[Any]()
+                self._id = f"{socket.gethostname()}@{os.getpid()}@txsaga@{secrets.token_hex(4)}"
+                make = partial(grpc.secure_channel, credentials=self._tls) if self._tls else grpc.insecure_channel
+                self._channel = make(self._endpoint)
+                for work in (partial(self._listen, self._closed), partial(self._reply, self._asked)):
+                    Thread(target=work, name="txsaga-rocketmq", daemon=True).start()
+            return self._channel
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        with self._lock:
+            if self._process == this_process():
+                self._closed.set()
+                self._asked.put(None)
+                self._channel.close()
+            self._process = 0
+
+    def place(self) -> dict[str, object]:
+        """Return the address of the proxy, as the protocol writes it."""
+        host, _, port = self._endpoint.rpartition(":")
+        return {"scheme": wire.number("AddressScheme", "DOMAIN_NAME"), "addresses": [{"host": host, "port": int(port)}]}
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        said = [(CLIENT, self._id), *FIXED]
+        if self._keys is not None:
+            (key, secret), date = self._keys, wall_clock().strftime("%Y%m%dT%H%M%SZ")
+            signature = hmac.new(secret.encode(), date.encode(), hashlib.sha1).hexdigest().upper()
+            signed = f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders={DATE}, Signature={signature}"
+            said += [(DATE, date), (AUTHORIZATION, signed)]
+        return said
+
+    def _listen(self, closed: Event) -> None:
+        open_stream = self._channel.stream_stream(
+            f"{SERVICE}/Telemetry", WRITTEN, partial(wire.read, "TelemetryCommand")
+        )
+        while not closed.is_set():
+            over = Event()
+            try:
+                for command in open_stream(self._signs_of_life(over), metadata=self._metadata()):
+                    if command.HasField("recover_orphaned_transaction_command"):
+                        self._asked.put((time.monotonic(), command.recover_orphaned_transaction_command.message))
+            except (grpc.RpcError, ValueError) as lost:  # a closed channel is a ValueError
+                if not closed.is_set():
+                    logger.info("RocketMQ at %s does not ask us now: %r; trying again", self._endpoint, lost)
+            over.set()
+            closed.wait(PAUSE)
+
+    def _signs_of_life(self, over: Event) -> Iterator[Any]:
+        settings: dict[str, Any] = {"client_type": wire.number("ClientType", "PRODUCER"), "access_point": self.place()}
+        settings["publishing"] = {"topics": [{"name": self._topic}]}
+        settings["user_agent"] = {"language": wire.number("Language", "PYTHON"), "version": "5.0.0"}
+        while not over.is_set():
+            yield wire.new("TelemetryCommand", settings=settings)
+            over.wait(RENEWED)
+
+    def _reply(self, asked: SimpleQueue[Any]) -> None:
+        while (question := asked.get()) is not None:
+            at, message = question
+            time.sleep(max(0.0, at + GRACE - time.monotonic()))
+            id = message.system_properties.message_id
+            try:
+                decision = self._answer(message)
+                if decision is not None and (said := self.end(id, decision, "SOURCE_SERVER_CHECK")).code != Code.OK:
+                    logger.warning("RocketMQ asked about message %s and refused the answer: %s", id, said.message)
+            except Exception:  # outermost frame of its thread: RocketMQ asks again
+                logger.exception("RocketMQ's question about message %s failed", id)
