@@ -15,8 +15,10 @@ INSERT INTO txsaga.question (txid, pgroup, member, patience)
 SELECT txid, pgroup, member, patience * interval '1 second' FROM d RETURNING txid;
 
 -- name: take
+-- Not what was decided since it was asked: nobody is to hear of that.
 WITH t AS MATERIALIZED (
-    SELECT txid FROM txsaga.question WHERE member = %(member)s AND until IS NULL{mine}
+    SELECT txid FROM txsaga.question q WHERE member = %(member)s AND until IS NULL{mine}
+       AND (SELECT o.txid FROM txsaga.op o WHERE o.txid = q.txid) IS NULL
      ORDER BY asked LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE txsaga.question q SET until = clock_timestamp() + q.patience FROM t WHERE q.txid = t.txid RETURNING q.txid;
 
