@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.calling import PRODUCER, RawClient, listening, message
+from tests.gateway.test_checks import answering
 from txsaga.broker import Broker
 from txsaga.errors import ConfigError
 from txsaga.gateway import wire
@@ -119,6 +120,21 @@ def test_a_client_hears_of_no_transaction_of_a_topic_that_its_key_does_not_cover
         assert Code(told.get(timeout=20).status.code) is Code.FORBIDDEN
 
 
+def test_a_client_can_not_end_the_stream_of_another_key(broker: Broker) -> None:
+    keys = {"anna": AccessKey("secret"), "ben": AccessKey("other")}
+    with (
+        listening(broker, keys) as address,
+        RawClient(address, headers=signed()) as client,
+        RawClient(address, headers=signed("ben", "other")) as other,
+        client.connected("orders") as told,
+    ):
+        told.get(timeout=20)
+        other("NotifyClientTermination")
+        client.send(message("orders", type="TRANSACTION"))
+        with answering(broker):
+            assert told.get(timeout=20).HasField("recover_orphaned_transaction_command")
+
+
 def test_a_file_of_keys_is_read_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# who\nanna:secret\n\nben:with:colon send=orders,pay-* group=mine\n")
@@ -126,6 +142,9 @@ def test_a_file_of_keys_is_read_line_by_line(tmp_path: Path) -> None:
         "anna": AccessKey("secret"),
         "ben": AccessKey("with:colon", {"send": ["orders", "pay-*"], "group": ["mine"]}),
     }
+    file.write_text("anna:a\nanna:b\n")
+    with pytest.raises(ConfigError, match=r"line 2 of .* its key is there twice"):
+        read_keys(file)
     for wrong in ("anna:secret sends=x", "anna:secret send=a,,b", "anna:secret send"):
         file.write_text(wrong)
         with pytest.raises(ConfigError, match=r"line 1 of .* is no right; write send=TOPIC,TOPIC"):

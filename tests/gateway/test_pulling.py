@@ -114,6 +114,11 @@ def test_the_lag_of_a_group_that_receives_can_be_read(client: RawClient) -> None
     [
         ("QueryOffset", {"message_queue": queue(id=1)}, Code.BAD_REQUEST),
         ("QueryOffset", {"message_queue": queue("nowhere")}, Code.TOPIC_NOT_FOUND),
+        (
+            "QueryOffset",
+            {"message_queue": queue(), "query_offset_policy": TIMESTAMP, "timestamp": {"seconds": 2**62}},
+            Code.BAD_REQUEST,
+        ),
         ("UpdateOffset", {"message_queue": queue(), "group": {"name": "g"}, "offset": 1}, Code.ILLEGAL_OFFSET),
         ("GetOffset", {"message_queue": queue(), "group": {"name": "a b"}}, Code.ILLEGAL_CONSUMER_GROUP),
     ],

@@ -227,6 +227,20 @@ def test_a_refused_invisible_duration_is_named_as_rocketmq_names_it(
     assert f"the invisibleTime is {words}" in refused.status.message
 
 
+def test_a_receipt_that_was_changed_settles_no_message(client: RawClient, broker: Broker) -> None:
+    client.send(message("news", b"1"), message("news", b"2"), message("news", b"3"))
+    got = client.messages("readers", "news") + client.messages("readers", "news", wait=0.5)
+    for each in got:
+        qid, base, _, _, *rest = handle(each).split(".")
+        copy = ".".join((qid, base, "40", "1", *rest))  # as if it were a replayed letter
+        for changed in (copy, handle(each) + ".c"):
+            given = {"receipt_handle": changed, "topic": {"name": "news"}, "group": {"name": "readers"}}
+            assert code(client("ForwardMessageToDeadLetterQueue", **given)) is Code.INVALID_RECEIPT_HANDLE
+    assert broker.dead_letters.list("readers") == []
+    assert len(got) == 3
+    assert code(ack(client, *got)) is Code.OK
+
+
 @pytest.mark.parametrize("handle", ODD)
 def test_a_handle_that_was_never_given_settles_nothing(client: RawClient, handle: str) -> None:
     entries = [{"message_id": "x", "receipt_handle": handle}]

@@ -83,8 +83,8 @@ def read_keys(path: Path) -> Mapping[str, AccessKey]:
         if not words or words[0].startswith("#"):
             continue
         key, colon, secret = words[0].partition(":")
-        if not (key and colon and secret):
-            raise ConfigError(f"line {number} of {path} is not KEY:SECRET")
+        if not (key and colon and secret) or key in keys:
+            raise ConfigError(f"line {number} of {path} is not KEY:SECRET, or its key is there twice")
         keys[key] = AccessKey(secret, dict(_right(each, f"line {number} of {path}") for each in words[1:]))
     return keys
 

@@ -53,7 +53,7 @@ class ClientChecks:
             self._loop.call_soon_threadsafe(client.tell, command)
             return answer.result(PATIENCE)
         except TimeoutError:
-            raise TimeoutError(f"client {client.id} has not answered within {PATIENCE:.0f} s") from None
+            raise TimeoutError(f"client {client.caller.client} has not answered within {PATIENCE:.0f} s") from None
         finally:
             self._asked.pop(id, None)
 

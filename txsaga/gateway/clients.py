@@ -39,7 +39,7 @@ class ConnectedClient:
     """One stream of a client."""
 
     def __init__(self, caller: Caller) -> None:
-        self.id, self.caller = caller.client, caller
+        self.caller = caller
         self.topics: frozenset[str] = frozenset()  # that it sends half messages to
         self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
         self.seen = time.monotonic()
@@ -67,7 +67,7 @@ class ConnectedClients:
         self._turn = 0
 
     def __contains__(self, id: str) -> bool:
-        return any(each.id == id for each in self._streams)
+        return any(each.caller.client == id for each in self._streams)
 
     def senders(self, topic: str) -> Iterator[ConnectedClient]:
         """Yield those that send half messages to a topic, another one first each time."""
@@ -76,19 +76,19 @@ class ConnectedClients:
         for at in range(len(found)):
             yield found[(self._turn + at) % len(found)]
 
-    def saw(self, id: str) -> None:
+    def saw(self, caller: Caller) -> None:
         """Take a call, a heartbeat for example, as a sign that a client lives."""
         for each in self._streams:
-            if each.id == id:
+            if each.caller == caller:
                 each.seen = time.monotonic()
 
     def close_silent(self) -> None:
         """End the streams of clients that have not called for long: their network is gone."""
         self._close([each for each in self._streams if time.monotonic() - each.seen > SILENT])
 
-    def leave(self, id: str) -> None:
+    def leave(self, caller: Caller) -> None:
         """End the streams of a client: one that leaves may not do that itself."""
-        self._close([each for each in self._streams if each.id == id])
+        self._close([each for each in self._streams if each.caller == caller])
 
     def _close(self, streams: Sequence[ConnectedClient]) -> None:
         """Take streams out at once: one whose network is gone does not end when it is told to."""

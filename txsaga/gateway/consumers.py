@@ -149,11 +149,11 @@ class ConsumerPool:
             return self._kernel.store.claims.extend_alone(claim, by)
 
     def _bury(self, claim: Claim, topic: str, cause: str) -> None:
-        if claim.copy is not None:  # a replayed one: the store has its copy
+        queues = self._kernel.topics.by_queue([topic])
+        if claim.qid in queues and claim.copy is not None:  # a replayed one: the store has its copy
             with self._kernel.announce.around(facts.Burying, about=claim.group):
                 self._kernel.store.claims.bury(claim, Burial(claim.copy, topic, cause, None))
             return
-        queues = self._kernel.topics.by_queue([topic])
         found = Fetching(self._kernel, queues).of(claim).messages if claim.qid in queues else []
         if not found:
             raise errors.ClaimLost(f"topic {topic!r} has no such message any more")

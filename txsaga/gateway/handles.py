@@ -18,7 +18,7 @@ from txsaga.core.identity import StoreId
 from txsaga.core.records import Doubt, End, Receipt
 
 TRANSACTION = re.compile(r"([0-9a-f-]{36,80})\.([0-9a-f]{1,8})\.((?:[0-9a-f]{2}){1,64})")
-RECEIPT = re.compile(r"([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){5})(\.c)?")
+RECEIPT = re.compile(r"[0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){5}")
 ELSEWHERE = Copy("", datetime.fromtimestamp(0, UTC), b"")
 """Stands for the copy of a replayed message, which the store has."""
 
@@ -42,15 +42,15 @@ def end_of(store: StoreId, id: str, decision: Decision, *, from_check: bool = Fa
 def receipt_handle(claim: Claim) -> str:
     """Return the handle of a claim on one message."""
     numbers = (claim.qid, claim.base, claim.size, claim.open, claim.attempts, claim.receipt)
-    return ".".join(f"{each:x}" for each in numbers) + ("" if claim.copy is None else ".c")
+    return ".".join(f"{each:x}" for each in numbers)
 
 
 def claim_of(group: str, handle: str) -> Claim:
     """Return the claim of a handle."""
     found = RECEIPT.fullmatch(handle)
     if found is not None:
-        qid, base, size, open, attempts, receipt = (int(each, 16) for each in found[1].split("."))
+        qid, base, size, open, attempts, receipt = (int(each, 16) for each in found[0].split("."))
         whole = max(base + size, receipt) < 2**63 and max(qid, attempts) < 2**31
         if whole and 1 <= size <= COPIED and open.bit_count() == 1 and open < 1 << size:
-            return Claim(group, qid, base, size, open, attempts, receipt, ELSEWHERE if found[2] else None)
+            return Claim(group, qid, base, size, open, attempts, receipt, ELSEWHERE if size == COPIED else None)
     raise errors.ClaimLost(f"{handle[:99]!r} is no receipt handle; give that of the message")

@@ -60,7 +60,11 @@ class PullingCalls:
         """Return the first offset of a queue, the one after its last message, or that of a point in time."""
         _, qid = await self._queue(request.message_queue)
         if request.query_offset_policy == TIMESTAMP:
-            found = await asyncio.to_thread(self._kernel.store.log.offset_at, qid, wire.moment(request.timestamp))
+            try:
+                at = wire.moment(request.timestamp)
+            except ValueError as odd:
+                raise CallRefused(Code.BAD_REQUEST, f"the timestamp can't be read: {odd}") from None
+            found = await asyncio.to_thread(self._kernel.store.log.offset_at, qid, at)
         else:
             bounds = (await asyncio.to_thread(self._kernel.store.log.bounds, [qid]))[qid]
             found = bounds.head if request.query_offset_policy == END else bounds.tail
@@ -112,9 +116,10 @@ class PullingCalls:
         if self._kernel.store.groups.find(group) is None:
             raise errors.UnknownGroup(group)
         for reading in self._kernel.store.overview.readings():
-            if (reading.group, reading.topic) == (group, topic):
-                return next(each.lowest for each in reading.positions if each.queue == queue)
-        raise CallRefused(Code.OFFSET_NOT_FOUND, f"group {group!r} has not read topic {topic!r}")
+            for each in reading.positions:
+                if (reading.group, reading.topic, each.queue) == (group, topic, queue):
+                    return each.lowest
+        raise CallRefused(Code.OFFSET_NOT_FOUND, f"group {group!r} has not read queue {queue} of topic {topic!r}")
 
     def _move(self, group: str, topic: Topic, qid: int, offset: int) -> None:
         self._inside(qid, offset)

@@ -128,7 +128,7 @@ class GatewayServer:
             try:
                 caller, request = self._called(method, written, context)
                 if method.name == "NotifyClientTermination":
-                    self._checks.clients.leave(caller.client)
+                    self._checks.clients.leave(caller)
                 return await call(request)
             except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
                 return wire.new(method.output_type.name, status=of_error(refused))
@@ -151,7 +151,7 @@ class GatewayServer:
     def _called(self, method: Any, written: bytes, context: Any) -> tuple[Caller, Any]:
         """Return who calls and what it asks for, if it may."""
         caller = self._signatures.caller(context.invocation_metadata())
-        self._checks.clients.saw(caller.client)
+        self._checks.clients.saw(caller)
         request = _read(method.input_type.name, written)
         caller.require_call(method.name, request)
         return caller, request

@@ -54,8 +54,11 @@ def span(duration: Any) -> timedelta:
 
 
 def moment(timestamp: Any) -> datetime:
-    """Read a point in time."""
-    return datetime.fromtimestamp(timestamp.seconds, UTC) + timedelta(microseconds=timestamp.nanos // 1000)
+    """Read a point in time; `ValueError` for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(timestamp.seconds, UTC) + timedelta(microseconds=timestamp.nanos // 1000)
+    except (OverflowError, OSError) as odd:
+        raise ValueError("it is no point in time") from odd
 
 
 def in_parts(seconds: float) -> dict[str, int]:
