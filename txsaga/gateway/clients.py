@@ -61,51 +61,61 @@ class ConnectedClients:
 
     def __init__(self, kernel: Kernel, begin: Callable[[str], None], end: Callable[[str], None]) -> None:
         self._kernel, self._begin, self._end = kernel, begin, end
-        self._streams: list[ConnectedClient] = []
+        self._streams: dict[str, list[ConnectedClient]] = {}  # by the client's id
         self._served: set[str] = set()  # topics that this process answers check-back for
         self._serving = asyncio.Lock()
         self._turn = 0
 
     def __contains__(self, id: str) -> bool:
-        return any(each.caller.client == id for each in self._streams)
+        return id in self._streams
 
     def senders(self, topic: str) -> Iterator[ConnectedClient]:
         """Yield those that send half messages to a topic, another one first each time."""
-        found = [each for each in list(self._streams) if topic in each.topics]
+        found = [each for each in self._all() if topic in each.topics]
         self._turn += 1
         for at in range(len(found)):
             yield found[(self._turn + at) % len(found)]
 
     def saw(self, caller: Caller) -> None:
         """Take a call, a heartbeat for example, as a sign that a client lives."""
-        for each in self._streams:
+        for each in self._streams.get(caller.client, ()):
             if each.caller == caller:
                 each.seen = time.monotonic()
 
     def close_silent(self) -> None:
         """End the streams of clients that have not called for long: their network is gone."""
-        self._close([each for each in self._streams if time.monotonic() - each.seen > SILENT])
+        self._close([each for each in self._all() if time.monotonic() - each.seen > SILENT])
 
     def leave(self, caller: Caller) -> None:
         """End the streams of a client: one that leaves may not do that itself."""
-        self._close([each for each in self._streams if each.caller == caller])
+        self._close([each for each in self._streams.get(caller.client, ()) if each.caller == caller])
 
     def _close(self, streams: Sequence[ConnectedClient]) -> None:
         """Take streams out at once: one whose network is gone does not end when it is told to."""
-        self._streams = [each for each in self._streams if each not in streams]
         for each in streams:
+            self._forget(each)
             each.close()
+
+    def _forget(self, stream: ConnectedClient) -> None:
+        known = self._streams.get(stream.caller.client, [])
+        if stream in known:
+            known.remove(stream)
+        if not known:
+            self._streams.pop(stream.caller.client, None)
+
+    def _all(self) -> list[ConnectedClient]:
+        return [each for streams in list(self._streams.values()) for each in streams]
 
     async def telemetry(self, commands: AsyncIterator[Any], caller: Caller) -> AsyncIterator[Any]:
         """Serve one stream until its client ends it."""
         client = ConnectedClient(caller)
-        self._streams.append(client)
+        self._streams.setdefault(caller.client, []).append(client)
         reading = asyncio.create_task(self._read(commands, client))
         try:
             while (command := await client.outbox.get()) is not None:
                 yield command
         finally:
-            self._streams = [each for each in self._streams if each is not client]
+            self._forget(client)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await self.reconcile()
@@ -116,7 +126,7 @@ class ConnectedClients:
 
     async def _reconcile(self) -> None:
         async with self._serving:
-            wanted = {topic for each in self._streams for topic in each.topics}
+            wanted = {topic for each in self._all() for topic in each.topics}
             for topic in self._served - wanted:
                 self._served.discard(topic)
                 await asyncio.to_thread(self._end, topic)
