@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import httpx
 import pytest
 
+import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import environment, started
-from txsaga.console.people import Rank, read_accounts
+from txsaga.console.people import Credential, Rank, read_accounts
 from txsaga.core import exits
 from txsaga.wiring.connecting import open_store
 
@@ -31,6 +33,26 @@ def test_the_link_leads_in_until_the_command_is_interrupted(home_url: str) -> No
                 assert next(news.iter_lines()) == ": hello"
                 console.send_signal(signal.SIGINT)
                 assert console.wait(10) == exits.INTERRUPTED
+        _, complaint = console.communicate(timeout=30)
+    assert (console.returncode, complaint) == (exits.INTERRUPTED, "")
+
+
+def test_a_request_that_waits_for_messages_is_answered_when_the_console_stops(home_url: str, tmp_path: Path) -> None:
+    open_store(home_url).close()
+    with txsaga.connect(home_url, roles=False, env={}) as broker:
+        broker.create_topic("news")
+    accounts = tmp_path / "accounts"
+    accounts.write_text(f"{Credential.made('till', Rank.CLIENT, 'a-key', key=True).line}\n")
+    options = ("--port", "0", "--accounts", str(accounts))
+    with started("console", *options, env=environment(TXSAGA_URL=home_url)) as console, ThreadPoolExecutor(1) as pool:
+        assert console.stdout is not None
+        address, wish = console.stdout.readline().strip(), {"topic": "news", "wait": 20}
+        with httpx.Client(base_url=address, headers={"authorization": "Bearer till.a-key"}, timeout=30) as client:
+            assert client.post("/api/v1/messages/receive", json={"topic": "news"}).json() == {"messages": []}
+            waiting = pool.submit(client.post, "/api/v1/messages/receive", json=wish)
+            wait([waiting], 0.5)
+            console.send_signal(signal.SIGINT)
+            assert waiting.result(10).json() == {"messages": []}
         _, complaint = console.communicate(timeout=30)
     assert (console.returncode, complaint) == (exits.INTERRUPTED, "")
 

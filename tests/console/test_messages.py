@@ -30,6 +30,7 @@ from txsaga.console.access import OwnGuard
 from txsaga.console.app import LARGEST, create_app
 from txsaga.console.home import Home
 from txsaga.console.people import Credential, Rank
+from txsaga.consume.dead_letter import CAUSE
 from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import HALF_TOPIC
 from txsaga.store.connection import parse_url
@@ -154,15 +155,15 @@ class TestEvidence:
         assert api.asked("/commit", transaction=id).status_code == 409
 
 
-BODIES = [{"text": "blå"}, {"json": {"a": [1, None]}}, {"base64": base64.b64encode(b"\0\xff").decode()}]
+BODIES = [{"text": "blå"}, {"json": {"a": [1, None]}}, {"json": None}, {"base64": base64.b64encode(b"\0\xff").decode()}]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: "".join(body))
+@pytest.mark.parametrize("body", BODIES, ids=str)
 def test_a_body_comes_as_it_was_sent(shop: Shop, api: Api, body: dict[str, object]) -> None:
     api("", topic="news", key="k", tag="t", headers={"a": "b"}, **body)
     shop.deliver()
     (found,) = api.receive("news")
-    expected = {"text": '{"a":[1,null]}'} if "json" in body else body
+    expected = {"text": json.dumps(body["json"], separators=(",", ":"))} if "json" in body else body
     assert expected.items() <= found.items()
     assert (found["key"], found["tag"], found["headers"], found["attempts"]) == ("k", "t", {"a": "b"}, 1)
 
@@ -177,7 +178,8 @@ class TestReceiving:
         for each in found:
             other("/ack", group="packing", receipt=each["receipt"])
         assert [each["text"] for each in found] == ["0", "1", "2"]
-        assert other.asked("/ack", group="packing", receipt=found[0]["receipt"]).status_code == 409
+        again = other.asked("/ack", group="packing", receipt=found[0]["receipt"])
+        assert (again.status_code, "done already, or it ran out" in again.json()["error"]) == (409, True)
         assert other.receive("news") == []
 
     def test_a_message_is_put_back_held_and_given_up(self, shop: Shop, api: Api, open_api: Callable[[], Api]) -> None:
@@ -208,7 +210,23 @@ class TestReceiving:
         shop.deliver()
         assert [each["text"] for each in api.receive("news", count=9, **wish)] == ["red"]
 
+    def test_members_with_other_filters_are_others(self, shop: Shop, api: Api) -> None:
+        assert api.receive("news") == []
+        api("", topic="news", text="x")
+        shop.deliver()
+        assert api.receive("news", filter="None") == []  # a header of this name
 
+    def test_a_reason_is_kept_as_a_text(self, shop: Shop, api: Api) -> None:
+        api("", topic="news", text="x")
+        shop.deliver()
+        (found,) = api.receive("news")
+        said = {"group": "packing", "receipt": found["receipt"], "topic": "news", "reason": "\ud800\0" + "x" * 100_000}
+        assert api.client.post("/api/v1/messages/bury", content=json.dumps(said)).status_code == 200
+        (letter,) = shop.broker.dead_letters.list()
+        assert (letter.cause[:3], len(letter.cause)) == ("?\ufffdx", CAUSE)
+
+
+ENDS: dict[str, dict[str, Any]] = {"/ack": {}, "/extend": {"seconds": 1}, "/bury": {"topic": "news", "reason": "x"}}
 WRONG: dict[str, tuple[int, str, str, dict[str, Any]]] = {
     "unknown topic": (404, "topic 'nothing' does not exist", "", {"topic": "nothing", "text": "x"}),
     "unknown topic of a half": (404, "'nothing' does not exist", "/prepare",
@@ -235,6 +253,16 @@ WRONG: dict[str, tuple[int, str, str, dict[str, Any]]] = {
     "count": (400, "give a count from 1 to 60", "/receive", {"topic": "news", "count": 61}),
     "wait": (400, "a wait from 0 to 30 seconds", "/receive", {"topic": "news", "wait": 31}),
     "invisible": (400, "invisible is 0.0", "/receive", {"topic": "news", "invisible": 0}),
+    "tags": (400, "give one tag", "/receive", {"topic": "news", "tag": "a || b"}),
+    "half a letter in a tag": (400, "give one tag", "/receive", {"topic": "news", "tag": "\ud800"}),
+    "long tag": (400, "give one tag", "/receive", {"topic": "news", "tag": "a" * 100_000}),
+    "tag and filter": (400, "not both", "/receive", {"topic": "news", "tag": "a", "filter": "b = 'c'"}),
+    "NaN": (422, "can't be written as JSON", "", {"topic": "news", "json": float("nan")}),
+    "null as a body": (422, "give text, json or base64", "", {"topic": "news", "text": "x", "json": None}),
+    **{f"{name} for {group!r}": (422, "group name", name, {"receipt": "5.0.1.1.1.1", "group": group, **fields})
+       for name, fields in ENDS.items()
+       for group in ("\0", "\ud800")},
+    "topic that is buried": (422, "topic name", "/bury", {"receipt": "5.0.1.1.1.1", "topic": "\0", "reason": "x"}),
     "filter": (400, "filter 'AND'", "/receive", {"topic": "news", "filter": "AND"}),
 }  # fmt: skip
 
@@ -246,6 +274,16 @@ def test_what_is_wrong_is_one_line_and_does_nothing(shop: Shop, api: Api, stored
     assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
     assert "\n" not in answer.json()["error"]
     assert stored.rows("SELECT count(*) FROM half") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"text":"\xff"}', b'{"json":' + b"[" * 100_000, b'{"json":%s}' % (b"9" * 5000)],
+    ids=["not UTF-8", "too deep", "long number"],
+)
+def test_what_is_no_json_is_refused_in_the_same_way(api: Api, content: bytes) -> None:
+    answer = api.client.post("/api/v1/messages", content=content)
+    assert (answer.status_code, [*answer.json()]) == (400, ["error"])
 
 
 @pytest.mark.parametrize("evidence", [None, "bank"])
@@ -337,6 +375,8 @@ def test_the_description_names_every_field(api: Api) -> None:
     described = api.client.get("/api/v1/openapi.json").json()
     paths = [path for path in described["paths"] if path.startswith("/api/v1/messages")]
     assert len(paths) == 8
+    refused = described["paths"]["/api/v1/messages/ack"]["post"]["responses"]["409"]["content"]["application/json"]
+    assert [*refused["schema"]["properties"]] == ["error"]
     fields = described["components"]["schemas"]["NewMessage"]
     assert {"topic", "text", "json", "base64", "delay"} <= fields["properties"].keys()
     assert (fields["required"], fields["additionalProperties"]) == (["topic"], False)

@@ -189,6 +189,7 @@ def test_a_message_has_one_body(body: bytes | None, options: dict[str, object]) 
         (lambda: Message.text("orders", 5), "the text is int, not str"),  # type: ignore[arg-type]
         (lambda: Message.text("orders", "\ud800"), "can't be stored as UTF-8"),
         (lambda: Message.json("orders", object()), "can't be written as JSON"),
+        (lambda: Message.json("orders", float("nan")), "can't be written as JSON"),
         (lambda: Message.json("orders", "\ud800"), "can't be written as JSON"),
     ],
 )

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, NullPool, create_engine, make_url
 
 import txsaga
 from tests.contracts.samples import drain
@@ -259,6 +260,73 @@ class TestRights:
                 program.execute("SELECT join(%s)", [token])
             program.rollback()
         bank.dispose()
+
+    @pytest.mark.parametrize("committed", [True, False], ids=["before", "meanwhile"])
+    def test_a_trigger_of_others_does_not_run(self, broker: Broker, home_url: str, *, committed: bool) -> None:
+        _, token = prepared(broker)
+        with logins(home_url) as made, psycopg.connect(plain(home_url), autocommit=True) as admin:
+            mine = made.new(Right.PRODUCER)
+            admin.execute(f"CREATE SCHEMA sly AUTHORIZATION {mine}")
+            admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {mine}")
+            join = f"SELECT \"{made.namespace}\".join('{token}')"
+            try:
+                with ThreadPoolExecutor(1) as pool, psycopg.connect(plain(made.url_of(mine))) as trap:
+                    trap.execute(
+                        "CREATE FUNCTION sly.run() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''it ran''; END'"
+                    )
+                    trap.execute("""CREATE TRIGGER sly BEFORE INSERT ON public.txsaga_evidence
+                                    FOR EACH ROW EXECUTE FUNCTION sly.run()""")
+                    if committed:
+                        trap.commit()
+                    waiting = pool.submit(attempted, made.url_of(mine), join)
+                    wait([waiting], 0.5)
+                    trap.commit()
+                    assert "public.txsaga_evidence has a trigger, or others may make one" in waiting.result()
+            finally:
+                admin.execute("DROP SCHEMA sly CASCADE")  # with the trigger
+            serializable = f"BEGIN ISOLATION LEVEL SERIALIZABLE; {join}"  # its snapshot might be older than a trigger
+            assert "or others may make one" in attempted(made.url_of(mine), serializable)
+            admin.execute(f"REVOKE TRIGGER ON ALL TABLES IN SCHEMA public FROM {mine}")
+            assert attempted(made.url_of(mine), serializable) == ""
+
+    def test_tables_that_it_can_not_read_are_passed_over(
+        self, broker: Broker, foreign_databases: Callable[[], str]
+    ) -> None:
+        url = foreign_databases()
+        with logins(url) as admin:
+            owner = admin.new()
+            for statement in (
+                f'GRANT CREATE ON DATABASE "{make_url(url).database}" TO {owner}',
+                "CREATE SCHEMA hidden",
+                "CREATE TABLE hidden.txsaga_evidence (a int); CREATE TABLE hidden.txsaga_database (uuid text)",
+                "CREATE SCHEMA strange",
+                "CREATE TABLE strange.txsaga_evidence (a int); CREATE TABLE strange.txsaga_database (a int)",
+                f"GRANT USAGE ON SCHEMA strange TO {owner}",
+                f"GRANT ALL ON ALL TABLES IN SCHEMA strange TO {owner}",
+            ):
+                admin.run(statement)
+            own = admin.url_of(owner)
+            open_store(own).close()
+            here = create_engine(foreign_databases(), poolclass=NullPool)
+            with txsaga.connect(own, resources={"shop": here}, roles=False, answering=False, env={}) as its:
+                its.create_topic("orders", "transaction", queues=1)
+                _, token = prepared(its)
+            assert "belongs to resource 'shop', which is not in this database" in attempted(
+                own, f"SELECT \"{admin.namespace}\".join('{token}')"
+            )
+            here.dispose()
+
+
+def attempted(url: str, statement: str) -> str:
+    """Run a statement in a transaction that is rolled back; return the error."""
+    with psycopg.connect(plain(url)) as program:
+        try:
+            program.execute(statement)
+        except psycopg.Error as refused:
+            return str(refused)
+        finally:
+            program.rollback()
+    return ""
 
 
 @pytest.mark.req("RMQ-01")

@@ -28,8 +28,8 @@ def held(kept: Kept, claim: Claim, now: datetime) -> ClaimRow | None:
 def lost(claim: Claim) -> ClaimLost:
     """Say that a claim is lost."""
     return ClaimLost(
-        f"the claim on messages from {claim.base} on of queue {claim.qid} in group {claim.group!r} ran out; "
-        "they come again: make the consumer's invisible time longer, or extend the claim"
+        f"the claim on messages from {claim.base} on of queue {claim.qid} in group {claim.group!r} is over: "
+        "they are done already, or it ran out and they come again: then make the invisible time longer, or extend it"
     )
 
 

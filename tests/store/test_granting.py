@@ -121,6 +121,30 @@ def test_migrating_mends_functions_and_drops_those_of_before(made: Logins, store
         producer.commit(producer.prepare_now("orders", b"a"))
 
 
+def test_migrating_keeps_what_users_built_on_the_functions(made: Logins, stored: Stored) -> None:
+    login = made.url_with(P)
+    before = {tuple(map(str, row)) for row in stored.rows(WRITTEN, namespace=made.namespace)}
+    calls = f"SELECT \"{made.namespace}\".send('shop', 'paid', 'x'), \"{made.namespace}\".join('x')"
+    made.run(f"CREATE SCHEMA shop; CREATE VIEW shop.paying AS {calls}")
+    try:
+        older = "pg_get_functiondef(oid), 'BEGIN', '/* older */ BEGIN'"
+        made.run(f"""DO $$ DECLARE each text; BEGIN
+            FOR each IN SELECT replace({older}) FROM pg_proc
+             WHERE pronamespace = to_regnamespace(current_schema()) AND proname IN ('send', 'join') LOOP EXECUTE each;
+            END LOOP; END $$""")
+        made.run("GRANT EXECUTE ON FUNCTION join(text) TO PUBLIC")
+        migrated(made)
+    finally:
+        made.run("DROP SCHEMA shop CASCADE")
+    assert {tuple(map(str, row)) for row in stored.rows(WRITTEN, namespace=made.namespace)} == before
+    with txsaga.connect(made.url, roles=False, env={}) as owner:
+        owner.create_topic("paid")
+    engine = create_engine(parse_url(login)[0], poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"SELECT \"{made.namespace}\".send('shop', 'paid', 'x')")
+    engine.dispose()
+
+
 def test_what_a_caller_puts_into_the_way_is_not_found(made: Logins) -> None:
     login = made.new(P)
     with txsaga.connect(made.url, roles=False, env={}) as owner:

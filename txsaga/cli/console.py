@@ -138,5 +138,7 @@ def _serve(
             "proxy_headers": False,
             "root_path": root_path,
         }
-        config = uvicorn.Config(create_app(home, guard), timeout_graceful_shutdown=1, **quiet)  # streams don't end
-        uvicorn.Server(config).run(sockets=[listening])
+        app = create_app(home, guard)
+        server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **quiet))  # streams don't end
+        app.state.stops = lambda: server.should_exit
+        server.run(sockets=[listening])

@@ -70,10 +70,10 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
         title="txsaga console", version="1", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
     app.state.home, app.state.guard, app.state.news, app.state.lag = home, guard, News(home), lag
-    app.state.receiving = messages.Receiving(home)
+    app.state.receiving, app.state.stops = messages.Receiving(home), lambda: False
     app.middleware("http")(_finished)
     app.add_exception_handler(errors.TxSagaError, _failed)
-    for status in (401, 403, 404, 405, 413):
+    for status in (400, 401, 403, 404, 405, 413):
         app.add_exception_handler(status, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.include_router(api.router)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -21,13 +21,15 @@ from txsaga.console.access import Client
 from txsaga.console.answers import broker_of
 from txsaga.console.home import Home
 from txsaga.console.people import Person
-from txsaga.consume.claim import MOST
+from txsaga.consume.claim import MOST, Claim
+from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Delivery
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.message import MAX_BODY, Message, as_message
 from txsaga.core.records import DecisionOutcome, Doubt, Half
-from txsaga.core.topic import SendKind
+from txsaga.core.topic import SendKind, check_name
+from txsaga.core.validation import validate_wanted_tag
 from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, InvalidMessage, UnknownTransaction
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.consumers import LONGEST, SHORTEST, ConsumerKey, ConsumerPool, Wanted
@@ -36,10 +38,16 @@ from txsaga.gateway.sql92 import by_condition
 from txsaga.messages.message_buffer import Outbox
 from txsaga.messages.topics import admit_immunity
 
-router = APIRouter(prefix="/api/v1/messages", tags=["messages"])
+TOLD = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+REFUSED: dict[int | str, dict[str, Any]] = {
+    status: {"description": "Refused: one line.", "content": {"application/json": {"schema": TOLD}}}
+    for status in (400, 401, 403, 404, 409, 411, 413, 422, 503)
+}
+router = APIRouter(prefix="/api/v1/messages", tags=["messages"], responses=REFUSED)
 
 LONGEST_WAIT = 30.0  # seconds
 STRICT = {"extra": "forbid"}  # a field with another name is refused
+ABSENT = object()  # None is a JSON value
 OPTIONS = ("key", "tag", "headers", "ordering_key", "deliver_at")
 Prepared = Annotated[str, Body(embed=True, description="what prepare returned")]
 
@@ -51,7 +59,7 @@ class NewMessage:
     __pydantic_config__ = STRICT
     topic: str
     text: str | None = None
-    json: Any = None
+    json: Any = field(default_factory=lambda: ABSENT)
     base64: str | None = None
     key: str | None = None
     tag: str | None = None
@@ -64,8 +72,9 @@ class NewMessage:
         """Return it as txsaga sends it."""
         options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS}
         options["delay"] = None if self.delay is None else _span("delay", self.delay)
-        bodies = {"text": self.text, "json": self.json, "base64": self.base64}
+        bodies = {"text": self.text, "base64": self.base64}
         given = {name: value for name, value in bodies.items() if value is not None}
+        given |= {} if self.json is ABSENT else {"json": self.json}
         if len(given) != 1:
             raise InvalidMessage("a message has one body: give text, json or base64")
         encoded = given.pop("base64", None)
@@ -112,8 +121,11 @@ class Wish:
 
     def wanted(self) -> Wanted | None:
         """Return which messages its client wants; None for all."""
+        validate_wanted_tag(self.tag)
         if self.filter is None:
             return None if self.tag is None else lambda message: message.tag == self.tag
+        if self.tag is not None:
+            raise ConfigError("give a tag or a filter, not both; in a filter the tag is TAGS")
         try:
             return by_condition(self.filter)
         except ValueError as wrong:
@@ -208,11 +220,12 @@ async def receive(request: Request, person: Client, wish: Wish) -> dict[str, lis
     if not 1 <= wish.count <= MOST or not 0 <= wish.wait <= LONGEST_WAIT:
         raise ConfigError(f"give a count from 1 to {MOST}, and a wait from 0 to {LONGEST_WAIT:.0f} seconds")
     pool, member = await request.app.state.receiving.pool(), f"{person.name}@{broker_of(request).kernel.member}"
-    key = ConsumerKey(wish.group or person.name, wish.topic, member, invisible, f"{wish.tag} {wish.filter}")
+    key = ConsumerKey(wish.group or person.name, wish.topic, member, invisible, repr((wish.tag, wish.filter)))
     leaving = asyncio.ensure_future(request.receive())
     taking = asyncio.ensure_future(pool.take(key, wish.wanted, wish.count, wish.wait))
     try:
-        await asyncio.wait({leaving, taking}, return_when=asyncio.FIRST_COMPLETED)
+        while not (leaving.done() or taking.done() or request.app.state.stops()):
+            await asyncio.wait({leaving, taking}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
         return {"messages": [*map(_document, taking.result())] if taking.done() else []}
     finally:
         leaving.cancel()
@@ -222,23 +235,30 @@ async def receive(request: Request, person: Client, wish: Wish) -> dict[str, lis
 @router.post("/ack")
 def acknowledge(request: Request, person: Client, message: HeldMessage) -> dict[str, str]:
     """Acknowledge a message: its group does not get it again."""
-    broker_of(request).kernel.acks.call(claim_of(message.group or person.name, message.receipt))
+    broker_of(request).kernel.acks.call(_claim(person, message))
     return {"receipt": message.receipt}
 
 
 @router.post("/extend")
 async def extend(request: Request, person: Client, message: Extension) -> dict[str, str]:
     """Hold a message for longer, or put it back; return its new receipt."""
-    claim, pool = claim_of(message.group or person.name, message.receipt), await request.app.state.receiving.pool()
+    claim, pool = _claim(person, message), await request.app.state.receiving.pool()
     return {"receipt": receipt_handle(await pool.extend(claim, _span("seconds", message.seconds)))}
 
 
 @router.post("/bury")
 async def bury(request: Request, person: Client, message: Rejection) -> dict[str, str]:
     """Move a message to the dead letters of its group, or to its backout topic."""
-    claim, pool = claim_of(message.group or person.name, message.receipt), await request.app.state.receiving.pool()
-    await pool.bury(claim, message.topic, message.reason)
+    claim, pool = _claim(person, message), await request.app.state.receiving.pool()
+    check_name(message.topic)
+    await pool.bury(claim, message.topic, short_cause(message.reason))
     return {"receipt": message.receipt}
+
+
+def _claim(person: Person, message: HeldMessage) -> Claim:
+    group = message.group or person.name
+    check_name(group, what="consumer group")
+    return claim_of(group, message.receipt)
 
 
 def _ended(request: Request, person: Person, id: str, decision: Decision) -> dict[str, str]:

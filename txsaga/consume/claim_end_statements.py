@@ -63,6 +63,6 @@ def _require_held(run: Run, claim: Claim) -> None:
     """Lock a claim, or raise `ClaimLost`."""
     if run(SQL["lock"], **mine(claim)).one_or_none() is None:
         raise ClaimLost(
-            f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} ran out; "
-            "the message comes again"
+            f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} is over: "
+            "the message is done already, or comes again"
         )

@@ -196,6 +196,6 @@ def _done(answers: Sequence[Rows]) -> dict[tuple[Any, ...], int]:
 
 def _lost(claim: Claim) -> ClaimLost:
     return ClaimLost(
-        f"the claim on messages from {claim.base} on of queue {claim.qid} in group {claim.group!r} ran out; "
-        "they come again: make the consumer's invisible time longer, or extend the claim"
+        f"the claim on messages from {claim.base} on of queue {claim.qid} in group {claim.group!r} is over: "
+        "they are done already, or it ran out and they come again: then make the invisible time longer, or extend it"
     )

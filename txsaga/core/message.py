@@ -82,7 +82,7 @@ class Message:
     def json(cls, topic: str, value: object, **options: Unpack[MessageOptions]) -> Message:
         """Make a message from a JSON value."""
         try:
-            body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+            body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError) as reason:
             raise InvalidMessage(f"the value can't be written as JSON: {reason}") from None
         return made_of(topic, body, options)

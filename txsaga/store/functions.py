@@ -52,8 +52,9 @@ class Function(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The source that the server stores."""
-        return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
+        """The source that the server stores; its third line tells what `CREATE OR REPLACE` can't change."""
+        fixed = f"{self.answers} {self.named}".strip()
+        return f"\n#variable_conflict use_column\n{MARK}: {fixed}\n{self.body.strip()}\n"
 
 
 def write(connection: Connection, namespace: str) -> bool:
@@ -65,16 +66,17 @@ def write(connection: Connection, namespace: str) -> bool:
     have = dict(map(tuple, connection.execute(text(SQL["sources"]), names)))
     changed = [function for function in wanted if have.get(function.name) != function.source]
     statements = [f"DROP FUNCTION {name}" for name in unwanted]
-    statements += [statement for function in changed for statement in _creation(function)]
+    statements += [statement for function in changed for statement in _creation(function, have.get(function.name))]
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
     return bool(statements)
 
 
-def _creation(function: Function) -> Iterator[str]:
-    # Policies and triggers depend on these; the return type of others may have changed.
-    if function.answers not in ("boolean", "trigger"):
-        yield f"DROP FUNCTION IF EXISTS {function.name}"
+def _creation(function: Function, have: str | None) -> Iterator[str]:
+    # What users made may depend on it, so it is dropped only if need be; policies and triggers depend on these kinds.
+    same = (have or function.source).split("\n")[:3] == function.source.split("\n")[:3]
+    if not same and function.answers not in ("boolean", "trigger"):
+        yield f"DROP FUNCTION {function.name}"
     yield function.statement
     yield DENY.format(name=function.name)
 

@@ -89,7 +89,8 @@ END;
 
 -- name: join
 -- The body of a function: the evidence that the caller's commit is the local work of a transaction. Only tables that
--- belong to the namespace's owner, or to a superuser, are trusted: what they trigger runs with the owner's rights.
+-- belong to the namespace's owner, or to a superuser, are trusted. Others may have put triggers on them, which would run
+-- with the owner's rights. The lock keeps new ones out; a snapshot may be older than one, so the right counts there.
 DECLARE
     parts text[] := regexp_match(
         $1, '^([0-9a-f]{{32}})-([0-9a-f]{{1,8}})-([0-9a-f]{{1,16}})\.[0-9a-f]{{1,8}}\.([0-9a-f]{{64}})$');
@@ -97,6 +98,7 @@ DECLARE
     life int4 := ('x' || lpad(parts[2], 8, '0'))::bit(32)::int4;
     half record;
     place text;
+    evidence oid;
     known text;
     outcome int4;
 BEGIN
@@ -118,13 +120,22 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING MESSAGE = format(
             'transaction %s was prepared without evidence; prepare it with the name of this database', number);
     END IF;
-    FOR place IN SELECT n.nspname FROM pg_class e JOIN pg_class d USING (relnamespace, relowner)
+    FOR place, evidence IN SELECT n.nspname, e.oid FROM pg_class e JOIN pg_class d USING (relnamespace, relowner)
                    JOIN pg_namespace n ON n.oid = e.relnamespace JOIN pg_roles r ON r.oid = e.relowner
                   WHERE (e.relname, d.relname, e.relkind, d.relkind) = ('txsaga_evidence', 'txsaga_database', 'r', 'r')
                     AND (rolsuper OR e.relowner = (SELECT relowner FROM pg_class WHERE oid = 'txsaga.half'::regclass))
+                    AND has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(d.oid, 'SELECT')
     LOOP
-        EXECUTE format('SELECT uuid FROM %I.txsaga_database', place) INTO known;
+        EXECUTE format('SELECT to_jsonb(d) ->> ''uuid'' FROM %I.txsaga_database d', place) INTO known;
         CONTINUE WHEN known IS DISTINCT FROM half.database;
+        EXECUTE format('LOCK TABLE %I.txsaga_evidence IN ROW EXCLUSIVE MODE', place);
+        IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = evidence AND NOT tgisinternal)
+           OR current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+              SELECT FROM pg_class c, aclexplode(c.relacl) a
+               WHERE c.oid = evidence AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner) THEN
+            RAISE object_not_in_prerequisite_state USING MESSAGE = format(
+                '%I.txsaga_evidence has a trigger, or others may make one: drop it, and revoke TRIGGER', place);
+        END IF;
         IF current_setting('synchronous_commit') = 'off' THEN
             PERFORM set_config('synchronous_commit', 'on', true);
         END IF;
