@@ -18,7 +18,6 @@ NUMBER = 120
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.conf("INT-07")
 def test_nothing_is_lost_doubled_or_back_from_a_rollback(broker: Broker, tmp_path: Path) -> None:
     fetched("official-go", "go", "Go")
     program = built("checks", tmp_path)
