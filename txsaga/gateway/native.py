@@ -2,10 +2,10 @@
 A topic of a native RocketMQ as a participant: its half messages are the yes, and our decision answers its check-back.
 
 The vote reserves ids in the home database, sends the halves and holds the reservation. RocketMQ keeps no decision: a
-half that is ended twice is delivered twice. So only who confirms the reservation ends its halves. Whatever is lost
-after that, RocketMQ's next question gets the decision, in any process that has registered the topic; but ROLLBACK if
-its message is in the topic already. What no reservation names is closed and rolled back. With a name server, a commit
-is done when the topic has the messages; RocketMQ's own answer only means that an end was passed on.
+half that is ended twice is delivered twice. So only who confirms the reservation ends its halves, and only within
+FINISH. Whatever is not ended by then, RocketMQ's next question gets the decision, in any process that has registered
+the topic; but ROLLBACK if its message is in the topic already. What no reservation names is closed and rolled back. A
+commit is done when the topic has the messages; RocketMQ's own answer only means that an end was passed on.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from txsaga.resources.tcc import TccParticipant
 from txsaga.resources.two_phase import VotingBranch
 
 BRANCH = "txsaga-branch"  # the property of a message that names its branch
+FINISH, LATE = 30.0, 10.0
+"""Seconds from the confirm on for who ends the halves, and how much earlier it begins no call any more."""
 SEEN, LOOK, SPARE = 2.0, 0.01, 60.0
 """Seconds until an ended message is in its topic, between two looks, and after RocketMQ's last question."""
 TRANSACTION = wire.number("MessageType", "TRANSACTION")
 REFUSED = ("ordering_key", "deliver_at", "delay", "unique_key")  # options that its half messages do not have
 CANCELLED = (ReservationState.CANCELLING, ReservationState.CANCELLED)
-DECISIONS = dict.fromkeys(CANCELLED, Decision.ROLLBACK) | {ReservationState.CONFIRMED: Decision.COMMIT}
 
 
 class RocketMQ:
@@ -172,11 +173,14 @@ class RocketMQParticipant(TccParticipant):
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
         """End the halves if no process has done so, and wait for them; HAZARD if RocketMQ has given up asking."""
-        until, kept = time.monotonic(), cast(Any, reserved.arguments)
+        began, kept = time.monotonic(), cast(Any, reserved.arguments)
+        until = began
         if self._store.reservations.settle(branch, Decision.COMMIT):
-            until += SEEN
             for id in kept["ids"]:
+                if time.monotonic() > began + FINISH - LATE:
+                    break
                 self.client.end(id, Decision.COMMIT)
+            until = time.monotonic() + SEEN
         while missing := [id for id in kept["ids"] if self._view is not None and not self._view.has(id)]:
             if time.monotonic() > until:
                 break
@@ -195,14 +199,16 @@ class RocketMQParticipant(TccParticipant):
         return Finish.DONE
 
     def answer(self, asked: Any) -> Decision | None:
-        """Return the decision about a half message that RocketMQ asks about; None if it is open, or not ours."""
+        """Return the decision about a half message that RocketMQ asks about; None if it is open, ended, or not ours."""
         store, id = self._store.registry.identity.uuid.hex, asked.system_properties.message_id
         for branch in ours(asked.user_properties.get(BRANCH, "")):
             if branch.store == store:
                 found = self._store.reservations.find(branch) or self._store.reservations.shut(branch, self.name)
-                decision = DECISIONS.get(found.state)
-                copied = decision is Decision.COMMIT and self._view is not None and self._view.has(id)
-                return Decision.ROLLBACK if copied else decision
+                if found.state is not ReservationState.CONFIRMED:
+                    return Decision.ROLLBACK if found.state in CANCELLED else None
+                if self._view is not None and self._view.has(id):
+                    return Decision.ROLLBACK
+                return None if found.settled is not None and found.settled < FINISH else Decision.COMMIT
         return None
 
     def _confirmed(self, branch: BranchId) -> Finish:
@@ -224,10 +230,11 @@ def check_settings(broker: str, said: Mapping[str, str], undecided: float) -> No
                 f"broker {broker} asks about messages that it has ended already, and delivers them twice: set {name} "
                 f"({said[name]} ms) above {batch} ({said[batch]} ms) there"
             )
-    if _asked_for(said) < undecided:
+    if _asked_for(said) < undecided + FINISH:
         raise errors.ConfigError(
             f"broker {broker} gives up half messages after {_asked_for(said):.0f} s, which loses a commit after "
-            f"undecided={undecided:.0f} s: raise transactionCheckMax ({said['transactionCheckMax']}) there"
+            f"undecided={undecided:.0f} s (and {FINISH:.0f} s to finish it): raise transactionCheckMax "
+            f"({said['transactionCheckMax']}) there"
         )
 
 

@@ -2,7 +2,7 @@
 A client of a native RocketMQ, for one topic: it sends half messages, ends them, and answers check-back.
 
 Check-back comes on a stream that a thread keeps open. RocketMQ asks any client that sends to the topic, and asks again
-if it gets no answer. A question waits a moment for its answer: whoever decided may just be ending that message.
+if it gets no answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import methodcaller
@@ -34,8 +33,8 @@ from txsaga.gateway.status import Code
 logger = logging.getLogger("txsaga")
 
 SERVICE = f"/{wire.PACKAGE}.MessagingService"
-TIMEOUT, PAUSE, GRACE, RENEWED = 5.0, 2.0, 0.5, 20.0
-"""Seconds for a call, until a stream is reopened, until an answer, and between signs of life (RocketMQ waits 120)."""
+TIMEOUT, PAUSE, RENEWED = 5.0, 2.0, 20.0
+"""Seconds for a call, until a stream is reopened, and between signs of life (RocketMQ waits 120)."""
 WRITTEN = methodcaller("SerializeToString")
 FIXED = (("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.0"), ("x-mq-protocol", "v2"))
 Keys = tuple[str, str]
@@ -111,7 +110,7 @@ class ProxyClient:
             try:
                 for command in open_stream(self._signs_of_life(over), metadata=self._metadata()):
                     if command.HasField("recover_orphaned_transaction_command"):
-                        self._asked.put((time.monotonic(), command.recover_orphaned_transaction_command.message))
+                        self._asked.put(command.recover_orphaned_transaction_command.message)
             except (grpc.RpcError, ValueError) as lost:  # a closed channel is a ValueError
                 if not closed.is_set():
                     logger.info("RocketMQ at %s does not ask us now: %r; trying again", self._endpoint, lost)
@@ -127,9 +126,7 @@ class ProxyClient:
             over.wait(RENEWED)
 
     def _reply(self, asked: SimpleQueue[Any]) -> None:
-        while (question := asked.get()) is not None:
-            at, message = question
-            time.sleep(max(0.0, at + GRACE - time.monotonic()))
+        while (message := asked.get()) is not None:
             id = message.system_properties.message_id
             try:
                 decision = self._answer(message)

@@ -28,3 +28,4 @@ class Reservation(NamedTuple):
     state: ReservationState
     tried: bool  # the try is known to be done
     arguments: Mapping[str, object]
+    settled: float | None = None  # seconds since it was confirmed or cancelled, by the store's clock

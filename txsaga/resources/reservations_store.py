@@ -19,8 +19,7 @@ from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore, Run
 
 SQL = sql_files.read("resources/sql/reservation.sql")
-PATIENCE = 5.0
-"""Seconds to retry after a lost answer; recovery has more."""
+PATIENCE = 5.0  # seconds to retry after a lost answer; recovery has more
 SETTLED = {
     Decision.COMMIT: {"source": ReservationState.HELD, "target": ReservationState.CONFIRMED},
     Decision.ROLLBACK: {"source": ReservationState.CANCELLING, "target": ReservationState.CANCELLED},
@@ -95,4 +94,4 @@ def _row(
 
 def _found(run: Run, branch: BranchId) -> Reservation | None:
     row = run(SQL["find"], gid=branch.gid).one_or_none()
-    return None if row is None else Reservation(ReservationState(row.state), row.tried, row.arguments)
+    return None if row is None else Reservation(ReservationState(row.state), *row[1:])

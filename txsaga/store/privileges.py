@@ -101,10 +101,10 @@ TABLES = {
     ),
     "saga": Needs(SAGA, "", "SELECT, UPDATE (until, stalled, why)", SAGA),
     "reservation": Needs(
-        "SELECT, INSERT, UPDATE (state, tried), DELETE",
+        "SELECT, INSERT, UPDATE (state, tried, arguments), DELETE",
         "",
-        "SELECT, INSERT, UPDATE (state), DELETE",
-        "SELECT, INSERT, UPDATE (state), DELETE",
+        "SELECT, INSERT, UPDATE (state, arguments), DELETE",
+        "SELECT, INSERT, UPDATE (state, arguments), DELETE",
     ),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),

@@ -31,9 +31,9 @@ from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.core.message import Message
 from txsaga.flows.branch import BranchId, Finish, Vote
-from txsaga.gateway import wire
+from txsaga.gateway import native, wire
 from txsaga.gateway.access import AccessKey
-from txsaga.gateway.native import BRANCH, RocketMQParticipant
+from txsaga.gateway.native import BRANCH, HalvesBranch, RocketMQParticipant
 from txsaga.gateway.proxy_client import ProxyClient
 from txsaga.gateway.status import Code
 from txsaga.testing.checking import check_once
@@ -42,6 +42,8 @@ from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 PATIENCE = 40.0
+QUICKLY = 3.0
+"""Seconds until the engine answers COMMIT: who began to finish is dead."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -53,7 +55,9 @@ def connected(url: str, topic: RocketMQTopic, **given: Any) -> Broker:
 def engine(url: str, topic: RocketMQTopic, folder: Path) -> Iterator[None]:
     """Run `txsaga engine`, with the topic as a participant, in a process of its own."""
     place = f"{topic.server.endpoint!r}, topic={topic.name!r}, name_server={topic.server.name_server!r}, undecided=10"
-    (folder / "shop.py").write_text(f"from txsaga.gateway.native import RocketMQ\norders = RocketMQ({place})\n")
+    (folder / "shop.py").write_text(
+        f"from txsaga.gateway import native\nnative.FINISH = {QUICKLY}\norders = native.RocketMQ({place})\n"
+    )
     env = {
         **os.environ,
         "PYTHONPATH": f"{ROOT}:{folder}",
@@ -206,7 +210,7 @@ def test_a_half_of_another_store_is_left_to_that_one(participant: RocketMQPartic
 
 
 def test_a_question_gets_the_decision_but_a_message_that_is_there_is_not_delivered_again(
-    broker: Broker, participant: RocketMQParticipant, topic: RocketMQTopic
+    broker: Broker, participant: RocketMQParticipant, topic: RocketMQTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = BranchId(broker.identity.transaction(7), 1, 1)
     out = participant.enlist(branch)
@@ -218,6 +222,8 @@ def test_a_question_gets_the_decision_but_a_message_that_is_there_is_not_deliver
     assert participant.answer(asked(branch, id)) is None
     assert out.finish(Decision.COMMIT)() is Finish.DONE
     assert participant.answer(asked(branch, id)) is Decision.ROLLBACK
+    assert participant.answer(asked(branch, "one that is not there")) is None  # it may be on its way
+    monkeypatch.setattr(native, "FINISH", 0.0)
     assert participant.answer(asked(branch, "one that is not there")) is Decision.COMMIT
     assert (participant.finish(branch, Decision.COMMIT), topic.items()) == (Finish.DONE, [1])
 
@@ -241,6 +247,62 @@ def test_while_rocketmq_asks_nothing_is_delivered_twice_and_nothing_that_was_rol
     until(lambda: set(topic.items()) == set(committed))
     until(lambda: not asked_about(topic))
     assert sorted(topic.items()) == committed
+
+
+def voted(participant: RocketMQParticipant, branch: BranchId, items: range) -> HalvesBranch:
+    """Send items, and vote."""
+    out = participant.enlist(branch)
+    for item in items:
+        out.handle.send(text=f"item={item};")
+    assert out.prepare()() is Vote.PREPARED
+    return out
+
+
+@pytest.mark.rule("R9")
+def test_a_message_is_not_doubled_if_the_one_who_ends_it_is_slow_and_all_others_are_asked(
+    broker: Broker, participant: RocketMQParticipant, home_url: str, topic: RocketMQTopic
+) -> None:
+    end = participant.client.end
+
+    def slow(*given: Any) -> Any:
+        time.sleep(3)
+        return end(*given)
+
+    with connected(home_url, topic, roles=False) as other:
+        cast(RocketMQParticipant, other.kernel.reach("orders")).client.listen()
+        out = voted(participant, BranchId(broker.identity.transaction(7), 1, 1), range(1))
+        participant.client.end = slow  # type: ignore[assignment,method-assign]
+        assert out.finish(Decision.COMMIT)() is Finish.DONE
+        time.sleep(3)
+        assert topic.items() == [0]
+
+
+@pytest.mark.rule("R9")
+def test_who_has_no_time_left_ends_nothing_and_the_answer_to_the_next_question_does(
+    broker: Broker, participant: RocketMQParticipant, topic: RocketMQTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "FINISH", QUICKLY)  # less than what a call may take
+    branch, begun = BranchId(broker.identity.transaction(7), 1, 1), time.monotonic()
+    out = voted(participant, branch, range(1))
+    with pytest.raises(errors.RetryLater, match="when it asks"):
+        out.finish(Decision.COMMIT)()
+    until(lambda: topic.items() != [])
+    assert time.monotonic() > begun + QUICKLY
+    assert (participant.finish(branch, Decision.COMMIT), topic.items()) == (Finish.DONE, [0])
+
+
+@pytest.mark.rule("R9")
+def test_a_thousand_messages_of_one_transaction_are_delivered_once_each(
+    broker: Broker, participant: RocketMQParticipant, topic: RocketMQTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = BranchId(broker.identity.transaction(7), 1, 1)
+    with suppress(errors.RetryLater):  # a copy of a check was ended: RocketMQ asks again
+        voted(participant, branch, range(1000)).finish(Decision.COMMIT)()
+    monkeypatch.setattr(native, "FINISH", 0.0)
+    until(lambda: len(topic.items()) >= 1000)
+    assert participant.finish(branch, Decision.COMMIT) is Finish.DONE
+    until(lambda: not asked_about(topic))
+    assert sorted(topic.items()) == [*range(1000)]
 
 
 def test_a_commit_is_not_done_before_the_topic_has_the_message_and_a_hazard_once_rocketmq_has_given_up(

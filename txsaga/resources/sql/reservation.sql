@@ -10,10 +10,14 @@ UPDATE txsaga.reservation SET state = 'held', tried = true WHERE gid = :gid AND 
 UPDATE txsaga.reservation SET state = 'cancelling' WHERE gid = :gid AND state IN ('held', 'open');
 
 -- name: settle
-UPDATE txsaga.reservation SET state = :target WHERE gid = :gid AND state = :source;
+UPDATE txsaga.reservation SET state = :target,
+arguments = arguments || jsonb_build_object('txsaga-settled', extract(epoch FROM clock_timestamp()))
+WHERE gid = :gid AND state = :source;
 
 -- name: find
-SELECT state, tried, arguments FROM txsaga.reservation WHERE gid = :gid;
+SELECT state, tried, arguments - 'txsaga-settled' AS arguments,
+extract(epoch FROM clock_timestamp()) - CAST(arguments ->> 'txsaga-settled' AS double precision) AS settled
+FROM txsaga.reservation WHERE gid = :gid;
 
 -- name: waiting
 SELECT gid FROM txsaga.reservation WHERE resource = :resource AND state IN ('held', 'cancelling');
