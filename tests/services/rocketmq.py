@@ -46,6 +46,7 @@ class RocketMqServer:
 
     folder: Path
     settings: Mapping[str, object]
+    keys: Sequence[str] = ()
     ports: Sequence[int] = field(default_factory=lambda: [free_port() for _ in range(5)])
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class RocketMqServer:
         """Create a topic and return its name: NORMAL, FIFO, DELAY or TRANSACTION."""
         given = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
         given |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-        ask(self.broker, CREATE_TOPIC, {**given, "attributes": f"+message.type={kind}"})
+        ask(self.broker, CREATE_TOPIC, {**given, "attributes": f"+message.type={kind}"}, keys=self.keys)
         end = time.monotonic() + STEP_SECONDS
         while not ask(self.name_server, ROUTE, {"topic": name}, NO_TOPIC):  # brokers tell them a little later
             assert time.monotonic() < end, f"no name server knows {name}"
@@ -130,13 +131,16 @@ class RocketMqServer:
 
 
 @contextmanager
-def rocketmq_server(**settings: object) -> Iterator[RocketMqServer]:
-    """Start a server with these settings of its broker, give it out, stop it and remove its folder."""
+def rocketmq_server(*keys: str, **settings: object) -> Iterator[RocketMqServer]:
+    """Start a server with these settings of its broker, give it out, stop it and remove its folder.
+
+    With an access key and a secret, its broker answers only who has them.
+    """
     if not any(JARS.glob("rocketmq-proxy-*.jar")) or not shutil.which("java"):
         ci_or_skip("RocketMQ", INSTALL_LINE)
     folder = Path(tempfile.mkdtemp(prefix="txsaga-rocketmq-"))
     try:
-        server = RocketMqServer(folder, settings)
+        server = RocketMqServer(folder, {**settings, **(_authentication(*keys) if keys else {})}, keys)
         try:
             server.start()
             yield server
@@ -144,6 +148,17 @@ def rocketmq_server(**settings: object) -> Iterator[RocketMqServer]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _authentication(key: str, secret: str) -> Mapping[str, object]:
+    package = "org.apache.rocketmq.auth.authentication.provider"
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{package}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{package}.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": json.dumps({"username": key, "password": secret}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": key, "secretKey": secret}),
+    }
 
 
 def _listens(port: int) -> bool:

@@ -21,15 +21,15 @@ from typing import Any, Unpack, cast
 import grpc
 
 from txsaga import errors
-from txsaga.core.arguments import check_seconds, check_text
-from txsaga.core.clock import wall_clock
+from txsaga.core.arguments import check_kind, check_seconds, check_text
 from txsaga.core.decision import Decision
 from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.gateway import wire
+from txsaga.gateway.messages import read
 from txsaga.gateway.proxy_client import ProxyClient
-from txsaga.gateway.remoting import BrokerView
-from txsaga.gateway.status import Code
+from txsaga.gateway.remoting import GIVEN_UP, BrokerView
+from txsaga.gateway.status import CallRefused, Code
 from txsaga.resources.capabilities import ResourceKind
 from txsaga.resources.participant import HomeStore, ours
 from txsaga.resources.reservations import Reservation, ReservationState
@@ -38,11 +38,10 @@ from txsaga.resources.tcc import TccParticipant
 from txsaga.resources.two_phase import VotingBranch
 
 BRANCH = "txsaga-branch"  # the property of a message that names its branch
-FINISH, LATE = 30.0, 10.0
-"""Seconds from the confirm on for who ends the halves, and how much earlier it begins no call any more."""
-SEEN, LOOK, SPARE = 2.0, 0.01, 60.0
-"""Seconds until an ended message is in its topic, between two looks, and after RocketMQ's last question."""
+FINISH, LATE = 30.0, 10.0  # seconds from the confirm on to end the halves, and how much earlier the last call begins
+SEEN, LOOK = 2.0, 0.01  # seconds until an ended message is in its topic, and between two looks
 TRANSACTION = wire.number("MessageType", "TRANSACTION")
+ADDRESS, KEYS = re.compile(r"(?:\[[\da-fA-F:.]+\]|[^\s:/;\[\]]+):([0-9]{1,5})"), re.compile("[!-~]+ [!-~]+")
 REFUSED = ("ordering_key", "deliver_at", "delay", "unique_key")  # options that its half messages do not have
 CANCELLED = (ReservationState.CANCELLING, ReservationState.CANCELLED)
 
@@ -51,8 +50,8 @@ class RocketMQ:
     """
     A topic of a RocketMQ 5 to register, by the `host:port` of a proxy.
 
-    With a `name_server`, the settings of its brokers are checked, and a commit is done when the messages are in the
-    topic. `undecided` is how many seconds a half message may have to wait, for example while txsaga is down.
+    By its `name_server`, the settings of its brokers are checked, and whether committed messages are in the topic.
+    `undecided` is how many seconds a half message may have to wait, for example while txsaga is down.
     """
 
     def __init__(
@@ -60,18 +59,25 @@ class RocketMQ:
         endpoint: str,
         *,
         topic: str,
-        name_server: str | None = None,
+        name_server: str,
         undecided: float = 300.0,
         keys: tuple[str, str] | None = None,
         tls: grpc.ChannelCredentials | None = None,
     ) -> None:
         check_text(topic, "the topic", "name one of RocketMQ's")
         check_seconds(undecided, "undecided")
-        for address in (endpoint,) if name_server is None else (endpoint, *name_server.split(";")):
-            if not re.fullmatch(r".+:[0-9]{1,5}", str(address)):
+        check_text(name_server, "name_server", "write host:port")
+        for address in (endpoint, *name_server.split(";")):
+            found = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+            if found is None or not 0 < int(found[1]) < 65_536:
                 raise errors.ConfigError(f"{address!r} is no address of RocketMQ; write host:port")
+        if keys is not None and not (isinstance(keys, tuple) and KEYS.fullmatch(" ".join(map(str, keys)))):
+            raise errors.ConfigError(
+                'keys are no access key and secret; give ("key", "secret"), in ASCII without blanks'
+            )
+        check_kind(tls, (grpc.ChannelCredentials, type(None)), "tls", "give grpc.ssl_channel_credentials()")
         self.endpoint, self.topic, self.undecided, self.keys, self.tls = endpoint, topic, undecided, keys, tls
-        self.view = None if name_server is None else BrokerView(name_server, topic)
+        self.view = BrokerView(name_server, topic, keys)
 
     def participant(self, name: str, store: HomeStore) -> RocketMQParticipant:
         """Return the topic as a participant."""
@@ -89,8 +95,13 @@ class OutgoingHalves:
         if self.closed:
             raise errors.TransactionClosed(f"the branch for {self._topic!r} was asked for its vote: it is too late")
         message = as_message(self._topic, body, options)
-        if given := [each for each in REFUSED if getattr(message, each) is not None]:
-            raise errors.InvalidMessage(f"a half message of RocketMQ takes no {', '.join(given)}")
+        given = [each for each in REFUSED if getattr(message, each) is not None]
+        if given or BRANCH in (message.headers or {}):
+            raise errors.InvalidMessage(f"a half message of RocketMQ takes no {', '.join(given) or BRANCH}")
+        try:
+            read(_half(message, "", self.branch))
+        except CallRefused as refused:
+            raise errors.InvalidMessage(f"RocketMQ takes no such message: {refused}") from None
         self.messages.append(message)
 
 
@@ -116,8 +127,8 @@ class HalvesBranch(VotingBranch):
         halves = {f"01{secrets.token_hex(16).upper()}": each for each in self.handle.messages}
         if not halves:
             return Vote.READ_ONLY
-        kept, self._begun = {"ids": [*halves], "born": wall_clock().timestamp()}, True
-        if not self._reservations.begin(self._branch, self._participant.name, kept):
+        self._begun = True
+        if not self._reservations.begin(self._branch, self._participant.name, {"ids": [*halves]}):
             raise errors.RolledBack(f"branch {self._branch.gid} is closed: its messages come too late")
         self._participant.attempt(self._branch, halves)
         if not self._reservations.hold(self._branch):
@@ -147,7 +158,9 @@ class RocketMQParticipant(TccParticipant):
                 f"topic {self.topic!r} takes no half messages ({route.status.message.splitlines()[0]}); run "
                 f"mqadmin updateTopic -n NAMESERVER -c CLUSTER -t {self.topic} -a +message.type=TRANSACTION"
             )
-        for broker, said in self._view.settings().items() if self._view is not None else ():
+        if not (settings := self._view.settings()):
+            raise errors.ConfigError(f"the name server does not know topic {self.topic!r}; give one of its cluster")
+        for broker, said in settings.items():
             check_settings(broker, said, self._undecided)
 
     def enlist(self, branch: BranchId) -> HalvesBranch:  # type: ignore[override]  # its work is no try
@@ -172,25 +185,22 @@ class RocketMQParticipant(TccParticipant):
                 raise errors.OtherReason(f"RocketMQ refused a message of branch {branch.gid}: {status.message}")
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
-        """End the halves if no process has done so, and wait for them; HAZARD if RocketMQ has given up asking."""
-        began, kept = time.monotonic(), cast(Any, reserved.arguments)
-        until = began
+        """End the halves if no process has done so, and wait for them; HAZARD if RocketMQ has given them up."""
+        until, missing, why = time.monotonic(), cast("Sequence[str]", reserved.arguments["ids"]), ""
         if self._store.reservations.settle(branch, Decision.COMMIT):
-            for id in kept["ids"]:
-                if time.monotonic() > began + FINISH - LATE:
+            for id in missing:
+                if time.monotonic() > until + FINISH - LATE:
                     break
-                self.client.end(id, Decision.COMMIT)
+                with suppress(errors.ResourceManagerFailed):  # then RocketMQ asks
+                    why = self.client.end(id, Decision.COMMIT).message
             until = time.monotonic() + SEEN
-        while missing := [id for id in kept["ids"] if self._view is not None and not self._view.has(id)]:
+        while missing := self._view.missing(missing):
             if time.monotonic() > until:
-                break
+                if not self._view.missing(missing, GIVEN_UP):
+                    return Finish.HAZARD
+                raise errors.RetryLater(f"RocketMQ gets COMMIT for {missing[0]} when it asks (it said {why!r})")
             time.sleep(LOOK)
-        if not missing or self._view is None:
-            return Finish.DONE
-        asked_for = max(map(_asked_for, self._view.settings().values()), default=0.0)
-        if wall_clock().timestamp() > kept["born"] + asked_for + SPARE:
-            return Finish.HAZARD
-        raise errors.RetryLater(f"branch {branch.gid}: RocketMQ gets COMMIT for {missing} when it asks the next time")
+        return Finish.DONE
 
     def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
         """End the halves; what RocketMQ does not know any more was never sent, or it asks again."""
@@ -206,7 +216,7 @@ class RocketMQParticipant(TccParticipant):
                 found = self._store.reservations.find(branch) or self._store.reservations.shut(branch, self.name)
                 if found.state is not ReservationState.CONFIRMED:
                     return Decision.ROLLBACK if found.state in CANCELLED else None
-                if self._view is not None and self._view.has(id):
+                if not self._view.missing([id]):
                     return Decision.ROLLBACK
                 return None if found.settled is not None and found.settled < FINISH else Decision.COMMIT
         return None
@@ -230,17 +240,13 @@ def check_settings(broker: str, said: Mapping[str, str], undecided: float) -> No
                 f"broker {broker} asks about messages that it has ended already, and delivers them twice: set {name} "
                 f"({said[name]} ms) above {batch} ({said[batch]} ms) there"
             )
-    if _asked_for(said) < undecided + FINISH:
+    asked_for = int(said["transactionCheckMax"]) * int(said["transactionCheckInterval"]) / 1000
+    if asked_for < undecided + FINISH:
         raise errors.ConfigError(
-            f"broker {broker} gives up half messages after {_asked_for(said):.0f} s, which loses a commit after "
+            f"broker {broker} gives up half messages after {asked_for:.0f} s, which loses a commit after "
             f"undecided={undecided:.0f} s (and {FINISH:.0f} s to finish it): raise transactionCheckMax "
             f"({said['transactionCheckMax']}) there"
         )
-
-
-def _asked_for(said: Mapping[str, str]) -> float:
-    """Return for how many seconds a broker with these settings asks about a half message."""
-    return int(said["transactionCheckMax"]) * int(said["transactionCheckInterval"]) / 1000
 
 
 def _half(message: Message, id: str, branch: BranchId) -> Any:

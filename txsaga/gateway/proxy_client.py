@@ -1,8 +1,7 @@
 """
 A client of a native RocketMQ, for one topic: it sends half messages, ends them, and answers check-back.
 
-Check-back comes on a stream that a thread keeps open. RocketMQ asks any client that sends to the topic, and asks again
-if it gets no answer.
+Check-back comes on a stream that a thread keeps open. RocketMQ asks any client of the topic, until it gets an answer.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from txsaga.core.forking import this_process
 from txsaga.errors import ResourceManagerFailed
 from txsaga.gateway import wire
 from txsaga.gateway.access import AUTHORIZATION, CLIENT, DATE
+from txsaga.gateway.remoting import Keys
 from txsaga.gateway.status import Code
 
 logger = logging.getLogger("txsaga")
@@ -37,7 +37,8 @@ TIMEOUT, PAUSE, RENEWED = 5.0, 2.0, 20.0
 """Seconds for a call, until a stream is reopened, and between signs of life (RocketMQ waits 120)."""
 WRITTEN = methodcaller("SerializeToString")
 FIXED = (("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.0"), ("x-mq-protocol", "v2"))
-Keys = tuple[str, str]
+OPTIONS = [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 5_000)]  # silence is noticed
+OPTIONS += [("grpc.http2.max_pings_without_data", 0), ("grpc.max_reconnect_backoff_ms", 3_000)]
 Answer = Callable[[Any], Decision | None]
 
 
@@ -56,8 +57,8 @@ class ProxyClient:
         call = self.listen().unary_unary(f"{SERVICE}/{name}", WRITTEN, partial(wire.read, method.output_type.name))
         try:
             return call(wire.new(method.input_type.name, **fields), TIMEOUT, self._metadata())
-        except grpc.RpcError as lost:
-            why = lost.details() or lost.code()
+        except (grpc.RpcError, ValueError) as lost:  # a closed channel is a ValueError
+            why = lost.details() or lost.code() if isinstance(lost, grpc.RpcError) else lost
             raise ResourceManagerFailed(f"RocketMQ at {self._endpoint} did not answer {name}: {why}") from lost
 
     def end(self, message_id: str, decision: Decision, source: str = "SOURCE_CLIENT") -> Any:
@@ -73,19 +74,20 @@ class ProxyClient:
                 self._process, self._closed, self._asked = this_process(), Event(), SimpleQueue[Any]()
                 self._id = f"{socket.gethostname()}@{os.getpid()}@txsaga@{secrets.token_hex(4)}"
                 make = partial(grpc.secure_channel, credentials=self._tls) if self._tls else grpc.insecure_channel
-                self._channel = make(self._endpoint)
-                for work in (partial(self._listen, self._closed), partial(self._reply, self._asked)):
+                self._channel = make(self._endpoint, options=OPTIONS)
+                for work in (partial(self._listen, self._closed), partial(self._reply, self._closed, self._asked)):
                     Thread(target=work, name="txsaga-rocketmq", daemon=True).start()
+            if self._closed.is_set():
+                raise ResourceManagerFailed(f"the client of RocketMQ at {self._endpoint} is closed")
             return self._channel
 
     def close(self) -> None:
-        """Answer nothing more."""
+        """Answer and send nothing more, in this process."""
         with self._lock:
             if self._process == this_process():
                 self._closed.set()
                 self._asked.put(None)
                 self._channel.close()
-            self._process = 0
 
     def place(self) -> dict[str, object]:
         """Return the address of the proxy, as the protocol writes it."""
@@ -125,12 +127,13 @@ class ProxyClient:
             yield wire.new("TelemetryCommand", settings=settings)
             over.wait(RENEWED)
 
-    def _reply(self, asked: SimpleQueue[Any]) -> None:
-        while (message := asked.get()) is not None:
+    def _reply(self, closed: Event, asked: SimpleQueue[Any]) -> None:
+        while (message := asked.get()) is not None and not closed.is_set():
             id = message.system_properties.message_id
             try:
                 decision = self._answer(message)
                 if decision is not None and (said := self.end(id, decision, "SOURCE_SERVER_CHECK")).code != Code.OK:
                     logger.warning("RocketMQ asked about message %s and refused the answer: %s", id, said.message)
             except Exception:  # outermost frame of its thread: RocketMQ asks again
-                logger.exception("RocketMQ's question about message %s failed", id)
+                if not closed.is_set():
+                    logger.exception("RocketMQ's question about message %s failed", id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from signal import SIGKILL
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -25,7 +28,7 @@ from tests.gateway.native.dying import COMMITTED, MOMENTS
 from tests.gateway.native.topics import RocketMQTopic
 from tests.services.databases import fresh_name
 from tests.services.free_port import free_port
-from tests.services.rocketmq import RocketMqServer
+from tests.services.rocketmq import QUICK, RocketMqServer, rocketmq_server
 from txsaga import errors
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
@@ -33,8 +36,9 @@ from txsaga.core.message import Message
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.gateway import native, wire
 from txsaga.gateway.access import AccessKey
-from txsaga.gateway.native import BRANCH, HalvesBranch, RocketMQParticipant
+from txsaga.gateway.native import BRANCH, HalvesBranch, OutgoingHalves, RocketMQParticipant
 from txsaga.gateway.proxy_client import ProxyClient
+from txsaga.gateway.remoting import GIVEN_UP
 from txsaga.gateway.status import Code
 from txsaga.testing.checking import check_once
 from txsaga.testing.participant_contract import new_branch
@@ -305,17 +309,74 @@ def test_a_thousand_messages_of_one_transaction_are_delivered_once_each(
     assert sorted(topic.items()) == [*range(1000)]
 
 
-def test_a_commit_is_not_done_before_the_topic_has_the_message_and_a_hazard_once_rocketmq_has_given_up(
+def confirmed(broker: Broker, branch: BranchId, *ids: str) -> None:
+    """Settle a reservation, as a process does that dies before it ends a half."""
+    reservations = broker.kernel.store.reservations
+    reservations.begin(branch, "orders", {"ids": ids})
+    reservations.hold(branch)
+    assert reservations.settle(branch, Decision.COMMIT)
+
+
+def test_a_commit_is_not_done_before_the_topic_has_the_message(
     broker: Broker, participant: RocketMQParticipant
 ) -> None:
-    reservations = broker.kernel.store.reservations
-    young, old = (BranchId(broker.identity.transaction(7), number, 1) for number in (1, 2))
-    for branch, born in ((young, time.time()), (old, 0)):
-        reservations.begin(branch, "orders", {"ids": ["01CC"], "born": born})
-        reservations.hold(branch)
+    branch = BranchId(broker.identity.transaction(7), 1, 1)
+    confirmed(broker, branch, "01CC")
     with pytest.raises(errors.RetryLater, match="01CC"):
-        participant.finish(young, Decision.COMMIT)
-    assert participant.finish(old, Decision.COMMIT) is Finish.HAZARD
+        participant.finish(branch, Decision.COMMIT)
+
+
+@pytest.mark.timeout(180)
+def test_a_half_that_another_rocketmq_has_given_up_is_a_hazard_and_it_tells_who_has_keys(
+    broker: Broker, topic: RocketMQTopic
+) -> None:
+    keys, first = ("anna", "secret12"), topic
+    with rocketmq_server(*keys, **{**QUICK, "transactionCheckMax": 2}) as server:
+        topic = RocketMQTopic(server, server.topic(fresh_name("orders")))
+        with pytest.raises(errors.ResourceManagerFailed, match="answered 16"):
+            topic.registered(keys=("anna", "wrong")).view.settings()
+        lost = first.registered(keys=keys, name_server=server.name_server)
+        strange = lost.participant("lost", broker.kernel.store)
+        with pytest.raises(errors.ConfigError, match="name server does not know topic"):
+            strange.probe()
+        strange.close()
+        with pytest.raises(errors.ResourceManagerFailed, match="do not know topic"):
+            lost.view.missing(["01DD"])
+        participant = topic.registered(keys=keys).participant("orders", broker.kernel.store)
+        branch = BranchId(broker.identity.transaction(7), 1, 1)
+        half(participant, branch, "01DD")
+        confirmed(broker, branch, "01DD")  # nobody answers in the next seconds
+        with pytest.raises(errors.RetryLater, match="01DD"):
+            participant.finish(branch, Decision.COMMIT)
+        view = topic.registered(keys=keys).view
+        until(lambda: not view.missing(["01DD"], GIVEN_UP))
+        assert participant.finish(branch, Decision.COMMIT) is Finish.HAZARD
+        participant.close()
+
+
+def test_an_answer_that_comes_after_the_close_opens_nothing_and_logs_no_error(
+    broker: Broker, topic: RocketMQTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, may_answer = Event(), Event()
+
+    def answer(_message: Any) -> Decision:
+        asked.set()
+        assert may_answer.wait(PATIENCE)
+        return Decision.ROLLBACK
+
+    others = {*threading.enumerate()}
+    client = ProxyClient(topic.server.endpoint, topic.name, answer, None, None)
+    participant = topic.registered().participant("orders", broker.kernel.store)
+    half(participant, new_branch(), "01EE")
+    participant.close()
+    client.listen()
+    assert asked.wait(PATIENCE)
+    client.close()
+    may_answer.set()
+    until(lambda: not any(each.name == "txsaga-rocketmq" for each in {*threading.enumerate()} - others))
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+    with pytest.raises(errors.ResourceManagerFailed, match="closed"):
+        client.listen()
 
 
 def test_what_rocketmq_can_not_hold_is_refused_before_any_work(
@@ -333,9 +394,24 @@ def test_what_rocketmq_can_not_hold_is_refused_before_any_work(
         broker.enlist(name, given)
         with pytest.raises((errors.ConfigError, errors.ResourceManagerFailed), match=why):
             broker.kernel.participant(name)
-    out = broker.kernel.reach("orders").enlist(new_branch())
-    with pytest.raises(errors.InvalidMessage, match="takes no delay"):
-        out.handle.send(b"", delay=timedelta(seconds=1))  # type: ignore[attr-defined]  # of this participant
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"text": "x", "delay": timedelta(seconds=1)}, "takes no delay"),
+        ({"text": ""}, "the body is empty"),
+        ({"body": bytes(4 * 2**20 + 1)}, "more than 4194304 bytes"),
+        ({"text": "x", "tag": "a|b"}, r"has a \|"),
+        ({"text": "x", "headers": {"KEYS": "x"}}, "'KEYS' has a name that RocketMQ uses"),
+        ({"text": "x", "headers": {"a": "\x01"}}, "control character"),
+        ({"text": "x", "headers": {BRANCH: "x"}}, "takes no txsaga-branch"),
+    ],
+    ids=str,
+)
+def test_what_the_vote_would_refuse_is_refused_when_it_is_sent(given: Any, why: str) -> None:
+    with pytest.raises(errors.InvalidMessage, match=why):
+        OutgoingHalves("orders", new_branch()).send(**given)
 
 
 def test_calls_are_signed_with_the_access_key(broker: Broker) -> None:

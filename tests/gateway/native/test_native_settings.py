@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from typing import Any
 
 import pytest
 
@@ -36,12 +37,24 @@ def test_a_broker_that_delivers_twice_or_takes_nothing_is_refused_with_the_remed
         check_settings("b:1", {**DEFAULTS, name: value}, 1)
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":8081", "http://here:port"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="host:port"):
-        RocketMQ(address, topic="orders")
-    with pytest.raises(ConfigError, match="host:port"):
-        RocketMQ("here:1", topic="orders", name_server=f"here:2;{address}")
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "localhost:", ":8081", "http://here:1", "here:99999", "here:0", "::1:80", 5, None]
+)
+def test_an_address_that_is_none_is_refused(address: Any) -> None:
+    for given in (
+        {"endpoint": address, "name_server": "here:1"},
+        {"endpoint": "here:1", "name_server": address},
+        {"endpoint": "here:1", "name_server": f"here:2;{address}"},
+    ):
+        with pytest.raises(ConfigError, match="host:port"):
+            RocketMQ(topic="orders", **given)
+    RocketMQ("[::1]:1", topic="orders", name_server="here:1;127.0.0.1:65535")
+
+
+@pytest.mark.parametrize("given", [{"keys": "ab"}, {"keys": ("a",)}, {"keys": ("a", "b\n")}, {"tls": True}], ids=str)
+def test_keys_and_credentials_that_are_none_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(given))} (is|are)"):
+        RocketMQ("here:1", topic="orders", name_server="here:2", **given)
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08\0\0\0\x04null"])
