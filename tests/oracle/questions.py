@@ -43,7 +43,8 @@ class MemoryQuestions(Questions):
     def take(self, member: str, limit: int) -> Sequence[OpenQuestion]:
         """Take up questions put to a member."""
         with self._home.writing() as kept:
-            mine = [p.ask for p in kept.questions.values() if p.ask.member == member and p.until is None][:limit]
+            open = [p for p in kept.questions.values() if p.until is None and p.ask.txid not in kept.ops]
+            mine = [p.ask for p in open if p.ask.member == member][:limit]
             for ask in mine:
                 kept.questions[ask.txid] = kept.questions[ask.txid]._replace(until=self._home.now() + ask.patience)
             keys = {ask.txid: kept.lives[ask.txid].life.key for ask in mine if ask.txid in kept.lives}

@@ -1,11 +1,11 @@
 """
-A topic of a native RocketMQ as a participant: its half messages are the yes, and our decision answers its check-back.
+A topic of a native RocketMQ as a participant: it votes yes with half messages.
 
 The vote reserves ids in the home database, sends the halves and holds the reservation. RocketMQ keeps no decision: a
-half that is ended twice is delivered twice. So only who confirms the reservation ends its halves, and only within
-FINISH. Whatever is not ended by then, RocketMQ's next question gets the decision, in any process that has registered
-the topic; but ROLLBACK if its message is in the topic already. What no reservation names is closed and rolled back. A
-commit is done when the topic has the messages; RocketMQ's own answer only means that an end was passed on.
+half that is ended twice is delivered twice. So only the process that confirms the reservation ends its halves, and
+only within FINISH. After that RocketMQ's questions get the decision, from any process that has used the topic; but
+ROLLBACK if the message is in the topic already. A half that no reservation names is rolled back. A commit is done when
+the topic has the messages; the answer to an end only means that it was passed on.
 """
 
 from __future__ import annotations
