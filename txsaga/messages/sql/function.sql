@@ -88,9 +88,9 @@ BEGIN
 END;
 
 -- name: join
--- The body of a function: the evidence that the caller's commit is the local work of a transaction. Only tables that
--- belong to the namespace's owner, or to a superuser, are trusted. Others may have put triggers on them, which would run
--- with the owner's rights. The lock keeps new ones out; a snapshot may be older than one, so the right counts there.
+-- The body of a function: the evidence that the caller's commit is the local work of a transaction. Only tables of the
+-- namespace's owner or a superuser are trusted. Others may have put triggers on them, which would run with the owner's
+-- rights. The lock keeps new ones out; a snapshot may be older than one, so the right counts there.
 DECLARE
     parts text[] := regexp_match(
         $1, '^([0-9a-f]{{32}})-([0-9a-f]{{1,8}})-([0-9a-f]{{1,16}})\.[0-9a-f]{{1,8}}\.([0-9a-f]{{64}})$');
