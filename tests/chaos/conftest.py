@@ -12,9 +12,11 @@ import pytest
 
 from tests.chaos.tally import KILL_SEED, Kills
 from tests.chaos.world import MORTGAGE, World, fresh_world
+from tests.services.embedded import embedded_server
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer
+    from txsaga.embedded.server import EmbeddedServer
 
 Worlds = Callable[[], AbstractContextManager[World]]
 
@@ -86,6 +88,22 @@ def worlds(home_database: str, bank_database: str, tmp_path: Path) -> Worlds:
 def world(worlds: Worlds) -> Iterator[World]:
     """Give one world."""
     with worlds() as made:
+        yield made
+
+
+@pytest.fixture
+def doomed() -> "Iterator[EmbeddedServer]":
+    """Give a server that may be killed."""
+    with embedded_server() as server:
+        for name in ("home", "bank"):
+            server.database(name)
+        yield server
+
+
+@pytest.fixture
+def doomed_world(doomed: "EmbeddedServer", tmp_path: Path) -> Iterator[World]:
+    """Give a world on that server."""
+    with fresh_world(doomed.url("home"), doomed.url("bank"), tmp_path) as made:
         yield made
 
 

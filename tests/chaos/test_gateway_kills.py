@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -19,8 +16,7 @@ from tests.chaos.invariants import delivered, not_sound
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.test_server_killed import kill_all
 from tests.chaos.test_transfers import NUMBER, SEED, tidy_up
-from tests.chaos.world import World, database, fresh_world
-from tests.services.embedded import embedded_server
+from tests.chaos.world import World, database
 from tests.services.free_port import free_port
 from txsaga.embedded.server import EmbeddedServer
 
@@ -30,19 +26,9 @@ PATIENCE = 120.0
 
 
 @pytest.fixture
-def doomed() -> Iterator[EmbeddedServer]:
-    """Give a server that may be killed."""
-    with embedded_server() as server:
-        for name in ("home", "bank"):
-            server.database(name)
-        yield server
-
-
-@pytest.fixture
-def world(doomed: EmbeddedServer, tmp_path: Path) -> Iterator[World]:
-    """Give a world on that server."""
-    with fresh_world(doomed.url("home"), doomed.url("bank"), tmp_path) as made:
-        yield made
+def world(doomed_world: World) -> World:
+    """Give a world on a server that may be killed."""
+    return doomed_world
 
 
 @pytest.mark.req("RMQ-07", "RMQ-08", "RMQ-46", "RMQ-92")
@@ -59,16 +45,11 @@ def test_whoever_is_killed_a_transfer_of_a_foreign_client_is_whole_or_not_there(
         doomed.ensure()
 
     town = GatewayTown(world, seed, kill_store)
-    town.start()
     try:
-        while town.working:
-            town.kill_somebody()
-        wait_for_quiet(world)
+        town.run(lambda: wait_for_quiet(world))
     finally:
-        town.stop()
         with capsys.disabled():
-            killed = ", ".join(f"{name} {count}" for name, count in sorted(Counter(town.kills).items()))
-            print(f"\n{number} transfers, {SEED}={seed}, {len(town.kills)} kills: {killed}")
+            print(f"\n{town}")
     assert booked(world) == delivered(world, CREDITS) == column(world, "SELECT id FROM credit")
     tidy_up(world)
     assert not not_sound(world.home)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,7 @@ from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.test_server_killed import broker_on, closing_engine, kill_all
 from tests.chaos.transfers import QUICK
-from tests.chaos.world import BANK, World, debit, fresh_world
-from tests.services.embedded import embedded_server
+from tests.chaos.world import BANK, World, debit
 from txsaga import COMMIT, UNKNOWN
 from txsaga.broker import Broker
 from txsaga.consume.dispatcher import Dispatcher
@@ -31,19 +28,9 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def doomed() -> Iterator[EmbeddedServer]:
-    """Give a server that may be killed."""
-    with embedded_server() as server:
-        for name in ("home", "bank"):
-            server.database(name)
-        yield server
-
-
-@pytest.fixture
-def world(doomed: EmbeddedServer, tmp_path: Path) -> Iterator[World]:
-    """Give a world on that server."""
-    with fresh_world(doomed.url("home"), doomed.url("bank"), tmp_path) as made:
-        yield made
+def world(doomed_world: World) -> World:
+    """Give a world on a server that may be killed."""
+    return doomed_world
 
 
 def leave(world: World) -> None:

@@ -17,7 +17,7 @@ import txsaga
 from tests.chaos.invariants import assert_sound, decisions, delivered
 from tests.chaos.load import NEWS, PRODUCERS, Load, Tally, reads, works_off
 from tests.chaos.scenarios import CREDITS, settle
-from tests.chaos.world import BANK, World, database, fresh_world
+from tests.chaos.world import BANK, World, database
 from tests.services.embedded import embedded_server
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
@@ -41,10 +41,9 @@ def doomed() -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def world(doomed: EmbeddedServer, tmp_path: Path) -> Iterator[World]:
+def world(doomed_world: World) -> World:
     """Give a world on that server."""
-    with fresh_world(doomed.url("home"), doomed.url("bank"), tmp_path) as made:
-        yield made
+    return doomed_world
 
 
 @pytest.fixture(autouse=True)

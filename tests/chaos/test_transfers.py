@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -31,16 +30,11 @@ def test_whoever_is_killed_debits_equal_credits(world: World, capsys: pytest.Cap
     number = int(os.environ.get(NUMBER) or DEFAULT_NUMBER)
     found_town(world, number)
     town = transfers.Town(world, seed)
-    town.start()
     try:
-        while town.working:
-            town.kill_somebody()
-        wait_for_quiet(world)
+        town.run(lambda: wait_for_quiet(world))
     finally:
-        town.stop()
         with capsys.disabled():
-            killed = ", ".join(f"{name} {count}" for name, count in sorted(Counter(town.kills).items()))
-            print(f"\n{number} transfers, {SEED}={seed}, {len(town.kills)} kills: {killed}")
+            print(f"\n{town}")
     debits = world.debits()
     assert debits == credits(world) == delivered(world, CREDITS)
     assert len(debits) == len(set(debits))

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -147,6 +148,21 @@ class Town:
         if producer.exitcode is not None and self._left:
             self._start("producer")
         return bool(self._left) or producer.exitcode is None
+
+    def run(self, finish: Callable[[], None]) -> None:
+        """Kill somebody again and again until the work is done, and let the rest of it finish."""
+        self.start()
+        try:
+            while self.working:
+                self.kill_somebody()
+            finish()
+        finally:
+            self.stop()
+
+    def __str__(self) -> str:
+        killed = ", ".join(f"{name} {count}" for name, count in sorted(Counter(self.kills).items()))
+        wanted = len(self._world.notes("wanted"))
+        return f"{wanted} transfers, TXSAGA_TRANSFER_SEED={self._seed}, {len(self.kills)} kills: {killed}"
 
     def stop(self) -> None:
         """Kill everybody."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from uuid import uuid4
 
+from tests.resources.callables.tills import ReservedShelf
 from tests.services.rocketmq import RocketMqServer
 from txsaga.core.decision import Decision
-from txsaga.flows.branch import BranchId
 from txsaga.gateway.native import OutgoingHalves, RocketMQ, RocketMQParticipant
 from txsaga.gateway.remoting import ask
 from txsaga.store.store import Store
-from txsaga.testing.participant_contract import new_branch
 
 PULL_MESSAGE = 11
 EMPTY = (19, 20, 21)
@@ -47,11 +43,12 @@ class RocketMQTopic:
         ]
 
 
-class TopicShelf:
+class TopicShelf(ReservedShelf):
     """Items that consumers see."""
 
     def __init__(self, topic: RocketMQTopic, participant: RocketMQParticipant, store: Store) -> None:
-        self._topic, self._participant, self._store = topic, participant, store
+        super().__init__(participant, store)
+        self._topic = topic
 
     def put(self, handle: object, item: int) -> None:
         """Send an item."""
@@ -68,23 +65,3 @@ class TopicShelf:
         """Cancel a branch behind its back."""
         assert isinstance(handle, OutgoingHalves)
         self._participant.finish(handle.branch, Decision.ROLLBACK)
-
-    def cut(self, handle: object) -> None:
-        """Do nothing: there is no session."""
-
-    def overrule(self, branch: BranchId, decision: Decision) -> None:
-        """Decide a held branch by hand."""
-        self._participant.finish(branch, decision)
-
-    def kept(self, branch: BranchId) -> bool:
-        """Tell whether its reservation is kept."""
-        return self._store.reservations.find(branch) is not None
-
-    @contextmanager
-    def foreign(self) -> Iterator[None]:
-        """Hold a reservation of another participant."""
-        theirs, name = new_branch(), uuid4().hex
-        self._store.reservations.begin(theirs, name, {})
-        self._store.reservations.hold(theirs)
-        yield
-        assert list(self._store.reservations.held(name, theirs.store)) == [theirs]

@@ -51,25 +51,11 @@ class Till:
         return Callables(try_=self.reserve, confirm=self.confirm, cancel=self.cancel)
 
 
-class TillShelf:
-    """Items that are taken."""
+class ReservedShelf:
+    """What a shelf of items needs whose participant keeps reservations in the home store."""
 
-    def __init__(self, till: Till, participant: TccParticipant, store: Store) -> None:
-        self._till, self._participant, self._store = till, participant, store
-
-    def put(self, handle: object, item: int) -> None:
-        """Reserve an item."""
-        assert isinstance(handle, TccWork)
-        assert handle(item=item) == item
-
-    def items(self) -> set[int]:
-        """Return the items that are taken."""
-        return set(self._till.taken.values())
-
-    def spoil(self, handle: object) -> None:
-        """Cancel a branch behind its back."""
-        assert isinstance(handle, TccWork)
-        self._participant.finish(BranchId.parse(handle.id), Decision.ROLLBACK)
+    def __init__(self, participant: TccParticipant, store: Store) -> None:
+        self._participant, self._store = participant, store
 
     def cut(self, handle: object) -> None:
         """Do nothing: there is no session."""
@@ -90,3 +76,25 @@ class TillShelf:
         self._store.reservations.hold(theirs)
         yield
         assert list(self._store.reservations.held(name, theirs.store)) == [theirs]
+
+
+class TillShelf(ReservedShelf):
+    """Items that are taken."""
+
+    def __init__(self, till: Till, participant: TccParticipant, store: Store) -> None:
+        super().__init__(participant, store)
+        self._till = till
+
+    def put(self, handle: object, item: int) -> None:
+        """Reserve an item."""
+        assert isinstance(handle, TccWork)
+        assert handle(item=item) == item
+
+    def items(self) -> set[int]:
+        """Return the items that are taken."""
+        return set(self._till.taken.values())
+
+    def spoil(self, handle: object) -> None:
+        """Cancel a branch behind its back."""
+        assert isinstance(handle, TccWork)
+        self._participant.finish(BranchId.parse(handle.id), Decision.ROLLBACK)
