@@ -13,6 +13,7 @@ import pytest
 from tests.scene.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.scene.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.checkback.answering import NOT_SEEN
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.runs import RunState
@@ -164,7 +165,7 @@ def test_a_checker_that_still_hangs_is_counted_once_and_stays_named(any_shop: Sh
     assert sorted(called) == txids
     for txid in txids:
         assert (any_shop.state(txid), counted(any_shop, txid)) == ("prepared", 1)
-        (first, why), again = remarks(any_shop, txid)
+        (first, why), again = (each for each in remarks(any_shop, txid) if each[1] != NOT_SEEN)  # on a busy machine
         assert first == "UNKNOWN" and "has not returned for" in why and checker.__qualname__ in why
         assert again == ("NO_ANSWER", f"{why.partition(' has')[0]} still hangs in this member")
     over.set()
