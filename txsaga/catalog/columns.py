@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -26,6 +26,7 @@ HIGHEST_ID = 2_147_483_447
 """Ids above are those of metadata columns."""
 
 DEEPEST = 64
+COMPARED = ("id", "name", "required", "doc", "initial-default", "write-default")
 SINCE_3 = {"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"}
 PRIMITIVES = SINCE_3 | {
     *(
@@ -193,17 +194,14 @@ def _shape(kind: Any) -> Any:
     """Return what two types have in common if they are equal."""
     if not isinstance(kind, dict):
         return str(kind).replace(" ", "")
-    if kind["type"] == "struct":
-        return [
-            (
-                *(each.get(key) for key in ("id", "name", "required", "doc", "initial-default", "write-default")),
-                _shape(each["type"]),
-            )
-            for each in kind["fields"]
-        ]
-    if kind["type"] == "list":
-        return (kind["element-id"], kind["element-required"], _shape(kind["element"]))
-    return (kind["key-id"], _shape(kind["key"]), kind["value-id"], kind["value-required"], _shape(kind["value"]))
+    match kind.get("type"):
+        case "struct":
+            fields = [an_object(each, "struct field") for each in array(kind, "fields")]
+            return [(*(each.get(key) for key in COMPARED), _shape(each.get("type"))) for each in fields]
+        case "list":
+            return (kind.get("element-id"), kind.get("element-required"), _shape(kind.get("element")))
+    members = [(kind.get(f"{member}-id"), _shape(kind.get(member))) for member in ("key", "value")]
+    return (members, kind.get("value-required"))
 
 
 def is_readable_as(old: str, new: str, version: int) -> bool:
@@ -242,13 +240,17 @@ def _anew(kind: Any, fresh: Callable[[int], int]) -> Any:
     return {**kind, **ids, **{member: _anew(kind[member], fresh) for member in members}}
 
 
-def reused(columns: Columns, current: Columns, older: Iterator[Columns], version: int) -> Column | None:
+def reused(columns: Columns, current: Columns, older: Iterable[Columns], last: int, version: int) -> Column | None:
     """Return the first column whose id had another type, so that what is stored could not be read."""
-    known = list(older)
+    unknown: list[Column] = []
     for number, column in columns.by_id.items():
-        before = [each.by_id[number] for each in (current, *known) if number in each.by_id]
-        if number in current.by_id:
-            before = before[:1]
-        if before and not any(is_readable_as(each.type, column.type, version) for each in before):
+        if number not in current.by_id:
+            unknown += [column] if number <= last else []
+        elif not is_readable_as(current.by_id[number].type, column.type, version):
+            return column
+    known = list(older) if unknown else []
+    for column in unknown:
+        before = [each.by_id[column.id].type for each in known if column.id in each.by_id]
+        if before and not any(is_readable_as(each, column.type, version) for each in before):
             return column
     return None

@@ -129,9 +129,10 @@ def check_ids(fields: Sequence[Json], known: Sequence[Json], version: int) -> No
             raise BadUpdate(f"Conflicting partition fields: {_described(each)}, {_described(other)}")
 
 
-def same_fields(one: Sequence[Json], two: Sequence[Json], keys: Sequence[str]) -> bool:
-    """Tell if the fields of two specs or of two orders are the same."""
-    return [[each.get(key) for key in keys] for each in one] == [[each.get(key) for key in keys] for each in two]
+def same_fields(known: Json, fields: Sequence[Json], keys: Sequence[str]) -> bool:
+    """Tell if a spec or a sort order has these fields."""
+    before = [an_object(each, "field") for each in array(known, "fields")]
+    return [[each.get(key) for key in keys] for each in before] == [[each.get(key) for key in keys] for each in fields]
 
 
 def _described(each: Json) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from txsaga.catalog import partitioning
 from txsaga.catalog.columns import Columns
-from txsaga.catalog.json_fields import Json, an_object, array, integer, is_integer, long, shown
+from txsaga.catalog.json_fields import Json, an_object, array, field, integer, is_integer, long, shown
 from txsaga.catalog.refusals import BadUpdate
 
 NEWEST, DEFAULT = 3, 2
@@ -52,7 +52,7 @@ class TableDraft:
     """The next version of a table's metadata, while updates are applied to it."""
 
     def __init__(self, base: Json, moment: int, version: int = DEFAULT) -> None:
-        self.base, self.moment = base, moment
+        self.base, self.moment = an_object(base, "table metadata"), moment
         self.raw: Json = completed(base) if base else blank(version)
         self.changed = False
         self.structure_changed = not base
@@ -65,7 +65,8 @@ class TableDraft:
         self.added: set[int] = set()
         self.led: set[int] = set()
         """The snapshots of this commit that main pointed at."""
-        self.removed = False
+        self.lost: set[str] = set()
+        """Of `snapshots` and `schemas` what lost entries."""
         self._own: set[str] = set()
 
     @property
@@ -76,8 +77,8 @@ class TableDraft:
     @property
     def current(self) -> int | None:
         """The id of the current snapshot."""
-        number = self.raw.get("current-snapshot-id")
-        return None if number in (None, NONE) else number
+        known = self.raw.get("current-snapshot-id") not in (None, NONE)
+        return long(self.raw, "current-snapshot-id") if known else None
 
     def rows(self, key: str) -> list[Json]:
         """Return a list of the metadata that may be changed."""
@@ -129,13 +130,13 @@ class TableDraft:
         moment = self.moved_to if self.moved_to is not None else max(self.moment, moment_of(self.base))
         if self.structure_changed:
             _check_structure(self)
-        if self.removed:
+        if "schemas" in self.lost:
             _check_schemas_of_snapshots(self)
-        if self.led - {self.current} or self.removed:
+        if self.led - {self.current} or "snapshots" in self.lost:
             raw["snapshot-log"] = _corrected_log(self)
         if location is not None and self.base:
             raw["metadata-log"] = _logged(self, location)
-        _check_moment(raw, moment)
+        _check_moment(raw, moment, moment_of(self.base))
         raw["last-updated-ms"] = moment
         return raw
 
@@ -150,26 +151,35 @@ def completed(base: Json) -> Json:
     raw = {**base}
     if not is_integer(raw.get(FORMAT_VERSION)) or not 1 <= raw[FORMAT_VERSION] <= NEWEST:
         raise BadUpdate(f"Unsupported format version: v{shown(raw.get(FORMAT_VERSION))} (supported: v{NEWEST})")
-    if raw.get("schemas") is None and raw.get("schema") is not None:
-        raw["schemas"] = [{"schema-id": 0, **an_object(raw["schema"], "schema")}]
-        raw["current-schema-id"] = raw["schemas"][0]["schema-id"]
+    if raw.get("schemas") is None:
+        schema = {"schema-id": 0, **an_object(field(raw, "schema"), "schema")}
+        raw |= {"schemas": [schema], "current-schema-id": schema["schema-id"]}
     if raw.get("partition-specs") is None:
-        fields = [an_object(each, "partition field") for each in raw.get("partition-spec") or ()]
-        numbered = [{"field-id": partitioning.FIRST_FIELD + at, **each} for at, each in enumerate(fields)]
-        raw |= {"partition-specs": [{"spec-id": 0, "fields": numbered}], "default-spec-id": 0}
+        raw |= {"partition-specs": [{"spec-id": 0, "fields": raw.get("partition-spec") or []}], "default-spec-id": 0}
+    if raw[FORMAT_VERSION] == 1:
+        raw["partition-specs"] = [_numbered(an_object(each, "spec")) for each in array(raw, "partition-specs")]
     if raw.get("sort-orders") is None:
         raw |= {"sort-orders": [{"order-id": 0, "fields": []}], "default-sort-order-id": 0}
     if raw.get("last-partition-id") is None:
-        ids = [integer(each, "field-id") for each in all_fields(raw["partition-specs"])]
+        ids = [each["field-id"] for each in all_fields(array(raw, "partition-specs"))]
         raw["last-partition-id"] = max(ids, default=partitioning.FIRST_FIELD - 1)
     if raw.get("refs") is None and raw.get("current-snapshot-id") not in (None, NONE):
         raw["refs"] = {MAIN: {"type": "branch", "snapshot-id": raw["current-snapshot-id"]}}
     return raw | of_version(raw)
 
 
+def _numbered(spec: Json) -> Json:
+    """Return a spec with the ids of its fields, which old files of version 1 leave out."""
+    fields = [an_object(each, "partition field") for each in array(spec, "fields")]
+    return {**spec, "fields": [{"field-id": partitioning.FIRST_FIELD + at, **each} for at, each in enumerate(fields)]}
+
+
 def all_fields(specs: Sequence[Json]) -> list[Json]:
     """Return the fields of all partition specs."""
-    return [an_object(each, "partition field") for spec in specs for each in array(an_object(spec, "spec"), "fields")]
+    fields = [each for spec in specs for each in partitioning.read_fields(an_object(spec, "spec"))]
+    for each in fields:
+        integer(each, "field-id")
+    return fields
 
 
 def _check_structure(draft: TableDraft) -> None:
@@ -179,16 +189,16 @@ def _check_structure(draft: TableDraft) -> None:
         if not raw.get(key) and (draft.version > 1 or key == "location"):
             raise BadUpdate(f"Invalid table metadata: {key} is missing")
     specs, orders = draft.known("partition-specs", "spec-id"), draft.known("sort-orders", "order-id")
-    if raw["default-spec-id"] not in specs:
-        raise BadUpdate(f"Cannot set default partition spec to unknown spec: {shown(raw['default-spec-id'])}")
-    if raw["default-sort-order-id"] not in orders:
-        raise BadUpdate(f"Cannot set default sort order to unknown order: {shown(raw['default-sort-order-id'])}")
-    spec = partitioning.read_fields(specs[raw["default-spec-id"]])
-    partitioning.check_sources(spec, columns, "partition")
-    partitioning.check_sources(partitioning.read_order(orders[raw["default-sort-order-id"]]), columns, "sort")
+    spec, order = specs.get(integer(raw, "default-spec-id")), orders.get(integer(raw, "default-sort-order-id"))
+    if spec is None:
+        raise BadUpdate(f"Cannot set default partition spec to unknown spec: {raw['default-spec-id']}")
+    if order is None:
+        raise BadUpdate(f"Cannot set default sort order to unknown order: {raw['default-sort-order-id']}")
+    partitioning.check_sources(partitioning.read_fields(spec), columns, "partition")
+    partitioning.check_sources(partitioning.read_order(order), columns, "sort")
     if draft.version == 1:
         raw["schema"] = draft.known("schemas", "schema-id")[raw["current-schema-id"]]
-        raw["partition-spec"] = specs[raw["default-spec-id"]]["fields"]
+        raw["partition-spec"] = spec["fields"]
     else:
         raw.pop("schema", None)
         raw.pop("partition-spec", None)
@@ -196,14 +206,11 @@ def _check_structure(draft: TableDraft) -> None:
 
 def _check_schemas_of_snapshots(draft: TableDraft) -> None:
     """Refuse to lose the schema of a snapshot that stays: nobody could read it."""
-    known = draft.known("schemas", "schema-id")
+    before = {integer(an_object(each, "schema"), "schema-id") for each in draft.base.get("schemas") or ()}
+    gone = before - set(draft.known("schemas", "schema-id"))
     for number, snapshot in draft.snapshots.items():
-        schema, before = (
-            snapshot.get("schema-id"),
-            {each.get("schema-id", 0) for each in draft.base.get("schemas") or ()},
-        )
-        if schema is not None and schema not in known and (schema in before or number in draft.added):
-            raise BadUpdate(f"Cannot remove schema {shown(schema)}: snapshot {number} was written with it")
+        if (schema := snapshot.get("schema-id")) is not None and integer(snapshot, "schema-id") in gone:
+            raise BadUpdate(f"Cannot remove schema {schema}: snapshot {number} was written with it")
 
 
 def _corrected_log(draft: TableDraft) -> list[Json]:
@@ -212,7 +219,7 @@ def _corrected_log(draft: TableDraft) -> list[Json]:
     for each in draft.rows("snapshot-log"):
         number = long(each, "snapshot-id")
         if number not in draft.snapshots:
-            kept = []
+            kept = [] if "snapshots" in draft.lost else kept
         elif number not in passed:
             kept.append(each)
     if draft.current is not None and kept and kept[-1]["snapshot-id"] != draft.current:
@@ -240,14 +247,13 @@ def count_of(key: str, said: object) -> int:
     return number
 
 
-def _check_moment(raw: Json, moment: int) -> None:
+def _check_moment(raw: Json, moment: int, before: int) -> None:
     """Refuse a time that is more than a minute, for clocks that differ, before an earlier change."""
-    for key, named in (
-        ("snapshot-log", "last snapshot log entry at"),
-        ("metadata-log", "latest metadata log entry timestamp"),
-    ):
-        if entries := raw.get(key):
-            last = long(an_object(entries[-1], key), "timestamp-ms")
-            if moment - last < -MINUTE:
-                the = "the " if key == "metadata-log" else ""
-                raise BadUpdate(f"Invalid update timestamp {moment}: before {the}{named} {last}")
+    previous = "the latest metadata log entry timestamp"
+    for key, named in (("snapshot-log", "last snapshot log entry at"), ("metadata-log", previous)):
+        entries = array(raw, key) if raw.get(key) is not None else ()
+        last = long(an_object(entries[-1], key), "timestamp-ms") if entries else before
+        if moment - last < -MINUTE:
+            raise BadUpdate(f"Invalid update timestamp {moment}: before {named} {last}")
+    if moment - before < -MINUTE:
+        raise BadUpdate(f"Invalid update timestamp {moment}: before {previous} {before}")

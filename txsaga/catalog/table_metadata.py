@@ -99,6 +99,8 @@ def _not_reserved(properties: Mapping[str, str]) -> dict[str, str]:
 def _check_properties(properties: Mapping[str, str], columns: Columns) -> None:
     """Refuse what would make every later commit of the table fail."""
     for key, value in properties.items():
+        if key == KEPT_FILES:
+            count_of(key, value)
         if key in NOT_NEGATIVE and not (value.isascii() and value.isdigit()):
             raise BadUpdate(f"Table property {key} must have non negative integer value, not {shown(value)}")
         if key.startswith(METRICS) and key.removeprefix(METRICS) not in columns.by_name:
@@ -152,8 +154,8 @@ def _add_schema(draft: TableDraft, update: Json) -> None:
 
 def _check_reuse(draft: TableDraft, columns: Columns, known: Mapping[int, Json]) -> None:
     current = draft.columns()
-    older = (Columns(each, draft.version) for number, each in known.items() if number != draft.raw["current-schema-id"])
-    if (wrong := reused(columns, current, older, draft.version)) is not None:
+    older, last = (Columns(each, draft.version) for each in known.values()), integer(draft.raw, "last-column-id")
+    if (wrong := reused(columns, current, older, last, draft.version)) is not None:
         raise BadUpdate(
             f"Cannot add schema: column {shown(wrong.name)} has id {wrong.id}, which had another type than {wrong.type}"
         )
@@ -179,13 +181,11 @@ def _add_spec(draft: TableDraft, update: Json) -> None:
     raw, version = an_object(field(update, "spec"), "spec"), draft.version
     fields, known = partitioning.read_fields(raw), draft.known("partition-specs", "spec-id")
     said = integer(raw, "spec-id") if raw.get("spec-id") is not None else None
-    same = (
-        number for number, each in known.items() if partitioning.same_fields(array(each, "fields"), fields, SPEC_KEYS)
-    )
+    same = (number for number, each in known.items() if partitioning.same_fields(each, fields, SPEC_KEYS))
     if (found := next(same, None)) is None:
         if said in known:
             raise BadUpdate(f"Cannot add partition spec: spec {said} already exists with other fields")
-        columns, others = draft.columns(), all_fields(list(known.values()))
+        columns, others = draft.columns(), all_fields(draft.rows("partition-specs"))
         partitioning.check_sources(fields, columns, "partition")
         partitioning.check_names(fields, columns)
         fields = partitioning.with_field_ids(fields, others, integer(draft.raw, "last-partition-id"))
@@ -207,9 +207,7 @@ def _add_sort_order(draft: TableDraft, update: Json) -> None:
     raw = an_object(field(update, "sort-order"), "sort order")
     fields, known = partitioning.read_order(raw), draft.known("sort-orders", "order-id")
     said = integer(raw, "order-id") if raw.get("order-id") is not None else None
-    same = (
-        number for number, each in known.items() if partitioning.same_fields(array(each, "fields"), fields, ORDER_KEYS)
-    )
+    same = (number for number, each in known.items() if partitioning.same_fields(each, fields, ORDER_KEYS))
     if (found := next(same, None)) is None:
         partitioning.check_sources(fields, draft.columns(), "sort")
         found = _small(max([0, *known]) + 1) if fields else 0
@@ -358,7 +356,8 @@ def _remove_snapshots(draft: TableDraft, update: Json) -> None:
         name for name, ref in draft.mapping("refs").items() if an_object(ref, name).get("snapshot-id") in gone
     ]:
         _remove_ref(draft, {"ref-name": name})
-    draft.changed = draft.removed = True
+    draft.changed = True
+    draft.lost.add("snapshots")
 
 
 def _longs(update: Json, key: str, limit: int) -> set[int]:
@@ -378,7 +377,7 @@ def _set_location(draft: TableDraft, update: Json) -> None:
 
 
 def _set_properties(draft: TableDraft, update: Json) -> None:
-    said = string_map(update, "updates" if update.get("updates") is not None else "updated")
+    said = string_map(update, "updated" if "updated" in update else "updates")
     if FORMAT_VERSION in said:
         _upgrade(draft, {FORMAT_VERSION: count_of(FORMAT_VERSION, said[FORMAT_VERSION])})
     if KEPT_FILES in said:
@@ -389,7 +388,7 @@ def _set_properties(draft: TableDraft, update: Json) -> None:
 
 
 def _remove_properties(draft: TableDraft, update: Json) -> None:
-    for key in strings(update, "removals" if update.get("removals") is not None else "removed"):
+    for key in strings(update, "removed" if "removed" in update else "removals"):
         draft.mapping("properties").pop(key, None)
         draft.changed = True
 
@@ -446,7 +445,7 @@ def _remove_schemas(draft: TableDraft, update: Json) -> None:
     if draft.raw.get("current-schema-id") in gone:
         raise BadUpdate("Cannot remove the current schema")
     _drop(draft, "schemas", "schema-id", gone)
-    draft.removed = True
+    draft.lost.add("schemas")
 
 
 def _add_key(draft: TableDraft, update: Json) -> None:
@@ -512,7 +511,7 @@ def updated(raw: Json, updates: Sequence[Json], *, moment: int, location: str | 
 def _first_version(updates: Sequence[Json]) -> int:
     """Return the version of a table that a commit creates: what its first upgrade says."""
     for update in updates:
-        if isinstance(update, dict) and update.get("action") == "upgrade-format-version":
+        if isinstance(update, dict) and str(update.get("action")).lower() == "upgrade-format-version":
             return _version(str(integer(update, FORMAT_VERSION)))
     return DEFAULT
 
