@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -51,6 +51,12 @@ PARAMETERS = {
     "geometry": re.compile(r"geometry(\([^()]*\))?"),
     "geography": re.compile(r"geography(\([^()]*\))?"),
 }
+DEFAULTS: Mapping[str, tuple[type, ...]] = {
+    **{"boolean": (bool,), "int": (int,), "long": (int,)},
+    **dict.fromkeys(("float", "double"), (int, float)),
+}
+"""What a default value of a column is in JSON; that of other primitive types is a text."""
+
 WIDER = {("int", "long"), ("float", "double")}
 WIDER_SINCE_3 = {("date", "timestamp"), ("date", "timestamp_ns")}
 
@@ -94,12 +100,26 @@ class Columns:
             part = an_object(each, "struct field")
             name, required = f"{prefix}{text(part, 'name')}", boolean(part, "required")
             optional_text(part, "doc")
-            if part.get("initial-default") is not None and self._version < 3:
-                raise BadUpdate(
-                    f"Invalid schema for v{self._version}: Invalid initial default for {shown(name)}: non-null default "
-                    f"({shown(part['initial-default'])}) is not supported until v3"
-                )
+            self._check_defaults(part, name)
             self._column(part, "id", name, field(part, "type"), required, reached, depth)
+
+    def _check_defaults(self, raw: Json, name: str) -> None:
+        for key in ("initial-default", "write-default"):
+            value = raw.get(key)
+            if value is None:
+                continue
+            if key == "initial-default" and self._version < 3:
+                raise BadUpdate(
+                    f"Invalid schema for v{self._version}: Invalid initial default for {shown(name)}: "
+                    f"non-null default ({shown(value)}) is not supported until v3"
+                )
+            kinds = DEFAULTS.get(raw["type"], (str,)) if isinstance(raw.get("type"), str) else (dict,)
+            if (
+                not isinstance(value, kinds)
+                or (isinstance(value, bool) and bool not in kinds)
+                or (kinds == (dict,) and value)
+            ):
+                raise BadUpdate(f"Cannot parse {key} of {shown(name)}: {shown(value)}")
 
     def _column(self, raw: Json, key: str, name: str, kind: Any, required: bool, reached: bool, depth: int) -> None:
         number = integer(raw, key)

@@ -351,9 +351,9 @@ def _remove_snapshots(draft: TableDraft, update: Json) -> None:
         del draft.snapshots[number]
     for key in ("statistics", "partition-statistics"):
         if draft.rows(key):
-            draft.raw[key] = [each for each in draft.rows(key) if each.get("snapshot-id") not in gone]
+            draft.raw[key] = [each for each in draft.rows(key) if long(each, "snapshot-id") not in gone]
     for name in [
-        name for name, ref in draft.mapping("refs").items() if an_object(ref, name).get("snapshot-id") in gone
+        name for name, ref in draft.mapping("refs").items() if long(an_object(ref, name), "snapshot-id") in gone
     ]:
         _remove_ref(draft, {"ref-name": name})
     draft.changed = True
@@ -427,7 +427,8 @@ def _remove_partition_statistics(draft: TableDraft, update: Json) -> None:
 
 def _drop(draft: TableDraft, key: str, number_key: str, gone: set[Any]) -> None:
     """Remove entries of a list; nothing changes if there are none."""
-    kept = [each for each in draft.rows(key) if each.get(number_key) not in gone]
+    read = text if number_key == "key-id" else long
+    kept = [each for each in draft.rows(key) if read(each, number_key) not in gone]
     if len(kept) < len(draft.rows(key)):
         draft.raw[key] = kept
         draft.changed = True
@@ -435,14 +436,14 @@ def _drop(draft: TableDraft, key: str, number_key: str, gone: set[Any]) -> None:
 
 def _remove_specs(draft: TableDraft, update: Json) -> None:
     gone = _longs(update, "spec-ids", INT)
-    if draft.raw.get("default-spec-id") in gone:
+    if integer(draft.raw, "default-spec-id") in gone:
         raise BadUpdate("Cannot remove the default partition spec")
     _drop(draft, "partition-specs", "spec-id", gone)
 
 
 def _remove_schemas(draft: TableDraft, update: Json) -> None:
     gone = _longs(update, "schema-ids", INT)
-    if draft.raw.get("current-schema-id") in gone:
+    if integer(draft.raw, "current-schema-id") in gone:
         raise BadUpdate("Cannot remove the current schema")
     _drop(draft, "schemas", "schema-id", gone)
     draft.lost.add("schemas")
