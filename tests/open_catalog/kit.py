@@ -28,13 +28,8 @@ INSTALL_LINE = "run .ci/iceberg-kit, which needs Maven and a JDK"
 SECONDS = 240
 TABLES, VIEWS = "WiderTables", "RESTCompatibilityKitViewCatalogTests"
 WIDER = Path(__file__).with_name(f"{TABLES}.java")
-SETTINGS = {
-    "rck.requires-namespace-create": "true",
-    "rck.supports-names-with-dot": "true",
-}
-"""Asks for more than the kit does by default, of everything that it can be told to ask for."""
-
-
+SETTINGS = {"rck.requires-namespace-create": "true", "rck.supports-names-with-dot": "true"}
+"""Turns on the tests that the kit leaves out by default."""
 ASSUMED = "org.opentest4j.TestAbortedException: assumption was not met due to: "
 LEFT = ("parent", "a", "ns", "newdb", "ns1", "ns2", "ns_1", "ns_2", "other_ns", "non-existing")
 """Namespaces that tests leave. The kit refuses to start with some of them, and its tests to make the others."""
@@ -50,7 +45,7 @@ class Verdict(NamedTuple):
 def java(version: str, *options: str, beside: str = "") -> list[str]:
     """Return the command that runs a class of the kit; without it end the test."""
     folder = JARS / version
-    if not (folder / "ready").exists() or not shutil.which("java"):
+    if not (folder / "ready").exists() or not shutil.which("javac"):
         ci_or_skip("Iceberg's REST compatibility kit", INSTALL_LINE)
     small = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return ["java", *small, *options, "-cp", f"{folder}/*:{beside}"]
@@ -69,16 +64,13 @@ def run(
     given = {"rck.local": "false", "uri": url, **SETTINGS, **(settings or {})}
     properties = [f"-D{name}={value}" for name, value in given.items()]
     with tempfile.TemporaryDirectory(prefix="txsaga-kit-") as folder:
-        command = [
-            *java(version, *properties, beside=_compiled(version, folder)),
-            "org.junit.platform.console.ConsoleLauncher",
-            "execute",
-        ]
+        command = java(version, *properties, beside=_compiled(version, folder))
+        command += ["org.junit.platform.console.ConsoleLauncher", "execute"]
         command += ["--config=rck.local=false", "--disable-banner", "--details=none", f"--reports-dir={folder}"]
         command += [f"--select-class=org.apache.iceberg.rest.{each}" for each in classes]
         command += [rf"--include-methodname=.*[.#]{re.escape(each)}" for each in tests]
         ran = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, env=_env()
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, env=env()
         )
         report = Path(folder) / "TEST-junit-jupiter.xml"
         if not report.exists():
@@ -105,8 +97,8 @@ def _compiled(version: str, folder: str) -> str:
     return folder
 
 
-def _env() -> Mapping[str, str]:
-    """Return the environment without what the kit would take for settings of its client."""
+def env() -> dict[str, str]:
+    """Return the environment without what client and server would take for settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("CATALOG_")}
 
 
@@ -142,16 +134,16 @@ def main() -> None:
     asked = parser.parse_intermixed_args()
     settings = dict(each.split("=", 1) for each in asked.set)
     empty(load_catalog("kit", type="rest", uri=asked.url, **settings))
-    verdicts = run(asked.url, tests=asked.tests, settings=settings, version=asked.version)
+    _print(run(asked.url, tests=asked.tests, settings=settings, version=asked.version), None if asked.full else 240)
+
+
+def _print(verdicts: Mapping[str, Verdict], width: int | None) -> None:
     for name, (outcome, reason) in sorted(verdicts.items(), key=lambda each: (each[1].outcome, each[0])):
         if outcome != "passed":
-            print(f"{outcome}  {name}: {reason if asked.full else reason[:240]}")
+            print(f"{outcome}  {name}: {reason[:width]}")
     for area in ("tables", "views"):
         sums = Counter(verdict.outcome for name, verdict in verdicts.items() if name.startswith(area))
-        print(
-            f"{area}: {sums.total()} run, "
-            + ", ".join(f"{sums[each]} {each}" for each in ("passed", "failed", "skipped"))
-        )
+        print(f"{area}: {sums.total()} run,", *(f"{sums[each]} {each}" for each in ("passed", "failed", "skipped")))
 
 
 if __name__ == "__main__":

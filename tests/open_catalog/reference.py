@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.open_catalog.kit import VERSION, java
+from tests.open_catalog.kit import VERSION, env, java
 from tests.services.free_port import free_port
 
 START_SECONDS = 30
@@ -31,7 +30,7 @@ def reference_server(version: str = VERSION, **settings: str) -> Iterator[str]:
         command = [*java(version, f"-Djava.io.tmpdir={folder}"), "org.apache.iceberg.rest.RESTCatalogServer"]
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **own}
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**env(), **own}
             )
         try:
             url = f"http://127.0.0.1:{port}"
