@@ -35,6 +35,13 @@ def sums(verdicts: Mapping[str, Verdict]) -> dict[str, int]:
     return {area: passed.count(area) for area in ("tables", "views")}
 
 
+def test_our_catalog_passes_the_kit(catalog_server: str) -> None:
+    verdicts = run(catalog_server)
+    assert named(verdicts, "failed") == {}
+    assert named(verdicts, "skipped").keys() == NOT_ASKED
+    assert sums(verdicts) == {"tables": 98, "views": 46}
+
+
 def test_the_reference_server_fails_what_its_store_cannot() -> None:
     asked = [*REFERENCE_FAILS, *NOT_ASKED, "tables.testListNestedNamespaces", "views.basicCreateView"]
     with reference_server() as url:
