@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.view.metadata import ViewMetadata
 
-from txsaga.catalog.refusals import BadUpdate, RequirementFailed
-from txsaga.catalog.view_metadata import new_view, require, updated
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
+from txsaga.iceberg.view_metadata import new_view, require, updated
 
 Json = dict[str, Any]
 

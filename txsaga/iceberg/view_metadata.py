@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from txsaga.catalog.json_fields import (
+from txsaga.iceberg.json_fields import (
     INT,
     Json,
     an_object,
@@ -25,8 +25,8 @@ from txsaga.catalog.json_fields import (
     strings,
     text,
 )
-from txsaga.catalog.refusals import BadUpdate, RequirementFailed
-from txsaga.catalog.schemas import read_schema, same_schema
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
+from txsaga.iceberg.schemas import read_schema, same_schema
 
 LAST_ADDED = -1
 DIALECT_MAY_GO = "replace.drop-dialect.allowed"

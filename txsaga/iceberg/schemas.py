@@ -8,7 +8,7 @@ from pydantic import ValidationError as InvalidModel
 from pyiceberg.exceptions import ValidationError as InvalidType
 from pyiceberg.schema import Schema
 
-from txsaga.catalog.json_fields import (
+from txsaga.iceberg.json_fields import (
     Json,
     an_object,
     array,
@@ -20,7 +20,7 @@ from txsaga.catalog.json_fields import (
     shown,
     text,
 )
-from txsaga.catalog.refusals import BadUpdate
+from txsaga.iceberg.refusals import BadUpdate
 
 
 def read_schema(value: object) -> Schema:
