@@ -869,7 +869,7 @@ def commits(draw: st.DrawFn) -> tuple[int, list[list[Json]]]:
                 case "property":
                     updates.append({"action": "set-properties", "updates": {"a": draw(st.sampled_from("xyz"))}})
                 case "location":
-                    updates.append({"action": "set-location", "location": f"s3://b/{draw(st.sampled_from('xyz'))}"})
+                    updates.append({"action": "set-location", "location": f"s3://b/{len(found)}"})
         found.append(updates)
     return version, found
 
