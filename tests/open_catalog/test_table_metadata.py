@@ -332,9 +332,12 @@ class TestSpecsAndOrders:
             change(table(), {"action": "add-spec", "spec": other})
 
     def test_version_1_needs_ids_in_order(self) -> None:
-        spec = {"fields": [{"source-id": 1, "name": "a", "transform": "identity", "field-id": 1001}]}
+        spec: Json = {"fields": [{"source-id": 1, "name": "a", "transform": "identity", "field-id": 1001}]}
         with pytest.raises(BadUpdate, match="sequential"):
             change(table(1), {"action": "add-spec", "spec": spec})
+        del spec["fields"][0]["field-id"]
+        raw = change(table(1, **{"partition-spec": BY_DAY}), {"action": "add-spec", "spec": spec})
+        assert raw["partition-specs"][1]["fields"][0]["field-id"] == 1000
 
     def test_a_column_in_the_default_spec_or_order_stays(self) -> None:
         raw = table(**{"partition-spec": BY_DAY, "write-order": BY_ID})
@@ -427,6 +430,7 @@ class TestSnapshots:
             ({"manifest-list": ""}, "manifest-list is empty"),
             ({"timestamp-ms": NOW - 60_001}, "before last snapshot log entry|before the latest"),
             ({"timestamp-ms": -1}, "must not be negative"),
+            ({"sequence-number": 0}, "Invalid sequence number of a snapshot: 0"),
             ({"summary": {"operation": "sort"}}, "unknown operation"),
             ({"summary": {"operation": 3}}, "operation"),
         ],
@@ -442,14 +446,17 @@ class TestSnapshots:
     @pytest.mark.parametrize(
         ("version", "more", "why"),
         [
-            (2, {"sequence-number": 1}, "sequence number 1 older than last sequence number 1"),
-            (2, {"sequence-number": 0, "parent-snapshot-id": None}, "older than last"),
-            (3, {"first-row-id": 9}, "first-row-id is behind table next-row-id: 9 < 10"),
+            (2, {"sequence-number": 2}, "sequence number 2 older than last sequence number 2"),
+            (2, {"sequence-number": 1, "parent-snapshot-id": None}, "older than last"),
+            (3, {"first-row-id": 19}, "first-row-id is behind table next-row-id: 19 < 20"),
         ],
     )
     def test_a_stale_snapshot_may_be_tried_again(self, version: int, more: Json, why: str) -> None:
         with pytest.raises(RequirementFailed, match=why):
-            change(with_snapshots(1, version), add(2, version, **more))
+            change(with_snapshots(2, version), add(3, version, **more))
+
+    def test_a_replacement_may_share_a_sequence_number_with_what_it_overtook(self) -> None:
+        change(with_snapshots(2), add(3, **{"sequence-number": 2, "parent-snapshot-id": None}), point("main", 3))
 
     def test_version_3_numbers_rows(self) -> None:
         for more in ({"first-row-id": None}, {"added-rows": None}, {"added-rows": -1}, {"added-rows": 2**63 - 1}):

@@ -188,7 +188,9 @@ def _add_spec(draft: TableDraft, update: Json) -> None:
         columns, others = draft.columns(), all_fields(draft.rows("partition-specs"))
         partitioning.check_sources(fields, columns, "partition")
         partitioning.check_names(fields, columns)
-        fields = partitioning.with_field_ids(fields, others, integer(draft.raw, "last-partition-id"))
+        last = integer(draft.raw, "last-partition-id")
+        numbered = (fields, others, last) if version > 1 else (fields, (), partitioning.FIRST_FIELD - 1)
+        fields = partitioning.with_field_ids(*numbered)
         partitioning.check_ids(fields, others, version)
         found = said if said is not None and said >= 0 else _small(max(known, default=-1) + 1)
         draft.rows("partition-specs").append({**raw, "spec-id": found, "fields": fields})
@@ -278,8 +280,10 @@ def _sequence(draft: TableDraft, snapshot: Json) -> int:
         if sequence != 0:
             raise BadUpdate(f"Sequence number must be 0 in v1: {sequence}")
         return 0
+    if sequence < 1:
+        raise BadUpdate(f"Invalid sequence number of a snapshot: {sequence}")
     last = long(draft.raw, "last-sequence-number")
-    if sequence < last or (sequence == last and snapshot.get("parent-snapshot-id") is not None) or sequence < 1:
+    if sequence < last or (sequence == last and snapshot.get("parent-snapshot-id") is not None):
         raise RequirementFailed(
             f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
         )
