@@ -170,6 +170,7 @@ class TestNewTable:
             ({"properties": {"write.metadata.metrics.column.z": "none"}}, "could not find column"),
             ({"partition-spec": {"fields": [{"source-id": 7, "name": "a", "transform": "identity"}]}}, "source column"),
             ({"partition-spec": {"fields": [{"source-id": 3, "name": "a", "transform": "identity"}]}}, "non-primitive"),
+            ({"partition-spec": {"fields": [{"source-id": 7, "name": "a", "transform": "void"}]}}, "source column"),
             ({"write-order": {**BY_ID, "fields": [{**BY_ID["fields"][0], "source-id": 7}]}}, "source column"),
         ],
     )
@@ -318,6 +319,7 @@ class TestSpecsAndOrders:
             (
                 [{"source-id": 1, "name": "a", "transform": "bucket[3]", "field-id": 1000}],
                 "Conflicting partition fields",
+                "Conflicting partition fields",
             ),
         ],
     )
@@ -454,6 +456,11 @@ class TestSnapshots:
     def test_a_stale_snapshot_may_be_tried_again(self, version: int, more: Json, why: str) -> None:
         with pytest.raises(RequirementFailed, match=why):
             change(with_snapshots(2, version), add(3, version, **more))
+
+    def test_a_clock_may_not_go_back_step_by_step(self) -> None:
+        raw = change(with_snapshots(1), add(2, **{"timestamp-ms": NOW - 50_000}))
+        with pytest.raises(BadUpdate, match="before last snapshot log entry at"):
+            change(raw, add(3, **{"timestamp-ms": NOW - 100_000}))
 
     def test_a_replacement_may_share_a_sequence_number_with_what_it_overtook(self) -> None:
         change(with_snapshots(2), add(3, **{"sequence-number": 2, "parent-snapshot-id": None}), point("main", 3))

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from txsaga.catalog import partitioning
-from txsaga.catalog.columns import HIGHEST_ID, Columns, numbered_anew, reused, same_schema
+from txsaga.catalog.columns import Columns, numbered_anew, reused, same_schema
 from txsaga.catalog.json_fields import (
     INT,
     LONG,
@@ -81,7 +81,9 @@ def _moved(raw: Json, columns: Columns, numbers: Mapping[int, int], place: str) 
     """Return a spec or sort order with the new ids of its columns, and without ids of its own."""
     fields = partitioning.read_fields(raw) if place == "spec" else partitioning.read_order(raw)
     partitioning.check_sources(fields, columns, "partition" if place == "spec" else "sort")
-    moved = [{**each, "source-id": numbers.get(each["source-id"], HIGHEST_ID)} for each in fields]
+    if unknown := [each["source-id"] for each in fields if each["source-id"] not in numbers]:
+        raise BadUpdate(f"Cannot find source column for partition field: {unknown[0]}")
+    moved = [{**each, "source-id": numbers[each["source-id"]]} for each in fields]
     kept = {key: value for key, value in raw.items() if key not in ("spec-id", "order-id")}
     return {**kept, "fields": [{key: value for key, value in each.items() if key != "field-id"} for each in moved]}
 
