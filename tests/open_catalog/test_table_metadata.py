@@ -54,7 +54,7 @@ def table(version: int = 2, /, **more: Any) -> Json:
     return new_table(request, "s3://bucket/t", uuid=UUID_1, moment=NOW)
 
 
-def snapshot(number: int, version: int = 2, **more: Any) -> Json:
+def snapshot(number: int, version: int = 2, /, **more: Any) -> Json:
     found: Json = {
         "snapshot-id": number,
         "timestamp-ms": NOW + number,
@@ -68,7 +68,7 @@ def snapshot(number: int, version: int = 2, **more: Any) -> Json:
     return found | more
 
 
-def add(number: int, version: int = 2, **more: Any) -> Json:
+def add(number: int, version: int = 2, /, **more: Any) -> Json:
     return {"action": "add-snapshot", "snapshot": snapshot(number, version, **more)}
 
 
@@ -319,6 +319,9 @@ class TestSpecsAndOrders:
             (
                 [{"source-id": 1, "name": "a", "transform": "bucket[3]", "field-id": 1000}],
                 "Conflicting partition fields",
+            ),
+            (
+                [{"source-id": 2, "name": "a", "transform": "year", "field-id": 1000}],
                 "Conflicting partition fields",
             ),
         ],
