@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
-from txsaga.catalog.json_fields import Json
-from txsaga.catalog.refusals import BadUpdate, RequirementFailed
-from txsaga.catalog.table_draft import blank
-from txsaga.catalog.table_metadata import ACTIONS, REQUIRED_IDS, new_table, require, updated
+from txsaga.iceberg.json_fields import Json
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
+from txsaga.iceberg.table_draft import blank
+from txsaga.iceberg.table_metadata import ACTIONS, REQUIRED_IDS, new_table, require, updated
 
 UUID_1, UUID_2 = "9c12d441-03fe-4693-9a96-a0705ddf69c1", "00000000-0000-4000-8000-000000000002"
 NOW = 1_700_000_000_000

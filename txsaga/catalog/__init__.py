@@ -1,1 +1,1 @@
-"""The open catalog: Iceberg's REST protocol on the home database."""
+"""The open catalog: Iceberg's REST protocol on the tables of the home database."""

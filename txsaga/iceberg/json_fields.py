@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txsaga.catalog.refusals import BadUpdate
+from txsaga.iceberg.refusals import BadUpdate
 
 Json = dict[str, Any]
 

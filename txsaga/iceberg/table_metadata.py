@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from txsaga.catalog import partitioning
-from txsaga.catalog.columns import Columns, numbered_anew, reused, same_schema
-from txsaga.catalog.json_fields import (
+from txsaga.iceberg import partitioning
+from txsaga.iceberg.columns import Columns, numbered_anew, reused, same_schema
+from txsaga.iceberg.json_fields import (
     INT,
     LONG,
     Json,
@@ -28,8 +28,8 @@ from txsaga.catalog.json_fields import (
     strings,
     text,
 )
-from txsaga.catalog.refusals import BadUpdate, RequirementFailed
-from txsaga.catalog.table_draft import (
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
+from txsaga.iceberg.table_draft import (
     DEFAULT,
     FORMAT_VERSION,
     KEPT_FILES,

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from txsaga.catalog import partitioning
-from txsaga.catalog.columns import Columns
-from txsaga.catalog.json_fields import Json, an_object, array, field, integer, is_integer, long, shown
-from txsaga.catalog.refusals import BadUpdate
+from txsaga.iceberg import partitioning
+from txsaga.iceberg.columns import Columns
+from txsaga.iceberg.json_fields import Json, an_object, array, field, integer, is_integer, long, shown
+from txsaga.iceberg.refusals import BadUpdate
 
 NEWEST, DEFAULT = 3, 2
 """The newest version of the format, and that of tables which ask for none."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from txsaga.catalog.json_fields import (
+from txsaga.iceberg.json_fields import (
     Json,
     an_object,
     array,
@@ -20,7 +20,7 @@ from txsaga.catalog.json_fields import (
     shown,
     text,
 )
-from txsaga.catalog.refusals import BadUpdate
+from txsaga.iceberg.refusals import BadUpdate
 
 HIGHEST_ID = 2_147_483_447
 """Ids above are those of metadata columns."""

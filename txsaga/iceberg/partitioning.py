@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from txsaga.catalog.columns import HIGHEST_ID, Columns, base_type
-from txsaga.catalog.json_fields import Json, an_object, array, integer, shown, text
-from txsaga.catalog.refusals import BadUpdate
+from txsaga.iceberg.columns import HIGHEST_ID, Columns, base_type
+from txsaga.iceberg.json_fields import Json, an_object, array, integer, shown, text
+from txsaga.iceberg.refusals import BadUpdate
 
 FIRST_FIELD = 1000
 """The id of the first partition field of a table."""
