@@ -28,8 +28,8 @@ from tests.open_catalog.test_view_metadata import (
     view,
 )
 from tests.services.absent import ci_or_skip
-from txsaga.catalog.refusals import BadUpdate
-from txsaga.catalog.view_metadata import updated
+from txsaga.iceberg.refusals import BadUpdate
+from txsaga.iceberg.view_metadata import updated
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PROGRAM = Path(__file__).parent / "programs" / "UpdateView.java"
