@@ -10,7 +10,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from txsaga.lake.storage import Storage
+from txsaga.catalog.refusals import Refusal, bad
+from txsaga.errors import WarehouseAway
+from txsaga.lake.storage import Storage, local
 
 KEPT = 64 * 1024 * 1024
 """Bytes of metadata that are kept in memory."""
@@ -41,11 +43,19 @@ class MetadataFiles:
     def read(self, location: str) -> MetadataFile:
         """Return the file at a location."""
         with self._lock:
-            if location in self._kept:
+            if location in self._kept and _is_there(location):
                 self._kept.move_to_end(location)
                 return self._kept[location]
-        text = self._storage.read(location)
-        return self._keep(MetadataFile(location, text, json.loads(text)))
+        try:
+            text = self._storage.read(location)
+        except WarehouseAway as away:
+            if isinstance(away.__cause__, FileNotFoundError):
+                raise Refusal(404, "NotFoundException", f"Failed to open input stream for file: {location}") from None
+            raise
+        try:
+            return self._keep(MetadataFile(location, text, json.loads(text)))
+        except ValueError:
+            raise bad(f"{location} holds no metadata") from None
 
     def write(self, location: str, raw: dict[str, Any]) -> MetadataFile:
         """Write a new file, and make it durable."""
@@ -67,6 +77,11 @@ class MetadataFiles:
                 _, oldest = self._kept.popitem(last=False)
                 self._size -= len(oldest.text)
         return file
+
+
+def _is_there(location: str) -> bool:
+    path = local(location)  # to ask an object store would take as long as to read from it
+    return path is None or path.exists()
 
 
 def metadata_location(raw: dict[str, Any], number: int) -> str:

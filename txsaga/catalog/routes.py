@@ -300,6 +300,14 @@ def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new:
     return _loaded(catalog.views.create(name, new))
 
 
+@router.post("/namespaces/{namespace}/register-view")
+def register_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration) -> Response:
+    """Make a view of metadata that exists."""
+    name = _name(catalog, namespace, given.name)
+    client.require("create", name)
+    return _loaded(catalog.views.register(name, given.metadata_location))
+
+
 @router.get("/namespaces/{namespace}/views/{table}")
 def load_view(catalog: Catalog, table: ReadTable, if_none_match: Annotated[str | None, Header()] = None) -> Response:
     """Return a view."""

@@ -74,19 +74,18 @@ class CatalogStore(NamespaceStore):
     def create_view(self, name: TableName, location: str) -> None:
         """Add a view."""
         if not self._changed(SQL["create_view"], **name._asdict(), new=location):
-            raise self.exists(name, "View")
+            raise _taken(name, "View", "View")
 
     def move_view(self, name: TableName, old: str, new: str) -> bool:
         """Point a view at other metadata; return whether it still had the old one."""
         return bool(self._changed(SQL["move_view"], **name._asdict(), old=old, new=new))
 
-    def exists(self, name: TableName, wanted: str) -> Refusal:
-        """Return the refusal of a name that is taken."""
+    def require_free(self, name: TableName, wanted: str) -> None:
+        """Refuse to create a table or view of a name that is taken, or in a namespace that does not exist."""
+        self.require_namespace(name.catalog, name.namespace)
         found = self.found(name)
-        kind = wanted if found is None else found[0].capitalize()
-        return taken(
-            f"{kind} already exists: {name}" if kind == wanted else f"{kind} with same name already exists: {name}"
-        )
+        if found is not None:
+            raise _taken(name, wanted, found[0].capitalize())
 
     def namespaces(self, catalog: str, parent: str, after: str, most: int | None) -> Listed:
         """Return a page of the namespaces of a parent: their last levels."""
@@ -136,6 +135,12 @@ class CatalogStore(NamespaceStore):
                 raise Refusal(409, "NamespaceNotEmptyException", f"Namespace is not empty: {namespace}")
             if not run(SQL["drop_namespace"], **where).rowcount:
                 raise missing("Namespace", namespace)
+
+
+def _taken(name: TableName, wanted: str, kind: str) -> Refusal:
+    return taken(
+        f"{kind} already exists: {name}" if kind == wanted else f"{kind} with same name already exists: {name}"
+    )
 
 
 def _set(run: Run, where: Mapping[str, str], properties: Mapping[str, str]) -> None:

@@ -72,7 +72,7 @@ class CatalogTables:
 
     def draft(self, name: TableName, new: NewTable) -> Json:
         """Return the first metadata of a table that its first commit will create."""
-        self._require_free(name)
+        self._store.require_free(name, "Table")
         location = new.location or self.location(name)
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
@@ -89,7 +89,7 @@ class CatalogTables:
         """Make a table of metadata that exists; `overwrite` points a table that is there at other metadata."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        self._require_free(name)
+        self._store.require_free(name, "Table")
         found = self._files.read(location)
         self._decide([_created(name, found)], scope, location)
         return found
@@ -122,11 +122,6 @@ class CatalogTables:
     def _remove(self, locations: Sequence[str]) -> None:
         for location in locations:
             self._files.remove(location)
-
-    def _require_free(self, name: TableName) -> None:
-        self._store.require_namespace(name.catalog, name.namespace)
-        if self._store.found(name) is not None:
-            raise self._store.exists(name, "Table")
 
     def location(self, name: TableName) -> str:
         """Return where a new table or view is stored, unless its creator says otherwise."""
@@ -169,7 +164,7 @@ class CatalogTables:
         """Write the first metadata of a table that a commit creates."""
         if not asked.creates:
             raise missing("Table", asked.name)
-        self._require_free(asked.name)
+        self._store.require_free(asked.name, "Table")
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}

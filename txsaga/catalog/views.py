@@ -31,9 +31,7 @@ class CatalogViews:
 
     def create(self, name: TableName, new: NewView) -> MetadataFile:
         """Create a view."""
-        self._store.require_namespace(name.catalog, name.namespace)
-        if self._store.found(name) is not None:
-            raise self._store.exists(name, "View")
+        self._store.require_free(name, "View")
         request = new.model_dump(by_alias=True, exclude_none=True)
         raw = view_metadata.new_view(
             request, (new.location or self._location_of(name)).rstrip("/"), uuid=str(uuid4()), moment=now()
@@ -42,6 +40,13 @@ class CatalogViews:
         with on_failure(self._files.remove, first.location):
             self._store.create_view(name, first.location)
         return first
+
+    def register(self, name: TableName, location: str) -> MetadataFile:
+        """Make a view of metadata that exists."""
+        self._store.require_free(name, "View")
+        found = self._files.read(location)
+        self._store.create_view(name, location)
+        return found
 
     def commit(self, name: TableName, change: Change) -> MetadataFile:
         """Replace a view, or change its properties."""
