@@ -11,7 +11,7 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 304,
     "lines": 53_252,
-    "lines of the console": 3_177,
+    "lines of the console": 3_186,
     "lines of the gateway": 2_471,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
