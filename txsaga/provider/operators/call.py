@@ -32,7 +32,7 @@ from txsaga.provider.reference import step_name_of
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step passes."""
-IN_HELD = frozenset({"send", "table", "check", "check_staged", "consume", "frames"})
+IN_HELD = frozenset({"send", "table", "token", "check", "check_staged", "consume", "frames"})
 """Methods of a flow that only work in a held step."""
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
