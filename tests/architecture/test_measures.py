@@ -12,7 +12,7 @@ MARKS = {
     "files": 304,
     "lines": 53_252,
     "lines of the console": 3_186,
-    "lines of the gateway": 2_471,
+    "lines of the gateway": 2_469,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,
