@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.architecture.sources import PACKAGE, ROOT, module_name
 
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|MERGE|LOCK)\b")
-FACES = ("console", "gateway")
+FACES = ("console", "gateway", "testing.catalog")
 SLICES = ("core", "store", "messages", "evidence", "checkback", "consume", "flows", "clusters", "inspect")
 
 

@@ -13,6 +13,7 @@ MARKS = {
     "lines": 53_252,
     "lines of the console": 3_177,
     "lines of the gateway": 2_456,
+    "lines of the testing.catalog": 1_350,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from txsaga.testing.catalog.client import CatalogClient, CatalogUnreachable
 from txsaga.testing.catalog.running import CASES, CaseResult, CaseVerdict, run_cases
@@ -20,11 +21,9 @@ PROGRAM = "python -m txsaga.testing.catalog"
 def main(words: Sequence[str] | None = None) -> int:
     """Run the kit; return its exit code."""
     given = _arguments().parse_args(words)
-    client = CatalogClient(given.url, _headers(given), timeout=given.patience)
     results = []
     try:
-        client.configure(given.prefix, given.warehouse)
-        for result in run_cases(client, given.only, seconds=given.seconds, patience=given.patience):
+        for result in _results(given):
             results.append(result)
             if not given.json:
                 _show(result)
@@ -36,6 +35,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return int(any(result.verdict is CaseVerdict.VIOLATED for result in results))
 
 
+def _results(given: argparse.Namespace) -> Iterator[CaseResult]:
+    with closing(CatalogClient(given.url, _headers(given), timeout=given.patience)) as client:
+        client.configure(given.prefix, given.warehouse)
+        yield from run_cases(client, given.only, seconds=given.seconds, patience=given.patience)
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Check what several tables in one commit mean.")
     parser.add_argument("url", metavar="URL", help="where the catalog is, without /v1")
@@ -44,7 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--token", help="bearer token")
     parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of every request")
     parser.add_argument("--only", action="append", default=[], choices=list(CASES), metavar="CASE", help=_names())
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long readers look beside writers (3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long readers look while writers work (3)")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds after which an answer is missed (20)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -53,7 +53,7 @@ class CatalogReply:
 
 
 class CatalogClient:
-    """The client of a catalog; each thread has a connection of its own."""
+    """The client of a catalog; any number of threads may use it."""
 
     def __init__(self, url: str, headers: Mapping[str, str], *, timeout: float) -> None:
         parts = urlsplit(url)
@@ -62,14 +62,14 @@ class CatalogClient:
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._base = parts.path.rstrip("/").removesuffix("/v1")
         self.url, self.timeout, self.prefix = url, timeout, ""
-        self._headers, self._local = {"accept": "application/json", **headers}, threading.local()
+        self._headers, self._idle = {"accept": "application/json", **headers}, deque[HTTPConnection]()
         self.remembers_keys = False
 
     def configure(self, prefix: str | None, warehouse: str | None) -> None:
         """Read the server's configuration: the prefix, and whether it commits several tables."""
         query = f"?{urlencode({'warehouse': warehouse})}" if warehouse else ""
         try:
-            reply = self.call("GET", f"/v1/config{query}", prefixed=False)
+            reply = self.call("get", f"/v1/config{query}", prefixed=False)
         except NoAnswer as failure:
             raise CatalogUnreachable(f"{self.url} does not answer: {failure}") from failure
         if not reply.ok or not isinstance(reply.body, dict):
@@ -77,8 +77,8 @@ class CatalogClient:
         endpoints = reply.body.get("endpoints")
         if endpoints and COMMIT not in endpoints:
             raise CatalogUnreachable(f"{self.url} does not list {COMMIT} among its endpoints")
-        told = {**(reply.body.get("defaults") or {}), **(reply.body.get("overrides") or {})}
-        self.prefix = prefix if prefix is not None else told.get("prefix", "")
+        settings = {**(reply.body.get("defaults") or {}), **(reply.body.get("overrides") or {})}
+        self.prefix = prefix if prefix is not None else settings.get("prefix", "")
         self.remembers_keys = reply.body.get("idempotency-key-lifetime") is not None
 
     def call(
@@ -92,14 +92,23 @@ class CatalogClient:
     ) -> CatalogReply:
         """Send a request and wait for its answer; a GET is sent once more if its connection was stale."""
         whole, said = self._path(path) if prefixed else self._base + path, self._said(body, headers)
-        for fresh in (method != "GET", True):
+        for fresh in (method != "get", True):
+            line = self._line(fresh=fresh)
             try:
-                return self._answer(self._line(fresh=fresh), method, whole, said)
+                reply = self._answer(line, method.upper(), whole, said)
             except (OSError, HTTPException) as failure:
-                self._forget()
+                line.close()
                 if fresh or isinstance(failure, TimeoutError):
-                    raise NoAnswer(f"{method} {path}: {failure or type(failure).__name__}") from failure
+                    raise NoAnswer(f"{method.upper()} {path}: {failure or type(failure).__name__}") from failure
+            else:
+                self._idle.append(line)
+                return reply
         raise AssertionError("a request is answered or fails")
+
+    def close(self) -> None:
+        """Close the connections."""
+        while self._idle:
+            self._idle.pop().close()
 
     def send_and_cut(self, path: str, body: Json, headers: Mapping[str, str], after: float) -> None:
         """Send a request, and cut the connection some seconds later without reading the answer."""
@@ -115,7 +124,7 @@ class CatalogClient:
     def alive(self) -> bool:
         """Return whether the server answers at all."""
         try:
-            self.call("GET", "/v1/config", prefixed=False)
+            self.call("get", "/v1/config", prefixed=False)
         except NoAnswer:
             return False
         return True
@@ -140,22 +149,18 @@ class CatalogClient:
         return CatalogReply(answer.status, headers, _parsed(content), sent, answered)
 
     def _line(self, *, fresh: bool) -> HTTPConnection:
-        if fresh:
-            self._forget()
-        if getattr(self._local, "line", None) is None:
-            self._local.line = self._open()
-        line: HTTPConnection = self._local.line
-        return line
+        try:
+            idle = self._idle.pop()
+        except IndexError:
+            return self._open()
+        if not fresh:
+            return idle
+        idle.close()
+        return self._open()
 
     def _open(self) -> HTTPConnection:
         kind = HTTPSConnection if self._secure else HTTPConnection
         return kind(self._host, self._port, timeout=self.timeout)
-
-    def _forget(self) -> None:
-        """Close the connection of this thread."""
-        line, self._local.line = getattr(self._local, "line", None), None
-        if line is not None:
-            line.close()
 
 
 def _parsed(content: bytes) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from txsaga.testing.catalog.client import CatalogReply, Json
-from txsaga.testing.catalog.files import append
+from txsaga.testing.catalog.files import append, require_reachable
 from txsaga.testing.catalog.namespace import OWNER, KitNamespace, NotSupported, Violated, at_once, same_table
 
 TABLES = ("a", "b", "c")
@@ -37,9 +37,9 @@ def _require_one_winner(space: KitNamespace, tables: Sequence[str], replies: Seq
     winners = {f"client {number}" for number, reply in enumerate(replies) if reply.ok}
     unknown = {f"client {number}" for number, reply in enumerate(replies) if not reply.ok and not reply.refused}
     owners = {table: space.load(table).properties.get(OWNER) for table in tables}
-    told = f"{len(winners)} of {len(replies)} clients are told that they won, and the tables are of {owners}"
+    summary = f"{len(winners)} of {len(replies)} clients were answered with success, and the tables are of {owners}"
     if len(winners) > 1 or len(set(owners.values())) > 1 or not set(owners.values()) <= (winners or unknown):
-        raise Violated(f"{told}; answers: {_tally(replies)}")
+        raise Violated(f"{summary}; answers: {_tally(replies)}")
     space.require(tables, n, "after one client has won,")
 
 
@@ -83,6 +83,7 @@ def zombie_commit(space: KitNamespace) -> str:
     for table in TABLES:
         _moved(space, table)
     try:
+        require_reachable(space.load("a"))
         for table in TABLES:
             _old_snapshot(space, table)
         snapshots = "old snapshots"
@@ -97,7 +98,7 @@ def _recreated(space: KitNamespace, table: str) -> None:
     space.create(table)
     late = space.plain(table, 1, same_table(old))
     reply = space.commit([late if each == table else space.plain(each, 1) for each in TABLES])
-    space.require_refused(reply, TABLES, 0, f"a commit to a {table} that was dropped and created again")
+    space.require_refused(reply, TABLES, 0, f"a commit to table {table} that was dropped and created again")
 
 
 def _moved(space: KitNamespace, table: str) -> None:
@@ -106,7 +107,7 @@ def _moved(space: KitNamespace, table: str) -> None:
     if not moved.ok:
         raise Violated(f"a commit of one table answers {moved}")
     reply = space.commit([space.guarded(old, 1) if each == table else space.plain(each, 1) for each in TABLES])
-    space.require_refused(reply, TABLES, 0, f"a commit on an old schema of {table}")
+    space.require_refused(reply, TABLES, 0, f"a commit on an old schema of table {table}")
 
 
 def _old_snapshot(space: KitNamespace, table: str) -> None:
@@ -117,7 +118,7 @@ def _old_snapshot(space: KitNamespace, table: str) -> None:
     if not done.ok:
         raise Violated(f"an append to {table} answers {done}")
     reply = space.commit([late if each == table else space.plain(each, 1) for each in TABLES])
-    space.require_refused(reply, TABLES, 0, f"an append on an old snapshot of {table}")
+    space.require_refused(reply, TABLES, 0, f"an append on an old snapshot of table {table}")
 
 
 def create_with_change(space: KitNamespace) -> str:
@@ -127,13 +128,13 @@ def create_with_change(space: KitNamespace) -> str:
     wrong = space.plain("x", 2, {"type": "assert-current-schema-id", "current-schema-id": 4711})
     for order in (1, -1):
         reply = space.commit([space.stage("other", "client 0"), wrong][::order])
-        space.require_refused(reply, ("x",), 1, "a create beside a change whose requirement fails")
+        space.require_refused(reply, ("x",), 1, "a create next to a change whose requirement fails")
         if space.exists("other"):
-            raise Violated(f"a create beside a failing change answers {reply}, and the table is there")
+            raise Violated(f"a create next to a failing change answers {reply}, and the table is there")
         reply = space.commit([space.stage("new_again", "client 0"), _taken(space)][::order])
         space.require_refused(reply, ("x",), 1, "a create of a name that is taken")
         if space.exists("new_again"):
-            raise Violated(f"a create beside one of a taken name answers {reply}, and the table is there")
+            raise Violated(f"a create next to one of a taken name answers {reply}, and the table is there")
     for number in range(ROUNDS):
         _create_at_once(space, f"race_{number}")
     return f"both or none; {ROUNDS} races of two clients for one name have one winner each, whole"

@@ -18,7 +18,7 @@ from txsaga.testing.catalog.namespace import (
     NotSupported,
     Violated,
     at_once,
-    beside,
+    in_background,
     new_key,
     same_table,
     set_counter,
@@ -33,17 +33,13 @@ MAIN = "main"
 def metadata_kept(space: KitNamespace) -> str:
     """After commits that fail, win or are repeated, every metadata file a reader was handed is there, with its data."""
     space.create(*TABLES)
-    io_of(space.load("a"))
+    require_reachable(space.load("a"))
     handed = HandedOut(space)
-    with beside(handed.read):
+    with in_background(handed.read):
         for n in range(1, ROUNDS + 1):
             _append_at_once(space, handed, n)
-    handed.look()
-    for table in handed.last.values():
-        _require_files(table)
-    handed.check()
     files = len(handed.first)
-    return f"{files} metadata files handed out beside {ROUNDS} rounds of {CLIENTS} appends are there, with their data"
+    return f"{files} metadata files handed out during {ROUNDS} rounds of {CLIENTS} appends are there, with their data"
 
 
 @dataclass
@@ -68,7 +64,7 @@ class HandedOut:
 
     def check(self) -> None:
         """Check that every file is there."""
-        gone = [where for where, table in self.first.items() if not io_of(table).new_input(where).exists()]
+        gone = [where for where, table in [*self.first.items()] if not files_of(table).new_input(where).exists()]
         if gone:
             raise Violated(
                 f"{len(gone)} of {len(self.first)} metadata files are gone that were handed out, as {gone[0]}"
@@ -83,6 +79,8 @@ def _append_at_once(space: KitNamespace, handed: HandedOut, n: int) -> None:
     at_once([partial(_commit_and_repeat, space, changes) for changes in commits])
     handed.look()
     handed.check()
+    for table in handed.last.values():
+        _require_files(table)
 
 
 def _commit_and_repeat(space: KitNamespace, changes: Sequence[Json]) -> CatalogReply:
@@ -93,7 +91,7 @@ def _commit_and_repeat(space: KitNamespace, changes: Sequence[Json]) -> CatalogR
 
 def _require_files(table: LoadedTable) -> None:
     """Check that the current snapshot can be read down to its data."""
-    files = io_of(table)
+    files = files_of(table)
     current = next((each for each in table.metadata["snapshots"] if each["snapshot-id"] == table.snapshot_id), None)
     if current is None:
         raise Violated(f"table {table.name} has no snapshot after appends of which one must have won")
@@ -113,27 +111,29 @@ def _below(files: Any, manifest_list: str) -> Iterator[str]:
             yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(files))
 
 
-def io_of(table: LoadedTable) -> Any:
-    """Return PyIceberg's access to the files of a table, if they can be read from here."""
+def require_reachable(table: LoadedTable) -> None:
+    """Check that the files of a table can be read from here, by PyIceberg."""
     try:
-        from pyiceberg.io import load_file_io
+        there = files_of(table).new_input(table.metadata_location).exists()
     except ImportError as missing:
         raise NotSupported("files are read by PyIceberg: pip install 'txsaga[lake]'") from missing
-    where = table.metadata_location
-    try:
-        found = load_file_io(dict(table.reply.body.get("config") or {}), where)
-        readable = found.new_input(where).exists()
-    except (OSError, ValueError, ImportError) as failure:
-        raise NotSupported(f"{where} can't be read from here: {failure}") from failure
-    if not readable:
-        raise NotSupported(f"{where} is not there, seen from here")
-    return found
+    except (OSError, ValueError) as failure:
+        raise NotSupported(f"{table.metadata_location} can't be read from here: {failure}") from failure
+    if not there:
+        raise NotSupported(f"{table.metadata_location} is not there, seen from here")
+    if table.metadata["format-version"] != 2:
+        raise NotSupported(f"table {table.name} has format version {table.metadata['format-version']}, not 2")
+
+
+def files_of(table: LoadedTable) -> Any:
+    """Return PyIceberg's access to the files of a table."""
+    from pyiceberg.io import load_file_io
+
+    return load_file_io(dict(table.reply.body.get("config") or {}), table.metadata_location)
 
 
 def append(space: KitNamespace, base: LoadedTable, n: int, owner: str = "") -> Json:
     """Write a data file of one row and its manifests, and return the change that appends it to a table."""
-    if base.metadata["format-version"] != 2:
-        raise NotSupported(f"table {base.name} has format version {base.metadata['format-version']}, not 2")
     number = random.getrandbits(62) | 1
     snapshot = {
         "snapshot-id": number,
@@ -157,7 +157,7 @@ def _written(base: LoadedTable, number: int, n: int) -> str:
     from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest, write_manifest_list
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    files, metadata = io_of(base), TableMetadataUtil.parse_obj(base.metadata)
+    files, metadata = files_of(base), TableMetadataUtil.parse_obj(base.metadata)
     manifest, listed = (f"{metadata.location}/metadata/{kind}-{number}-{uuid4()}.avro" for kind in ("kit", "snap"))
     with write_manifest(2, metadata.spec(), metadata.schema(), files.new_output(manifest), number, "deflate") as writer:
         data = _data_file(files, f"{metadata.location}/data/kit-{number}.parquet", n)

@@ -85,14 +85,14 @@ class KitNamespace:
 
     def open(self) -> None:
         """Create the namespace."""
-        needed(self.client.call("POST", "/namespaces", {"namespace": [self.name], "properties": {}}), "a namespace")
+        needed(self.client.call("post", "/namespaces", {"namespace": [self.name], "properties": {}}), "a namespace")
 
     def close(self) -> None:
         """Drop the tables and the namespace; what can't be dropped stays."""
         with suppress(NoAnswer):
             for table in dict.fromkeys(self._made):
                 self.drop(table)
-            self.client.call("DELETE", self._path)
+            self.client.call("delete", self._path)
 
     def create(self, *tables: str) -> None:
         """Create tables whose counter is 0."""
@@ -110,17 +110,17 @@ class KitNamespace:
         self._made.append(table)
         schema = {"type": "struct", "schema-id": 0, "fields": [COLUMN]}
         asked = {"name": table, "schema": schema, "properties": properties, "stage-create": staged}
-        return self.client.call("POST", f"{self._path}/tables", asked)
+        return self.client.call("post", f"{self._path}/tables", asked)
 
     def drop(self, table: str) -> CatalogReply:
         """Drop a table with its files, or without them where a server does not delete files."""
-        reply = self.client.call("DELETE", f"{self._path}/tables/{table}?purgeRequested=true")
-        return reply if reply.ok or reply.status == 404 else self.client.call("DELETE", f"{self._path}/tables/{table}")
+        reply = self.client.call("delete", f"{self._path}/tables/{table}?purgeRequested=true")
+        return reply if reply.ok or reply.status == 404 else self.client.call("delete", f"{self._path}/tables/{table}")
 
     def look(self, table: str, etag: str | None = None) -> CatalogReply:
         """Ask for a table; with an ETag only if it has changed."""
         headers = {} if etag is None else {"if-none-match": etag}
-        return self.client.call("GET", f"{self._path}/tables/{table}", headers=headers)
+        return self.client.call("get", f"{self._path}/tables/{table}", headers=headers)
 
     def load(self, table: str) -> LoadedTable:
         """Load a table that exists."""
@@ -153,7 +153,7 @@ class KitNamespace:
 
     def commit(self, changes: Sequence[Json], key: str | None = None) -> CatalogReply:
         """Commit the changes of several tables in one request."""
-        return self.client.call("POST", "/transactions/commit", {"table-changes": list(changes)}, _keyed(key))
+        return self.client.call("post", "/transactions/commit", {"table-changes": list(changes)}, _keyed(key))
 
     def commit_and_cut(self, changes: Sequence[Json], key: str | None, after: float) -> None:
         """Commit, and cut the connection some seconds later without reading the answer."""
@@ -215,7 +215,7 @@ def at_once(works: Collection[Callable[[], Done]]) -> list[Done]:
 
 
 @contextmanager
-def beside(work: Callable[[threading.Event], None], count: int = 1) -> Iterator[threading.Event]:
+def in_background(work: Callable[[threading.Event], None], count: int = 1) -> Iterator[threading.Event]:
     """Run something in threads until the block ends or one of them sets the event; what they raise is raised."""
     over = threading.Event()
     with ThreadPoolExecutor(count) as threads:
@@ -241,7 +241,8 @@ def _schema(metadata: Json) -> Json:
 def _new_column(metadata: Json) -> list[Json]:
     number = int(metadata["last-column-id"]) + 1
     column = {"id": number, "name": f"c{number}_{uuid4().hex[:8]}", "type": "long", "required": False}
-    schema = {"type": "struct", "fields": [*_schema(metadata)["fields"], column]}
+    following = 1 + max(each["schema-id"] for each in metadata["schemas"])
+    schema = {"type": "struct", "schema-id": following, "fields": [*_schema(metadata)["fields"], column]}
     added: Any = {"action": "add-schema", "schema": schema, "last-column-id": number}
     return [added, {"action": "set-current-schema", "schema-id": NEWEST}]
 

@@ -18,7 +18,7 @@ NO_KEYS = "the configuration has no idempotency-key-lifetime"
 
 
 def unknown_outcome(space: KitNamespace) -> str:
-    """A commit whose connection is cut becomes whole or stays absent; a repeat with its key is told of success."""
+    """A commit whose connection is cut becomes whole or stays absent; a repeat with its key succeeds."""
     space.create(*TABLES)
     done = [_cut(space, n, after) for n, after in enumerate(CUTS, start=1)]
     keyed = _cut_and_repeat(space) if space.client.remembers_keys else f"not repeated: {NO_KEYS}"

@@ -42,7 +42,7 @@ def run_cases(
     for name, case in CASES.items():
         if not names or name in names:
             verdict, evidence = _tried(case, KitNamespace(client, seconds=seconds, patience=patience))
-            yield CaseResult(name, _must(case), verdict, " ".join(evidence.split()))
+            yield CaseResult(name, must(case), verdict, " ".join(evidence.split()))
 
 
 def _tried(case: Callable[[KitNamespace], str], space: KitNamespace) -> tuple[CaseVerdict, str]:
@@ -57,9 +57,12 @@ def _tried(case: Callable[[KitNamespace], str], space: KitNamespace) -> tuple[Ca
         if not space.client.alive():
             raise CatalogUnreachable(f"{space.client.url} does not answer any more: {failure}") from failure
         return CaseVerdict.VIOLATED, f"a request has no answer: {failure}"
+    except (LookupError, TypeError, ValueError) as failure:
+        return CaseVerdict.VIOLATED, f"an answer is not as the protocol has it: {failure!r}"
     finally:
         space.close()
 
 
-def _must(case: Callable[[KitNamespace], str]) -> str:
+def must(case: Callable[[KitNamespace], str]) -> str:
+    """Return what a case says must hold."""
     return (case.__doc__ or "").strip().splitlines()[0]

@@ -16,7 +16,7 @@ from txsaga.testing.catalog.namespace import (
     LoadedTable,
     Violated,
     at_once,
-    beside,
+    in_background,
     same_table,
     set_counter,
 )
@@ -45,16 +45,16 @@ def torn_read(space: KitNamespace) -> str:
     in a before it was in b; a newer b proves nothing. An answered commit, and a 304, are sightings as loads are.
     """
     space.create(*TABLES)
-    watch = Watch(space)
-    with beside(watch.read, READERS) as over:
+    watch = TornReadWatch(space)
+    with in_background(watch.read, READERS) as over:
         commits = _count_up(space, watch, over)
     watch.check()
     loads = len(watch.sightings) - commits
-    return f"{loads} loads beside {commits} commits of {len(TABLES)} tables, none older than one before it"
+    return f"{loads} loads during {commits} commits of {len(TABLES)} tables, none older than one before it"
 
 
 @dataclass
-class Watch:
+class TornReadWatch:
     """What the readers of a namespace were shown."""
 
     space: KitNamespace
@@ -104,7 +104,7 @@ def older(sightings: Iterable[Sighting]) -> tuple[Sighting, Sighting] | None:
     return None
 
 
-def _count_up(space: KitNamespace, watch: Watch, over: threading.Event) -> int:
+def _count_up(space: KitNamespace, watch: TornReadWatch, over: threading.Event) -> int:
     """Commit 1, 2, 3, … to all tables until the time is over; return how many were done."""
     deadline, n = time.monotonic() + space.seconds, 0
     while time.monotonic() < deadline and not over.is_set():
@@ -118,15 +118,15 @@ def _count_up(space: KitNamespace, watch: Watch, over: threading.Event) -> int:
 
 
 def partial_commit(space: KitNamespace) -> str:
-    """A commit of which any one change is refused, wherever it stands in the request, leaves no other change."""
+    """A commit of which any one change is refused, at any place in the request, leaves no other change."""
     space.create(*THREE)
     space.set_all(THREE, 1)
     answers = [_spoiled(space, what, at) for what in SPOILERS for at in range(len(THREE))]
     rounds = _drop_in_the_middle(space)
-    told = f"{len(answers)} commits with a bad change and {rounds} beside a drop left nothing partial"
+    summary = f"{len(answers)} commits with a bad change and {rounds} during a drop left nothing partial"
     if unclear := [answer for answer in answers if answer]:
-        raise Violated(f"{told}, but {len(unclear)} of them are not refused by a 4xx, as {unclear[0]}")
-    return told
+        raise Violated(f"{summary}, but {len(unclear)} of them are not refused by a 4xx, as {unclear[0]}")
+    return summary
 
 
 def _spoiled(space: KitNamespace, what: str, at: int) -> str:
@@ -163,7 +163,7 @@ SPOILERS: dict[str, Callable[[KitNamespace, LoadedTable], Json]] = {
 
 
 def _drop_in_the_middle(space: KitNamespace) -> int:
-    """Drop a table beside a commit, some times: what the others show is the answer, for both alike."""
+    """Drop a table during a commit, some times: what the others show is the answer, for both alike."""
     delays = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016)
     for n, delay in enumerate(delays, start=2):
         before = space.load("a").n
@@ -172,7 +172,9 @@ def _drop_in_the_middle(space: KitNamespace) -> int:
         left = space.counters(("a", "c"))
         expected = {n} if reply.ok else {before} if reply.refused else {n, before}
         if len(set(left.values())) > 1 or not set(left.values()) <= expected:
-            raise Violated(f"a commit answers {reply} beside the drop of b, and then the counters are {left}")
+            raise Violated(f"a commit answers {reply} during the drop of b, and then the counters are {left}")
+        if space.exists("b"):  # the drop was refused during the commit
+            space.drop("b")
         space.create("b")
     return len(delays)
 
@@ -215,7 +217,7 @@ def empty_request(space: KitNamespace) -> str:
 
 
 def unknown_requirement(space: KitNamespace) -> str:
-    """A requirement that the server does not know is refused with 400, wherever it stands, and nothing is applied."""
+    """A requirement that the server does not know is refused with 400, at any place, and nothing is applied."""
     space.create(*THREE)
     replies = [_require_unknown(space, at) for at in range(len(THREE))]
     return f"at each of {len(THREE)} places: {replies[0]}"
