@@ -40,6 +40,7 @@ test: venv ## every test; installs the services that tests drive where it may
 	.ci/packages
 	-.ci/jars
 	-.ci/clients
+	-.ci/iceberg-kit
 	-.ci/rocketmq
 	$(py) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

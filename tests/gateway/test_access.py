@@ -15,7 +15,8 @@ from tests.gateway.test_checks import answering
 from txsaga.broker import Broker
 from txsaga.errors import ConfigError
 from txsaga.gateway import wire
-from txsaga.gateway.access import OPEN, AccessKey, read_keys
+from txsaga.gateway.access import OPEN, RIGHTS
+from txsaga.gateway.access_keys import AccessKey, read_keys
 from txsaga.gateway.status import Code
 
 pytestmark = pytest.mark.postgres
@@ -138,19 +139,19 @@ def test_a_client_can_not_end_the_stream_of_another_key(broker: Broker) -> None:
 def test_a_file_of_keys_is_read_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# who\nanna:secret\n\nben:with:colon send=orders,pay-* group=mine\n")
-    assert read_keys(file) == {
+    assert read_keys(file, RIGHTS) == {
         "anna": AccessKey("secret"),
         "ben": AccessKey("with:colon", {"send": ["orders", "pay-*"], "group": ["mine"]}),
     }
     file.write_text("anna:a\nanna:b\n")
     with pytest.raises(ConfigError, match=r"line 2 of .* its key is there twice"):
-        read_keys(file)
+        read_keys(file, RIGHTS)
     for wrong in ("anna:secret sends=x", "anna:secret send=a,,b", "anna:secret send"):
         file.write_text(wrong)
-        with pytest.raises(ConfigError, match=r"line 1 of .* is no right; write send=TOPIC,TOPIC"):
-            read_keys(file)
+        with pytest.raises(ConfigError, match=r"line 1 of .* is no right; write send, receive, group"):
+            read_keys(file, RIGHTS)
     file.write_text("anna\n")
     with pytest.raises(ConfigError, match=r"line 1 of .* is not KEY:SECRET"):
-        read_keys(file)
+        read_keys(file, RIGHTS)
     with pytest.raises(ConfigError, match="can't be read"):
-        read_keys(tmp_path / "nothing")
+        read_keys(tmp_path / "nothing", RIGHTS)

@@ -47,6 +47,7 @@ MODULES = {
     "airflow": "airflow",
     "console": "console",
     "gateway": "gateway",
+    "catalog": "catalog",
     "demo": "demo",
     "config": "config",
     "completion": "completion",

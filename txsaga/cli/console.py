@@ -9,6 +9,7 @@ import secrets
 import sys
 from contextlib import closing
 from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -110,11 +111,17 @@ def _cluster(file: Path) -> ClusterConfig:
         raise ConfigError(f"{file} can't be read: {wrong}; write the definition of `txsaga.cluster` as JSON") from None
 
 
+def listening(what: str, host: str, port: int) -> socket:
+    """Return a socket that listens on an address."""
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as reason:
+        raise ConfigError(f"the {what} can't listen on {host}, port {port}: {reason}") from None
+
+
 def _serve(
     context: typer.Context, guard: OwnGuard, host: str, port: int, root_path: str, cluster: ClusterConfig | None
 ) -> None:
-    import socket
-
     import uvicorn
 
     from txsaga.console.app import create_app
@@ -122,14 +129,10 @@ def _serve(
     from txsaga.wiring.connecting import connect
 
     options = options_of(context)
-    try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as reason:
-        raise ConfigError(f"the console can't listen on {host}, port {port}: {reason}") from None
     home = Home(lambda: connect(given_url(options), namespace=options.namespace, roles=False), cluster=cluster)
-    with listening, closing(home):
+    with listening("console", host, port) as opened, closing(home):
         home.open()  # a wrong URL is reported at once
-        at = root_path or f"http://{host}:{listening.getsockname()[1]}"  # the host is the proxy's
+        at = root_path or f"http://{host}:{opened.getsockname()[1]}"  # the host is the proxy's
         say(f"{at}/enter?link={guard.link}" if guard.link else at)
         sys.stdout.flush()
         quiet: dict[str, Any] = {
@@ -141,4 +144,4 @@ def _serve(
         app = create_app(home, guard)
         server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **quiet))  # streams don't end
         app.state.stops = lambda: server.should_exit
-        server.run(sockets=[listening])
+        server.run(sockets=[opened])

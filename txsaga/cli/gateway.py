@@ -19,7 +19,7 @@ from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-    from txsaga.gateway.access import AccessKey
+    from txsaga.gateway.access_keys import AccessKey
 CHECKS = 64
 """Questions that wait for clients at the same time."""
 
@@ -42,14 +42,15 @@ def gateway(
 ) -> None:
     """Serve RocketMQ's clients (5.x, gRPC) until it is interrupted."""
     try:
-        from txsaga.gateway.access import read_keys
+        from txsaga.gateway.access import RIGHTS
+        from txsaga.gateway.access_keys import read_keys
         from txsaga.gateway.server import GatewayServer
     except ImportError as missing:
         raise ConfigError(f"the gateway needs packages ({missing}); pip install 'txsaga[gateway]'") from missing
     from txsaga.wiring.connecting import connect
 
     options = options_of(context)
-    known, pair = None if keys is None else read_keys(keys), _pair(certificate, private_key)
+    known, pair = None if keys is None else read_keys(keys, RIGHTS), _pair(certificate, private_key)
     if known is None and host not in LOCAL:
         raise ConfigError(f"--host {host} opens the gateway to others; give --keys as well")
 

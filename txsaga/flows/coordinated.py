@@ -220,6 +220,13 @@ class Coordinated(BranchBlock, InLoop[AsyncCoordinated]):
         self._owner.with_effects = True
         return self._tables.table(name)
 
+    def token(self) -> str:
+        """Return the token by which Iceberg clients join: what they commit becomes visible with the decision."""
+        self._require_open("be joined")
+        self._branches.refuse_last_resource("be joined")
+        self._owner.with_effects = True
+        return self._tables.token()
+
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the rows staged for it are written by the decision."""
         self._require_open("write rows")

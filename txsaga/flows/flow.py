@@ -190,6 +190,10 @@ class Flow:
         """Return a table of the home catalog, in the open step; what is written counts when the step is done."""
         return self._open_step("writes to tables").tables.table(name)
 
+    def token(self) -> str:
+        """Return the token by which Iceberg clients join the open step: what they commit counts when it is done."""
+        return self._open_step("is joined").tables.token()
+
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database, in the open step; its rows are written when the flow commits."""
         return self._open_step("writes rows").tables.rows(table)

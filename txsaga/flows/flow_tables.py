@@ -22,7 +22,7 @@ from txsaga.flows.step_attempts import PARTS, current_attempt
 from txsaga.lake import gates
 from txsaga.lake.gates import Gate, Judged, together
 from txsaga.lake.home_rows import RowsMode, RowsWrite
-from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, TransactionToken, WriteMode
 from txsaga.lake.table_writes import Table, TableWrites
 from txsaga.messages.tx_records import all_amended
 
@@ -102,6 +102,13 @@ class FlowTables(TableWrites):
     def frame_won(self, part: int, attempt: int) -> None:
         """Note which attempt of a frame counts once the step is done."""
         self._won.append((part, attempt))
+
+    def token(self) -> str:
+        """Return the text by which an Iceberg client joins: what it commits counts if this attempt does."""
+        life, part, attempt = self.life("be joined"), self.next_frame(), self._step.attempt
+        self.frame_won(part, attempt)
+        whole = (self._identity(life), life.token.hex(), life.owner, part, attempt, self._step.number)
+        return str(TransactionToken(*whole))
 
     def attempt(self, life: TxRecord) -> int:
         """Return the number of the attempt, which names what it stages."""

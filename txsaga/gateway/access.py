@@ -10,11 +10,9 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from txsaga.errors import ConfigError
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.status import CallRefused, Code
 
 CREDENTIAL = re.compile(r"\s*MQv2-HMAC-SHA1 .*?Credential=([^,/\s]+).*?Signature=([0-9A-Fa-f]+)")
@@ -23,17 +21,6 @@ RIGHTS = ("send", "receive", "group")
 """To send to a topic, to receive from a topic, to act for a consumer group."""
 SENDING = frozenset({"SendMessage", "EndTransaction", "RecallMessage"})
 OPEN = frozenset({"QueryRoute", "Heartbeat", "NotifyClientTermination"})
-
-
-class AccessKey(NamedTuple):
-    """A secret, and the names that each right covers; without any right listed, a key may do everything."""
-
-    secret: str
-    rights: Mapping[str, Sequence[str]] = {}
-
-    def allows(self, right: str, name: str) -> bool:
-        """Return whether a name is covered."""
-        return not self.rights or any(fnmatchcase(name, each) for each in self.rights.get(right, ()))
 
 
 ANYBODY = AccessKey("")
@@ -70,30 +57,6 @@ def _needed(method: str, request: Any) -> Iterator[tuple[str, Sequence[str]]]:
     elif method not in OPEN:
         yield "receive", [(request.topic if "topic" in fields else request.message_queue.topic).name]
         yield "group", [request.group.name] if "group" in fields else []
-
-
-def read_keys(path: Path) -> Mapping[str, AccessKey]:
-    """Read a file of access keys: one `KEY:SECRET` a line, with rights after it if it may not do everything."""
-    try:
-        lines = [line.split() for line in path.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as reason:
-        raise ConfigError(f"the access keys can't be read: {reason}") from None
-    keys: dict[str, AccessKey] = {}
-    for number, words in enumerate(lines, 1):
-        if not words or words[0].startswith("#"):
-            continue
-        key, colon, secret = words[0].partition(":")
-        if not (key and colon and secret) or key in keys:
-            raise ConfigError(f"line {number} of {path} is not KEY:SECRET, or its key is there twice")
-        keys[key] = AccessKey(secret, dict(_right(each, f"line {number} of {path}") for each in words[1:]))
-    return keys
-
-
-def _right(word: str, where: str) -> tuple[str, Sequence[str]]:
-    right, equals, names = word.partition("=")
-    if right not in RIGHTS or not equals or not all(names.split(",")):
-        raise ConfigError(f"{where}: {word!r} is no right; write send=TOPIC,TOPIC, receive=TOPIC or group=GROUP")
-    return right, names.split(",")
 
 
 class Signatures:

@@ -19,7 +19,8 @@ from txsaga import errors
 from txsaga.broker import Broker
 from txsaga.core.message import MAX_BODY
 from txsaga.gateway import wire
-from txsaga.gateway.access import AccessKey, Caller, Signatures
+from txsaga.gateway.access import Caller, Signatures
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.checks import ClientChecks
 from txsaga.gateway.consumers import ConsumerPool

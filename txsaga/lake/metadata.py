@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from txsaga.core.clock import wall_clock
 from txsaga.errors import FormatRefused
+from txsaga.iceberg import table_metadata
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import transaction_of
 
@@ -112,6 +113,11 @@ class Draft:
         """The sequence number of the next snapshot."""
         return int(self.raw.get("last-sequence-number") or 0) + 1
 
+    def change(self, wanted: Sequence[Json], updates: Sequence[Json]) -> None:
+        """Apply what an Iceberg client asks for; `ValueError` if the metadata does not allow it."""
+        table_metadata.require(self.raw, wanted)
+        self.raw = table_metadata.updated(self.raw, updates, moment=self._moment(), location=None)
+
     def name_snapshot(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int) -> None:
         """Add a snapshot whose parent is the newest, without pointing a ref at it."""
         before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
@@ -151,10 +157,11 @@ class Draft:
         old, log = self.old, self.raw["metadata-log"]
         if old.location:
             log.append({"timestamp-ms": old.raw["last-updated-ms"], "metadata-file": old.location})
-        kept = int(old.properties.get(KEPT_FILES, 100))
+        properties = Metadata("", self.raw).properties
+        kept = int(properties.get(KEPT_FILES, 100))
         self.raw["metadata-log"] = log[-kept:] if kept > 0 else []
-        if KEPT_SNAPSHOTS in old.properties:
-            self._name_fewer(max(1, int(old.properties[KEPT_SNAPSHOTS])))
+        if KEPT_SNAPSHOTS in properties:
+            self._name_fewer(max(1, int(properties[KEPT_SNAPSHOTS])))
         return json.dumps(self.raw, separators=(",", ":")).encode()
 
     def next_location(self) -> str:

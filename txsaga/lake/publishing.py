@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
 
 
+STAGED = (WriteMode.APPEND, WriteMode.OVERWRITE)
 Pointers = Callable[[Sequence[TableName]], Mapping[TableName, str]]
 Turn = Callable[[Sequence[TableName]], ExitStack]
 
@@ -91,7 +92,7 @@ class Publisher:
         metadata = Metadata.load(self._storage, location)
         if any(write.uuid != metadata.uuid for write in writes):
             raise TableMoved(f"table {name} was dropped and created again meanwhile; begin again")
-        if any(write.branch is None for write in writes):
+        if any(write.branch is None and write.mode in STAGED for write in writes):
             require_version(name, metadata.version)
         return metadata
 
@@ -113,6 +114,12 @@ class Publisher:
         swaps.swaps.append(Swap(name, old, location))
 
     def _put(self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps) -> None:
+        if write.change is not None:
+            try:
+                draft.change(write.change["requirements"], write.change["updates"])
+            except ValueError as refused:
+                raise TableMoved(f"table {write.name} has changed meanwhile: {refused}; begin again") from None
+            return
         _require_schema(write, metadata)
         if write.branch is not None and self._led(write, metadata, draft):
             return

@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from txsaga.errors import ConfigError, OtherCatalog
+from txsaga.errors import ConfigError, OtherCatalog, UnknownTransaction
 
 TABLE_EFFECT = "table"
 """The kind of a home effect that swaps a table's pointer."""
 ROWS_EFFECT = "rows"
 """The kind of a home effect that moves staged rows into a table of the home database."""
+
+
+TOKEN = re.compile(r"[0-9a-f-]{36,80}\.[0-9a-f]{2,128}(?:\.[0-9a-f]{1,8}){4}")
 
 
 class TableName(NamedTuple):
@@ -73,6 +76,7 @@ class WriteMode(StrEnum):
     CREATE = "create"
     APPEND = "append"
     OVERWRITE = "overwrite"
+    CHANGE = "change"  # what an Iceberg client asks of the metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,8 @@ class TableWrite:
     """The newest snapshot of the branch when it was recorded: this is published, even if more is written later."""
     rebase: bool = False
     """Whether its changes may be carried over to a table that has changed in other partitions since."""
+    change: Mapping[str, Sequence[dict[str, Any]]] | None = None
+    """The requirements and the updates of the metadata that an Iceberg client sent."""
 
     def payload(self) -> dict[str, object]:
         """Return the record as JSON."""
@@ -114,6 +120,8 @@ class TableWrite:
         if self.branch is None:  # readable by versions without branches
             for name in ("branch", "head", "rebase"):
                 del said[name]
+        if self.change is None:  # readable by versions without an open catalog
+            del said["change"]
         return said
 
     @classmethod
@@ -123,6 +131,31 @@ class TableWrite:
         assert isinstance(name, list) and isinstance(mode, str)
         values: dict[str, object] = {**payload, "name": TableName(*name), "mode": WriteMode(mode)}
         return cls(**values)  # type: ignore[arg-type]  # written by this program
+
+
+class TransactionToken(NamedTuple):
+    """What lets an Iceberg client add commits to a contribution of an open transaction: its own, or that of a step."""
+
+    transaction: str
+    secret: str
+    owner: int
+    part: int
+    attempt: int
+    step: int = 0
+
+    def __repr__(self) -> str:
+        return f"TransactionToken({self.transaction}, …)"
+
+    def __str__(self) -> str:
+        return ".".join([self.transaction, self.secret, *(f"{each:x}" for each in self[2:])])
+
+    @classmethod
+    def read(cls, text: str) -> TransactionToken:
+        """Read a token."""
+        if TOKEN.fullmatch(text) is None:
+            raise UnknownTransaction(f"{text[:36]!r}… is no token of a transaction; give that of tx.token()")
+        transaction, secret, *numbers = text.split(".")
+        return cls(transaction, secret, *(int(each, 16) for each in numbers))
 
 
 class TablePlace(NamedTuple):

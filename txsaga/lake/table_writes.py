@@ -40,6 +40,7 @@ from txsaga.lake.table import (
     TablePlace,
     TableStaging,
     TableWrite,
+    TransactionToken,
     WriteMode,
 )
 from txsaga.messages.tx_records import TxRecords
@@ -227,6 +228,20 @@ class TableWrites:
             write = self._kernel.tables.lake.stage(name, rows, place, staging)
         self._judge(life, name, place, write, gate)
         return write
+
+    def token(self) -> str:
+        """Return the secret text by which an Iceberg client joins: what it commits becomes part of this."""
+        life, self.may_conflict = self.life("be joined"), True
+        return str(TransactionToken(self._identity(life), life.token.hex(), life.owner, self._part, life.owner))
+
+    def change(self, writes: Sequence[TableWrite]) -> None:
+        """Store the records of what an Iceberg client asks for, of several tables in one commit."""
+        life, self.may_conflict = self.life("write to a table"), True
+        effects = [Effect(TABLE_EFFECT, self._part, self.attempt(life), write.payload()) for write in writes]
+        with self._recording(life, ", ".join(str(write.name) for write in writes)) as ledger:
+            for effect in effects:
+                ledger.keep(life.txid, effect)
+        self.recorded += effects
 
     def branch_writer(self, session: object) -> BranchWriter | None:
         """Return the branch writer of a session."""

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+    from txsaga.lake.table import TableWrite
+
 
 class AsyncSlot:
     """A slot for a body that is known only in the local transaction."""
@@ -136,6 +138,16 @@ class Transaction(InLoop[AsyncTransaction]):
         """Return a table of the home catalog; its writes become visible with the decision."""
         self._require_open("write to a table")
         return self._tables.table(name)
+
+    def token(self) -> str:
+        """Return the token by which Iceberg clients join: what they commit becomes visible with the decision."""
+        self._require_open("be joined")
+        return self._tables.token()
+
+    def change(self, writes: Sequence[TableWrite]) -> None:
+        """Change tables as an Iceberg client asks."""
+        self._require_open("write to a table")
+        self._tables.change(writes)
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the decision moves the staged rows into it."""

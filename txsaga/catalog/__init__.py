@@ -1,0 +1,1 @@
+"""The open catalog: Iceberg's REST protocol on the tables of the home database."""

@@ -1,0 +1,119 @@
+"""
+The web application of the open catalog. Every refusal has the form and the type of the REST specification.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from txsaga.catalog.access import LIFETIME, Clients, credentials_of
+from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.refusals import Refusal, bad, refusal
+from txsaga.catalog.routes import Asking, router
+from txsaga.errors import TxSagaError
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
+
+logger = logging.getLogger("txsaga")
+LARGEST = 32 * 1024 * 1024  # bytes of a request
+Scope = MutableMapping[str, Any]
+
+
+def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
+    """Return the application of a catalog."""
+    app = FastAPI(title="txsaga catalog", version="1", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.catalog, app.state.clients = catalog, clients
+    app.add_api_route("/v1/config", config, methods=["GET"])
+    app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
+    for prefix in ("/v1", "/v1/{prefix}"):
+        app.include_router(router, prefix=prefix)
+    app.add_middleware(UndecodedPaths)
+    for kind in (Refusal, TxSagaError, BadUpdate, RequirementFailed, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _refused)
+    app.middleware("http")(_bounded)
+    return app
+
+
+def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, object]:
+    """Return what a client must know first."""
+    served = sorted(
+        {
+            f"{method} {path}".replace("views/{table}", "views/{view}")
+            for path, methods in _paths(request.app)
+            for method in methods
+        }
+    )
+    return {"defaults": {}, "overrides": {}, "endpoints": served}
+
+
+async def tokens(request: Request) -> Response:
+    """Return an access token for credentials, or for a token that is still good."""
+    clients: Clients = request.app.state.clients
+    form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+    try:
+        match form.get("grant_type"):
+            case "client_credentials":
+                given = credentials_of(request.headers.get("authorization", ""))
+                name, secret = given or (form.get("client_id", ""), form.get("client_secret", ""))
+                token = clients.token(name, secret)
+            case "urn:ietf:params:oauth:grant-type:token-exchange":
+                token = clients.renewed(form.get("subject_token", ""))
+            case other:
+                return JSONResponse({"error": "unsupported_grant_type", "error_description": f"{other}"}, 400)
+    except Refusal as refused:
+        return JSONResponse({"error": "invalid_client", "error_description": str(refused)}, 401)
+    issued = "urn:ietf:params:oauth:token-type:access_token"
+    return JSONResponse(
+        {"access_token": token, "token_type": "bearer", "expires_in": LIFETIME, "issued_token_type": issued},
+        headers={"cache-control": "no-store"},
+    )
+
+
+class UndecodedPaths:
+    """Routes by the path as it was sent: a name may hold an encoded slash."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Pass a request on."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._app(scope, receive, send)
+
+
+def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
+    routes = ((getattr(each, "path", ""), getattr(each, "methods", None) or set()) for each in app.routes)
+    return [(path, methods) for path, methods in routes if path.startswith("/v1/{prefix}/")]
+
+
+async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse a request before it is read: its whole body would be kept in memory."""
+    if int(request.headers.get("content-length", 0)) > LARGEST:
+        return _answer(Refusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
+    return await go_on(request)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    match error:
+        case RequestValidationError():
+            first = error.errors()[0]
+            return _answer(bad(f"{'.'.join(str(each) for each in first['loc'][1:]) or 'body'}: {first['msg']}"))
+        case HTTPException():
+            return _answer(Refusal(error.status_code, "BadRequestException", str(error.detail)))
+    found = refusal(error)
+    if found.status == 500:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _answer(found)
+
+
+def _answer(refused: Refusal) -> Response:
+    said = {"message": str(refused), "type": refused.kind, "code": refused.status}
+    return JSONResponse({"error": said}, refused.status)

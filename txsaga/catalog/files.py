@@ -1,0 +1,91 @@
+"""
+Metadata files of tables and views: read once, since a file never changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from threading import Lock
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from txsaga.catalog.refusals import Refusal, bad
+from txsaga.errors import WarehouseAway
+from txsaga.lake.storage import Storage, local
+
+KEPT = 64 * 1024 * 1024
+"""Bytes of metadata that are kept in memory."""
+
+
+class MetadataFile(NamedTuple):
+    """A metadata file, as stored and as JSON."""
+
+    location: str
+    text: bytes
+    raw: dict[str, Any]
+
+    def only_refs(self) -> MetadataFile:
+        """Return it with the snapshots that a branch or tag names."""
+        named = {each["snapshot-id"] for each in self.raw.get("refs", {}).values()}
+        kept = [each for each in self.raw.get("snapshots", []) if each["snapshot-id"] in named]
+        raw = {**self.raw, "snapshots": kept}
+        return self._replace(text=json.dumps(raw).encode(), raw=raw)
+
+
+class MetadataFiles:
+    """Reads and writes metadata files; those that were read last are kept."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage, self._lock, self._size = storage, Lock(), 0
+        self._kept = OrderedDict[str, MetadataFile]()
+
+    def read(self, location: str) -> MetadataFile:
+        """Return the file at a location."""
+        with self._lock:
+            if location in self._kept and _is_there(location):
+                self._kept.move_to_end(location)
+                return self._kept[location]
+        try:
+            text = self._storage.read(location)
+        except WarehouseAway as away:
+            if isinstance(away.__cause__, FileNotFoundError):
+                raise Refusal(404, "NotFoundException", f"Failed to open input stream for file: {location}") from None
+            raise
+        try:
+            return self._keep(MetadataFile(location, text, json.loads(text)))
+        except ValueError:
+            raise bad(f"{location} holds no metadata") from None
+
+    def write(self, location: str, raw: dict[str, Any]) -> MetadataFile:
+        """Write a new file, and make it durable."""
+        text = json.dumps(raw, separators=(",", ":")).encode()
+        self._storage.write(location, text)
+        self._storage.keep([location])
+        return self._keep(MetadataFile(location, text, raw))
+
+    def remove(self, location: str) -> None:
+        """Delete a file that nothing leads to."""
+        self._storage.remove(location)
+
+    def _keep(self, file: MetadataFile) -> MetadataFile:
+        with self._lock:
+            if file.location not in self._kept and len(file.text) < KEPT:
+                self._kept[file.location] = file
+                self._size += len(file.text)
+            while self._size > KEPT:
+                _, oldest = self._kept.popitem(last=False)
+                self._size -= len(oldest.text)
+        return file
+
+
+def _is_there(location: str) -> bool:
+    path = local(location)  # to ask an object store would take as long as to read from it
+    return path is None or path.exists()
+
+
+def metadata_location(raw: dict[str, Any], number: int) -> str:
+    """Return a new location for metadata of a table or view."""
+    said = raw.get("properties", {}).get("write.metadata.path")
+    folder = said or f"{raw['location'].rstrip('/')}/metadata"
+    return f"{folder.rstrip('/')}/{number:05d}-{uuid4()}.metadata.json"

@@ -1,0 +1,65 @@
+"""
+Commits of Iceberg clients inside a transaction of another process: staged, and visible with its decision, or never.
+
+The token names a contribution and its attempt. What is staged under it counts only if that attempt wins (R4): a client
+that goes on for an abandoned one changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from txsaga.catalog.store import CatalogStore
+from txsaga.core.kernel import Kernel
+from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
+from txsaga.flows.flow_begin import opened
+from txsaga.flows.step import StepState, last_attempts
+from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite, TransactionToken
+from txsaga.messages.tx_records import TxRecords
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
+
+Staged = Sequence[TableWrite]
+
+
+class JoinedTransaction:
+    """The contribution of a token."""
+
+    def __init__(self, kernel: Kernel, store: CatalogStore, text: str) -> None:
+        self._kernel, self._store, self._token = kernel, store, TransactionToken.read(text)
+        self._txid = kernel.store.registry.identity.own(self._token.transaction)
+
+    def staged(self) -> Staged:
+        """Return what was staged so far."""
+        with self._kernel.store.ledgers.open() as ledger:
+            self._own(ledger)
+            return self._staged(ledger)
+
+    def stage(self, writes_after: Callable[[Staged], Staged]) -> None:
+        """Stage what `writes_after` returns for what was staged before."""
+        with self._kernel.store.ledgers.open() as ledger:
+            self._own(ledger)
+            for write in writes_after(self._staged(ledger)):
+                ledger.keep(self._txid, Effect(TABLE_EFFECT, self._token.part, self._token.attempt, write.payload()))
+
+    def _staged(self, ledger: Ledger) -> Staged:
+        return self._store.staged(ledger.connection, self._txid, self._token.part, self._token.attempt)
+
+    def _own(self, ledger: Ledger) -> None:
+        """Lock the transaction's record, and make sure that the attempt of the token still is the one that counts."""
+        token, found = self._token, ledger.lock(self._txid)
+        if found is None or found.token.hex() != token.secret:
+            raise UnknownTransaction(f"transaction {token.transaction} is not in this store, or this is not its token")
+        life = replace(found, owner=token.owner)
+        if not token.step:
+            return TxRecords(self._kernel).own(ledger, life)
+        steps = [each for each in last_attempts(opened(ledger, life).steps) if each.number == token.step]
+        if not steps or steps[0].attempt != token.attempt:
+            raise Superseded(self._txid)
+        if steps[0].state is not StepState.STARTED:
+            raise TransactionClosed(
+                f"step {steps[0].name!r} of transaction {self._txid} has ended; nothing can be added"
+            )

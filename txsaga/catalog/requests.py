@@ -1,0 +1,89 @@
+"""
+What clients send. Schemas, partition specs and updates are kept as they are sent: a client may be newer than this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Json = dict[str, Any]
+
+
+class Request(BaseModel):
+    """The body of a request; fields that it does not know are left out."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Identifier(Request):
+    """The name of a table or view."""
+
+    namespace: list[str]
+    name: str
+
+
+class NewNamespace(Request):
+    """A namespace to be created."""
+
+    namespace: list[str]
+    properties: dict[str, str] = {}
+
+
+class PropertyChanges(Request):
+    """Changes of the properties of a namespace."""
+
+    removals: list[str] = []
+    updates: dict[str, str] = {}
+
+
+class NewTable(Request):
+    """A table to be created, at once or with its first commit."""
+
+    name: str
+    location: str | None = None
+    schema_: Json = Field(alias="schema")
+    partition_spec: Json | None = Field(None, alias="partition-spec")
+    write_order: Json | None = Field(None, alias="write-order")
+    stage_create: bool = Field(False, alias="stage-create")
+    properties: dict[str, str] | None = None
+
+
+class Registration(Request):
+    """A table whose metadata exists."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+class Renaming(Request):
+    """A table or view, and its new name."""
+
+    source: Identifier
+    destination: Identifier
+
+
+class Change(Request):
+    """A commit to one table or view."""
+
+    identifier: Identifier | None = None
+    requirements: list[Json] = []
+    updates: list[Json] = []
+
+
+class ChangedTables(Request):
+    """A commit to several tables."""
+
+    table_changes: list[Change] = Field(alias="table-changes")
+
+
+class NewView(Request):
+    """A view to be created."""
+
+    name: str
+    location: str | None = None
+    schema_: Json = Field(alias="schema")
+    view_version: Json = Field(alias="view-version")
+    properties: dict[str, str] | None = None

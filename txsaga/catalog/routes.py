@@ -1,0 +1,362 @@
+"""
+The routes of the REST specification, under `/v1` and under `/v1/{prefix}`.
+
+Names in a path are decoded here and not by the server: the levels of a namespace are joined by a unit separator, and
+any of them may hold an encoded slash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import unquote_plus
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from txsaga.catalog.access import Client, Clients
+from txsaga.catalog.files import MetadataFile
+from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.refusals import Refusal, bad
+from txsaga.catalog.requests import (
+    Change,
+    ChangedTables,
+    Identifier,
+    NewNamespace,
+    NewTable,
+    NewView,
+    PropertyChanges,
+    Registration,
+    Renaming,
+)
+from txsaga.catalog.tables import Scope, TableChange
+from txsaga.lake.table import TableName
+
+logger = logging.getLogger("txsaga")
+SEPARATOR = "\x1f"
+TOKEN, KEY = "x-txsaga-transaction", "idempotency-key"
+LARGEST_PAGE = 1_000
+router = APIRouter()
+
+
+def _catalog(request: Request) -> OpenCatalog:
+    catalog: OpenCatalog = request.app.state.catalog
+    if "prefix" in request.path_params:
+        raise Refusal(404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}")
+    return catalog
+
+
+def _scope(request: Request) -> Scope:
+    return Scope(request.headers.get(TOKEN), request.headers.get(KEY))
+
+
+Catalog = Annotated[OpenCatalog, Depends(_catalog)]
+InScope = Annotated[Scope, Depends(_scope)]
+PageToken = Annotated[str | None, Query(alias="pageToken")]
+PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
+
+
+def joined(levels: Sequence[str]) -> str:
+    """Return a namespace as the rows of the catalog name it."""
+    if not levels or not all(levels) or any("." in level or SEPARATOR in level or "\0" in level for level in levels):
+        raise bad(f"namespace {list(levels)} can't be stored: give levels that are not empty and have no dot")
+    return ".".join(levels)
+
+
+def _name(catalog: OpenCatalog, namespace: str, table: str) -> TableName:
+    if not table or "\0" in table or len(table) > 255:
+        raise bad("give a name of 1 to 255 characters")
+    return TableName(catalog.name, namespace, table)
+
+
+def _named(catalog: OpenCatalog, identifier: Identifier) -> TableName:
+    return _name(catalog, joined(identifier.namespace), identifier.name)
+
+
+def client_of(request: Request) -> Client:
+    """Return who sends a request."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    clients: Clients = request.app.state.clients
+    return clients.client(token.strip() if kind.lower() == "bearer" else None)
+
+
+Asking = Annotated[Client, Depends(client_of)]
+
+
+class NamespaceFor:
+    """The namespace of a path, for a client that has a right on it."""
+
+    def __init__(self, right: str) -> None:
+        self._right = right
+
+    def __call__(self, client: Asking, namespace: str) -> str:
+        """Return it."""
+        found = joined(unquote_plus(namespace).split(SEPARATOR))
+        client.require_namespace(self._right, found)
+        return found
+
+
+class TableFor:
+    """The table or view of a path, for a client that has a right on it."""
+
+    def __init__(self, right: str) -> None:
+        self._right = right
+
+    def __call__(self, client: Asking, catalog: Catalog, namespace: str, table: str) -> TableName:
+        """Return it."""
+        name = _name(catalog, joined(unquote_plus(namespace).split(SEPARATOR)), unquote_plus(table))
+        client.require(self._right, name)
+        return name
+
+
+SeenNamespace = Annotated[str, Depends(NamespaceFor("read"))]
+OwnNamespace = Annotated[str, Depends(NamespaceFor("create"))]
+ReadTable = Annotated[TableName, Depends(TableFor("read"))]
+WrittenTable = Annotated[TableName, Depends(TableFor("write"))]
+OwnTable = Annotated[TableName, Depends(TableFor("create"))]
+
+
+class Page:
+    """Which page of a list a client wants; without a token or a size it is the whole list."""
+
+    def __init__(self, token: PageToken = None, size: PageSize = None) -> None:
+        self.most = None if token is None and size is None else min(size or LARGEST_PAGE, LARGEST_PAGE)
+        try:
+            self.after = base64.urlsafe_b64decode((token or "").encode()).decode()
+        except ValueError:
+            raise bad(f"pageToken {token!r} is not from this catalog") from None
+
+    def document(self, key: str, found: Sequence[object], next: str | None) -> dict[str, object]:
+        """Return an answer with the token of the next page."""
+        token = None if next is None else base64.urlsafe_b64encode(next.encode()).decode()
+        return {key: found} if self.most is None else {key: found, "next-page-token": token}
+
+
+AtPage = Annotated[Page, Depends()]
+
+
+@router.get("/namespaces")
+def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str | None = None) -> dict[str, object]:
+    """List the namespaces of a parent."""
+    levels = parent.split(SEPARATOR) if parent else []
+    found = catalog.store.namespaces(catalog.name, joined(levels) if levels else "", page.after, page.most)
+    seen = [[*levels, name] for name in found.names if client.sees(".".join([*levels, name]))]
+    return page.document("namespaces", seen, found.next)
+
+
+@router.post("/namespaces")
+def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace) -> dict[str, object]:
+    """Create a namespace."""
+    namespace = joined(new.namespace)
+    client.require_namespace("create", namespace)
+    catalog.store.create_namespace(catalog.name, namespace, new.properties)
+    return {"namespace": new.namespace, "properties": new.properties}
+
+
+@router.get("/namespaces/{namespace}")
+def load_namespace(catalog: Catalog, namespace: SeenNamespace) -> dict[str, object]:
+    """Return a namespace with its properties."""
+    return {"namespace": namespace.split("."), "properties": catalog.store.properties(catalog.name, namespace)}
+
+
+@router.head("/namespaces/{namespace}", status_code=204)
+def has_namespace(catalog: Catalog, namespace: SeenNamespace) -> None:
+    """Tell whether a namespace exists."""
+    catalog.store.require_namespace(catalog.name, namespace)
+
+
+@router.delete("/namespaces/{namespace}", status_code=204)
+def drop_namespace(catalog: Catalog, namespace: OwnNamespace) -> None:
+    """Drop a namespace that holds nothing."""
+    catalog.store.drop_namespace(catalog.name, namespace)
+
+
+@router.post("/namespaces/{namespace}/properties")
+def change_properties(catalog: Catalog, namespace: OwnNamespace, changes: PropertyChanges) -> dict[str, object]:
+    """Set and remove properties of a namespace."""
+    if both := sorted(set(changes.removals) & set(changes.updates)):
+        raise Refusal(422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}")
+    missed = catalog.store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
+    gone = [key for key in changes.removals if key not in missed]
+    return {"updated": list(changes.updates), "removed": gone, "missing": missed}
+
+
+@router.get("/namespaces/{namespace}/tables")
+def list_tables(catalog: Catalog, client: Asking, namespace: SeenNamespace, page: AtPage) -> dict[str, object]:
+    """List the tables of a namespace."""
+    return _listed(catalog, client, namespace, "TABLE", page)
+
+
+@router.post("/namespaces/{namespace}/tables")
+def create_table(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewTable, scope: InScope) -> Response:
+    """Create a table, or only draft it."""
+    name = _name(catalog, namespace, new.name)
+    client.require("create", name)
+    if new.stage_create:
+        return JSONResponse({"metadata": catalog.tables.draft(name, new), "config": {}})
+    return _loaded(catalog.tables.create(name, new, scope))
+
+
+@router.post("/namespaces/{namespace}/register")
+def register_table(
+    catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration, scope: InScope
+) -> Response:
+    """Make a table of metadata that exists."""
+    name = _name(catalog, namespace, given.name)
+    client.require("create", name)
+    return _loaded(catalog.tables.register(name, given.metadata_location, scope, overwrite=given.overwrite))
+
+
+@router.get("/namespaces/{namespace}/tables/{table}")
+def load_table(
+    catalog: Catalog,
+    table: ReadTable,
+    scope: InScope,
+    snapshots: str = "all",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Return a table; with `snapshots=refs` only the snapshots that a branch or tag names."""
+    if snapshots not in ("all", "refs"):
+        raise bad(f"snapshots is {snapshots!r}; it is all or refs")
+    return _loaded(catalog.tables.load(table, scope), refs=snapshots == "refs", known=if_none_match)
+
+
+@router.head("/namespaces/{namespace}/tables/{table}", status_code=204)
+def has_table(catalog: Catalog, table: ReadTable) -> None:
+    """Tell whether a table exists."""
+    catalog.store.pointer(table, "Table")
+
+
+@router.post("/namespaces/{namespace}/tables/{table}")
+def commit_table(catalog: Catalog, client: Asking, table: WrittenTable, change: Change, scope: InScope) -> Response:
+    """Commit to a table."""
+    if change.identifier is not None and _named(catalog, change.identifier) != table:
+        raise bad(f"the body is for another table than {table}")
+    asked = TableChange(table, change)
+    client.require("create" if asked.creates else "write", table)
+    catalog.tables.commit([asked], scope)
+    return _loaded(catalog.tables.load(table, scope))
+
+
+@router.delete("/namespaces/{namespace}/tables/{table}", status_code=204)
+def drop_table(
+    catalog: Catalog, table: OwnTable, purge: Annotated[bool, Query(alias="purgeRequested")] = False
+) -> None:
+    """Drop a table, and with `purgeRequested` its files."""
+    catalog.tables.drop(table, purge=purge)
+
+
+@router.get("/namespaces/{namespace}/tables/{table}/credentials")
+def credentials(catalog: Catalog, table: ReadTable) -> dict[str, object]:
+    """Return credentials for the files of a table: none are handed out."""
+    catalog.store.pointer(table, "Table")
+    return {"storage-credentials": []}
+
+
+@router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=204)
+def report_metrics(catalog: Catalog, table: ReadTable, report: dict[str, Any]) -> None:
+    """Take a report of a scan or a commit into the log."""
+    if not isinstance(report.get("report-type"), str):
+        raise bad("the report has no report-type")
+    logger.debug("table %s: %s", table, report)
+
+
+@router.post("/tables/rename", status_code=204)
+def rename_table(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
+    """Rename a table."""
+    _rename(catalog, client, renaming, "Table")
+
+
+@router.post("/transactions/commit", status_code=204)
+def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scope: InScope) -> None:
+    """Commit to several tables: to all, or to none."""
+    changes = []
+    for each in changed.table_changes:
+        if each.identifier is None:
+            raise bad("a change names no table")
+        changes.append(TableChange(_named(catalog, each.identifier), each))
+    if not changes:
+        raise bad("the commit changes no table")
+    for asked in changes:
+        client.require("create" if asked.creates else "write", asked.name)
+    catalog.tables.commit(changes, scope)
+
+
+@router.get("/namespaces/{namespace}/views")
+def list_views(catalog: Catalog, client: Asking, namespace: SeenNamespace, page: AtPage) -> dict[str, object]:
+    """List the views of a namespace."""
+    return _listed(catalog, client, namespace, "VIEW", page)
+
+
+@router.post("/namespaces/{namespace}/views")
+def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewView) -> Response:
+    """Create a view."""
+    name = _name(catalog, namespace, new.name)
+    client.require("create", name)
+    return _loaded(catalog.views.create(name, new))
+
+
+@router.post("/namespaces/{namespace}/register-view")
+def register_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration) -> Response:
+    """Make a view of metadata that exists."""
+    name = _name(catalog, namespace, given.name)
+    client.require("create", name)
+    return _loaded(catalog.views.register(name, given.metadata_location))
+
+
+@router.get("/namespaces/{namespace}/views/{table}")
+def load_view(catalog: Catalog, table: ReadTable, if_none_match: Annotated[str | None, Header()] = None) -> Response:
+    """Return a view."""
+    return _loaded(catalog.views.load(table), known=if_none_match)
+
+
+@router.head("/namespaces/{namespace}/views/{table}", status_code=204)
+def has_view(catalog: Catalog, table: ReadTable) -> None:
+    """Tell whether a view exists."""
+    catalog.store.pointer(table, "View")
+
+
+@router.post("/namespaces/{namespace}/views/{table}")
+def commit_view(catalog: Catalog, table: WrittenTable, change: Change) -> Response:
+    """Replace a view, or change its properties."""
+    return _loaded(catalog.views.commit(table, change))
+
+
+@router.delete("/namespaces/{namespace}/views/{table}", status_code=204)
+def drop_view(catalog: Catalog, table: OwnTable) -> None:
+    """Drop a view."""
+    catalog.store.drop(table, "View")
+
+
+@router.post("/views/rename", status_code=204)
+def rename_view(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
+    """Rename a view."""
+    _rename(catalog, client, renaming, "View")
+
+
+def _rename(catalog: OpenCatalog, client: Client, renaming: Renaming, kind: str) -> None:
+    source, destination = _named(catalog, renaming.source), _named(catalog, renaming.destination)
+    client.require("create", source, destination)
+    catalog.store.rename(source, destination, kind)
+
+
+def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, page: Page) -> dict[str, object]:
+    found = catalog.store.listed(catalog.name, namespace, kind, page.after, page.most)
+    seen = [name for name in found.names if client.may("read", f"{namespace}.{name}")]
+    levels = namespace.split(".")
+    return page.document("identifiers", [{"namespace": levels, "name": name} for name in seen], found.next)
+
+
+def _loaded(file: MetadataFile, *, refs: bool = False, known: str | None = None) -> Response:
+    """Return a table or view, or nothing if the client has it."""
+    tag = f'"{hashlib.sha256(f"{file.location} {refs}".encode()).hexdigest()[:32]}"'
+    if known is not None and tag in [each.strip() for each in known.split(",")]:
+        return Response(status_code=304, headers={"etag": tag})
+    text = (file.only_refs() if refs else file).text
+    place = json.dumps(file.location).encode()
+    body = b'{"metadata-location":' + place + b',"metadata":' + text + b',"config":{}}'
+    return Response(body, media_type="application/json", headers={"etag": tag})

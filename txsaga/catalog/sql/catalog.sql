@@ -1,0 +1,76 @@
+-- name: found
+SELECT coalesce(iceberg_type, 'TABLE') AS kind, metadata_location FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table;
+
+-- name: listed
+SELECT table_name FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND coalesce(iceberg_type, 'TABLE') = :kind
+   AND table_name > :after ORDER BY table_name LIMIT :most;
+
+-- name: drop
+DELETE FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
+   AND coalesce(iceberg_type, 'TABLE') = :kind;
+
+-- name: rename
+UPDATE txsaga.iceberg_tables SET table_namespace = :new_namespace, table_name = :new_table
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
+   AND coalesce(iceberg_type, 'TABLE') = :kind
+   AND NOT EXISTS (SELECT FROM txsaga.iceberg_tables WHERE catalog_name = :catalog
+                      AND table_namespace = :new_namespace AND table_name = :new_table);
+
+-- name: create_view
+INSERT INTO txsaga.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
+VALUES (:catalog, :namespace, :table, :new, 'VIEW') ON CONFLICT DO NOTHING;
+
+-- name: move_view
+UPDATE txsaga.iceberg_tables SET metadata_location = :new, previous_metadata_location = :old
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
+   AND metadata_location = :old AND iceberg_type = 'VIEW';
+
+-- name: namespaces
+-- The namespaces below a parent; a namespace that holds others is one as well.
+SELECT DISTINCT split_part(substr(name, length(:parent) + 1), '.', 1) AS level FROM (
+    SELECT table_namespace AS name FROM txsaga.iceberg_tables WHERE catalog_name = :catalog
+     UNION SELECT namespace FROM txsaga.iceberg_namespace_properties WHERE catalog_name = :catalog) n
+ WHERE starts_with(name, :parent) AND split_part(substr(name, length(:parent) + 1), '.', 1) > :after
+ ORDER BY level LIMIT :most;
+
+-- name: has_namespace
+SELECT EXISTS (SELECT FROM txsaga.iceberg_namespace_properties
+                WHERE catalog_name = :catalog AND (namespace = :namespace OR starts_with(namespace, :namespace || '.')))
+    OR EXISTS (SELECT FROM txsaga.iceberg_tables WHERE catalog_name = :catalog
+                  AND (table_namespace = :namespace OR starts_with(table_namespace, :namespace || '.')));
+
+-- name: holds
+-- What a namespace holds: tables, views, other namespaces.
+SELECT EXISTS (SELECT FROM txsaga.iceberg_namespace_properties
+                WHERE catalog_name = :catalog AND starts_with(namespace, :namespace || '.'))
+    OR EXISTS (SELECT FROM txsaga.iceberg_tables WHERE catalog_name = :catalog
+                  AND (table_namespace = :namespace OR starts_with(table_namespace, :namespace || '.')));
+
+-- name: lock
+-- Changes of a namespace wait for each other.
+SELECT pg_advisory_xact_lock(hashtextextended('namespace/' || :catalog || '/' || :namespace, 0));
+
+-- name: properties
+SELECT property_key, property_value FROM txsaga.iceberg_namespace_properties
+ WHERE catalog_name = :catalog AND namespace = :namespace;
+
+-- name: set_property
+INSERT INTO txsaga.iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
+VALUES (:catalog, :namespace, :key, :value)
+    ON CONFLICT (catalog_name, namespace, property_key) DO UPDATE SET property_value = excluded.property_value;
+
+-- name: remove_property
+DELETE FROM txsaga.iceberg_namespace_properties
+ WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = :key;
+
+-- name: drop_namespace
+DELETE FROM txsaga.iceberg_namespace_properties WHERE catalog_name = :catalog AND namespace = :namespace;
+
+-- name: staged
+-- What a contribution of an open transaction changes in tables.
+SELECT payload FROM txsaga.effect
+ WHERE txid = :txid AND kind = 'table' AND (payload ->> 'part')::int4 = :part
+   AND (payload ->> 'attempt')::int4 = :attempt ORDER BY seq;

@@ -1,0 +1,162 @@
+"""
+The rows of the catalog: namespaces, tables and views. Other engines read and write the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from txsaga.catalog.refusals import Refusal, bad, missing, taken
+from txsaga.lake.table import TableName, TableWrite
+from txsaga.store import sql_files
+from txsaga.store.connection import NamespaceStore, Run
+
+SQL = sql_files.read("catalog/sql/catalog.sql")
+EXISTS = "exists"
+"""The property that every namespace has, and that no client sees."""
+MOST_IN_KEY, MOST_IN_VALUE = 255, 1000
+
+
+class Listed(NamedTuple):
+    """A page of names, and where the next one begins."""
+
+    names: Sequence[str]
+    next: str | None
+
+
+class CatalogStore(NamespaceStore):
+    """Reads and changes the rows of one catalog."""
+
+    def found(self, name: TableName) -> tuple[str, str] | None:
+        """Return the kind of a table or view, and the location of its metadata."""
+        row = self._row(SQL["found"], **name._asdict())
+        return None if row is None else (row.kind, row.metadata_location)
+
+    def pointer(self, name: TableName, kind: str) -> str:
+        """Return the location of the metadata of a table or view."""
+        found = self.found(name)
+        if found is None or found[0] != kind.upper():
+            raise missing(kind, name)
+        return found[1]
+
+    def listed(self, catalog: str, namespace: str, kind: str, after: str, most: int | None) -> Listed:
+        """Return a page of the tables or views of a namespace."""
+        self.require_namespace(catalog, namespace)
+        values = {"catalog": catalog, "namespace": namespace, "kind": kind, "after": after}
+        return _page([row[0] for row in self._rows(SQL["listed"], **values, most=_one_more(most))], most)
+
+    def staged(self, connection: Connection, txid: int, part: int, attempt: int) -> Sequence[TableWrite]:
+        """Return what a contribution of an open transaction changes in tables, in the transaction of a ledger."""
+        with self._open(lambda _: nullcontext(connection)) as run:
+            rows = run(SQL["staged"], txid=txid, part=part, attempt=attempt).all()
+        return [TableWrite.read({k: v for k, v in row[0].items() if k not in ("part", "attempt")}) for row in rows]
+
+    def drop(self, name: TableName, kind: str) -> None:
+        """Remove a table or view."""
+        if not self._changed(SQL["drop"], **name._asdict(), kind=kind.upper()):
+            raise missing(kind, name)
+
+    def rename(self, name: TableName, new: TableName, kind: str) -> None:
+        """Rename a table or view."""
+        self.require_namespace(new.catalog, new.namespace)
+        values = {**name._asdict(), "new_namespace": new.namespace, "new_table": new.table, "kind": kind.upper()}
+        if self._changed(SQL["rename"], **values):
+            return
+        source, target = self.found(name), self.found(new)
+        if source is None or source[0] != kind.upper():
+            raise missing(kind, name)
+        raise taken(f"Cannot rename {name} to {new}. {(target or source)[0].capitalize()} already exists")
+
+    def create_view(self, name: TableName, location: str) -> None:
+        """Add a view."""
+        if not self._changed(SQL["create_view"], **name._asdict(), new=location):
+            raise _taken(name, "View", "View")
+
+    def move_view(self, name: TableName, old: str, new: str) -> bool:
+        """Point a view at other metadata; return whether it still had the old one."""
+        return bool(self._changed(SQL["move_view"], **name._asdict(), old=old, new=new))
+
+    def require_free(self, name: TableName, wanted: str) -> None:
+        """Refuse to create a table or view of a name that is taken, or in a namespace that does not exist."""
+        self.require_namespace(name.catalog, name.namespace)
+        found = self.found(name)
+        if found is not None:
+            raise _taken(name, wanted, found[0].capitalize())
+
+    def namespaces(self, catalog: str, parent: str, after: str, most: int | None) -> Listed:
+        """Return a page of the namespaces of a parent: their last levels."""
+        if parent:
+            self.require_namespace(catalog, parent)
+        values = {"catalog": catalog, "parent": parent and f"{parent}.", "after": after}
+        return _page([row[0] for row in self._rows(SQL["namespaces"], **values, most=_one_more(most))], most)
+
+    def require_namespace(self, catalog: str, namespace: str) -> None:
+        """Refuse a namespace that does not exist."""
+        if not self._row(SQL["has_namespace"], catalog=catalog, namespace=namespace)[0]:
+            raise missing("Namespace", namespace)
+
+    def properties(self, catalog: str, namespace: str) -> dict[str, str]:
+        """Return the properties of a namespace."""
+        self.require_namespace(catalog, namespace)
+        rows = self._rows(SQL["properties"], catalog=catalog, namespace=namespace)
+        return {key: value for key, value in rows if key != EXISTS}
+
+    def create_namespace(self, catalog: str, namespace: str, properties: Mapping[str, str]) -> None:
+        """Add a namespace."""
+        where = {"catalog": catalog, "namespace": namespace}
+        with self._open() as run:
+            run(SQL["lock"], **where)
+            if run(SQL["has_namespace"], **where).scalar():
+                raise taken(f"Namespace already exists: {namespace}")
+            _set(run, where, {EXISTS: "true", **properties})
+
+    def change_properties(
+        self, catalog: str, namespace: str, removals: Sequence[str], updates: Mapping[str, str]
+    ) -> Sequence[str]:
+        """Set and remove properties; return those that were to be removed and were missing."""
+        where = {"catalog": catalog, "namespace": namespace}
+        with self._open() as run:
+            run(SQL["lock"], **where)
+            if not run(SQL["has_namespace"], **where).scalar():
+                raise missing("Namespace", namespace)
+            _set(run, where, {EXISTS: "true", **updates})
+            return [key for key in removals if not run(SQL["remove_property"], **where, key=key).rowcount]
+
+    def drop_namespace(self, catalog: str, namespace: str) -> None:
+        """Remove a namespace that holds nothing."""
+        where = {"catalog": catalog, "namespace": namespace}
+        with self._open() as run:
+            run(SQL["lock"], **where)
+            if run(SQL["holds"], **where).scalar():
+                raise Refusal(409, "NamespaceNotEmptyException", f"Namespace is not empty: {namespace}")
+            if not run(SQL["drop_namespace"], **where).rowcount:
+                raise missing("Namespace", namespace)
+
+
+def _taken(name: TableName, wanted: str, kind: str) -> Refusal:
+    return taken(
+        f"{kind} already exists: {name}" if kind == wanted else f"{kind} with same name already exists: {name}"
+    )
+
+
+def _set(run: Run, where: Mapping[str, str], properties: Mapping[str, str]) -> None:
+    for key, value in properties.items():
+        if len(key) > MOST_IN_KEY or len(value) > MOST_IN_VALUE:
+            raise bad(
+                f"property {key[:99]!r} is too long: at most {MOST_IN_KEY} characters = {MOST_IN_VALUE} are stored"
+            )
+        run(SQL["set_property"], **where, key=key, value=value)
+
+
+def _one_more(most: int | None) -> int | None:
+    return None if most is None else most + 1
+
+
+def _page(names: Sequence[str], most: int | None) -> Listed:
+    if most is None or len(names) <= most:
+        return Listed(names, None)
+    return Listed(names[:most], names[most - 1])

@@ -1,0 +1,232 @@
+"""
+Tables of the open catalog: created, changed and dropped as Iceberg clients ask; each commit is a decision.
+
+A commit is checked against the newest metadata first, so that a refusal costs no transaction. What was checked is
+recorded, not what came out of it: whichever process decides applies the same updates to the metadata of that moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from txsaga.broker import Broker
+from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
+from txsaga.catalog.joining import JoinedTransaction, Staged
+from txsaga.catalog.refusals import Refusal, bad, missing
+from txsaga.catalog.requests import Change, Json, NewTable
+from txsaga.catalog.store import CatalogStore
+from txsaga.core.clock import wall_clock
+from txsaga.core.failure import on_failure
+from txsaga.errors import AlreadyCommitted
+from txsaga.iceberg import table_metadata
+from txsaga.lake.table import TableName, TableWrite, WriteMode
+
+GROUP = "catalog"
+"""The producer group of commits that are transactions of their own."""
+BODY = "txsaga.catalog.request"
+"""The property of a write that holds the digest of its request."""
+
+
+class Scope(NamedTuple):
+    """What a commit belongs to: the transaction of a token, or one of its own, perhaps with a key."""
+
+    token: str | None = None
+    key: str | None = None
+
+
+class TableChange(NamedTuple):
+    """A commit to one table."""
+
+    name: TableName
+    change: Change
+
+    @property
+    def creates(self) -> bool:
+        """Whether the table must not exist yet."""
+        return any(each.get("type") == "assert-create" for each in self.change.requirements)
+
+
+class CatalogTables:
+    """The tables of a catalog."""
+
+    def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
+        self._kernel, self._store, self._files = broker.kernel, store, files
+        self._lake = broker.kernel.tables.lake
+        self._producer = broker.producer(GROUP)
+
+    def load(self, name: TableName, scope: Scope) -> MetadataFile:
+        """Return the metadata of a table; in a transaction as it is there."""
+        pointer = self._lake.catalog.pointer(name)
+        if scope.token is not None:
+            staged = [each for each in self._joined(scope).staged() if each.name == name]
+            if staged:
+                return self._after(staged, pointer)
+        if pointer is None:
+            raise missing("Table", name)
+        return self._files.read(pointer)
+
+    def draft(self, name: TableName, new: NewTable) -> Json:
+        """Return the first metadata of a table that its first commit will create."""
+        self._store.require_free(name, "Table")
+        location = new.location or self.location(name)
+        request = new.model_dump(by_alias=True, exclude_none=True)
+        return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
+
+    def create(self, name: TableName, new: NewTable, scope: Scope) -> MetadataFile:
+        """Create a table."""
+        raw = self.draft(name, new)
+        first = self._files.write(metadata_location(raw, 0), raw)
+        with on_failure(self._files.remove, first.location):
+            self._decide([_created(name, first)], scope, new.model_dump_json())
+        return first
+
+    def register(self, name: TableName, location: str, scope: Scope, *, overwrite: bool) -> MetadataFile:
+        """Make a table of metadata that exists; `overwrite` points a table that is there at other metadata."""
+        if overwrite:
+            raise bad("a table can't be overwritten by registering; drop it first")
+        self._store.require_free(name, "Table")
+        found = self._files.read(location)
+        self._decide([_created(name, found)], scope, location)
+        return found
+
+    def commit(self, changes: Sequence[TableChange], scope: Scope) -> None:
+        """Commit to tables: all of them, or none."""
+        names = [each.name for each in changes]
+        if twice := {str(name) for name in names if names.count(name) > 1}:
+            raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
+        body = json.dumps([[*each.name, each.change.model_dump()] for each in changes], sort_keys=True)
+        if scope.token is not None:
+            self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
+            return
+        created: list[str] = []
+        with on_failure(self._remove, created):
+            self._decide(self._writes(changes, (), created), scope, body)
+
+    def drop(self, name: TableName, *, purge: bool) -> None:
+        """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
+        location = self._store.pointer(name, "Table")
+        if purge and self._files.read(location).raw.get("properties", {}).get("gc.enabled") != "false":
+            self._lake.catalog.purge_table((*name.namespace.split("."), name.table))
+        else:
+            self._store.drop(name, "Table")
+
+    def _joined(self, scope: Scope) -> JoinedTransaction:
+        assert scope.token is not None
+        return JoinedTransaction(self._kernel, self._store, scope.token)
+
+    def _remove(self, locations: Sequence[str]) -> None:
+        for location in locations:
+            self._files.remove(location)
+
+    def location(self, name: TableName) -> str:
+        """Return where a new table or view is stored, unless its creator says otherwise."""
+        root = self._store.properties(name.catalog, name.namespace).get("location")
+        return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
+
+    def _decide(self, writes: Sequence[TableWrite], scope: Scope, body: str) -> None:
+        """Make writes visible: now, or with the transaction of a token."""
+        if scope.token is not None:
+            return self._joined(scope).stage(lambda _: writes)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        try:
+            with self._producer.transaction(key=scope.key) as transaction:
+                transaction.change([replace(each, properties={BODY: digest}) for each in writes])
+        except AlreadyCommitted as known:
+            if self._digest(known.txid) not in (digest, None):
+                raise Refusal(
+                    422, "UnprocessableEntityException", f"Idempotency-Key {scope.key!r} was used for another request"
+                ) from None
+
+    def _digest(self, txid: int) -> str | None:
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = ledger.effects(txid)
+        found = (TableWrite.read(each.payload).properties.get(BODY) for each in effects)
+        return next(found, None)
+
+    def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
+        pointers = self._lake.catalog.pointers([each.name for each in changes])
+        writes = []
+        for each in changes:
+            before = [write for write in staged if write.name == each.name]
+            pointer = pointers.get(each.name)
+            if pointer is None and not before:
+                writes.append(self._creation(each, created))
+            else:
+                writes.append(self._change(each, self._after(before, pointer)))
+        return writes
+
+    def _creation(self, asked: TableChange, created: list[str]) -> TableWrite:
+        """Write the first metadata of a table that a commit creates."""
+        if not asked.creates:
+            raise missing("Table", asked.name)
+        self._store.require_free(asked.name, "Table")
+        table_metadata.require(None, asked.change.requirements)
+        raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
+        raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
+        first = self._files.write(metadata_location(raw, 0), raw)
+        created.append(first.location)
+        return _created(asked.name, first)
+
+    def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
+        change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
+        table_metadata.require(base.raw, asked.change.requirements)
+        after = table_metadata.updated(base.raw, asked.change.updates, moment=now(), location=None)
+        added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
+        newest: Mapping[str, Any] = added[-1] if added else {}
+        return TableWrite(
+            name=asked.name,
+            uuid=str(base.raw["table-uuid"]),
+            mode=WriteMode.CHANGE,
+            snapshot=newest.get("snapshot-id", 0),
+            manifest=None,
+            schema=after["current-schema-id"],
+            spec=after["default-spec-id"],
+            **_totals(newest.get("summary") or {}),
+            change=change,
+        )
+
+    def _after(self, staged: Staged, pointer: str | None) -> MetadataFile:
+        """Return the metadata of a table as a transaction has changed it."""
+        created = next((each.created for each in staged if each.created), None)
+        location = created or pointer
+        if location is None:
+            raise missing("Table", staged[0].name)
+        base = self._files.read(location)
+        raw = base.raw
+        for each in staged:
+            if each.mode is WriteMode.CHANGE and each.change is not None:
+                table_metadata.require(raw, each.change["requirements"])
+                raw = table_metadata.updated(raw, each.change["updates"], moment=now(), location=None)
+            elif each.mode is not WriteMode.CREATE:
+                raise bad(f"the transaction writes to table {each.name} without this catalog; write to it in one way")
+        if raw is base.raw:
+            return base
+        return MetadataFile(f"{location}#staged-{len(staged)}", json.dumps(raw).encode(), raw)
+
+
+def _created(name: TableName, first: MetadataFile) -> TableWrite:
+    return TableWrite(
+        name=name,
+        uuid=str(first.raw["table-uuid"]),
+        mode=WriteMode.CREATE,
+        snapshot=0,
+        manifest=None,
+        schema=first.raw.get("current-schema-id", 0),
+        spec=first.raw.get("default-spec-id", 0),
+        created=first.location,
+    )
+
+
+def _totals(summary: Mapping[str, str]) -> dict[str, Any]:
+    named = {"files": "added-data-files", "rows": "added-records", "size": "added-files-size"}
+    return {field: int(summary.get(key, 0)) for field, key in named.items()}
+
+
+def now() -> int:
+    """Return the time in milliseconds."""
+    return int(wall_clock().timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""Iceberg's specification of metadata, as functions on plain JSON."""
