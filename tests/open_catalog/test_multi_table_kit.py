@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.program import environment, started
 from tests.open_catalog.defects import DEFECTS, Asked, Defect, Told, failure, through
+from tests.open_catalog.reference import reference_server
 from tests.services.databases import fresh_name
 from tests.services.spares import Spares
 from txsaga.core import exits
@@ -24,6 +25,11 @@ from txsaga.testing.catalog.visibility import Sighting, older
 from txsaga.wiring.connecting import open_store
 
 SHORT = ("--seconds", "1", "--patience", "3")
+REFERENCE_VIOLATES = {
+    *("torn-read", "partial-commit", "same-base", "opposite-orders", "table-twice"),
+    *("empty-request", "unknown-requirement"),  # answered with 500
+}
+REFERENCE_LACKS = {"idempotent-retry", "create-with-change"}
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -77,6 +83,14 @@ def test_the_proxy_alone_is_no_defect(shared_catalog: str) -> None:
     with through(Defect(shared_catalog)) as url:
         found = results(url, [name for name in CASES if name != "idempotent-retry"], patience=20)
     assert [f"{result.case}: {result.evidence}" for result in found if result.verdict is not CaseVerdict.HELD] == []
+
+
+@pytest.mark.slow
+def test_icebergs_reference_server_commits_table_by_table() -> None:
+    with reference_server() as url:
+        found = {result.case: result.verdict for result in results(url, [], patience=20)}
+    assert {case for case, verdict in found.items() if verdict is CaseVerdict.VIOLATED} == REFERENCE_VIOLATES
+    assert {case for case, verdict in found.items() if verdict is CaseVerdict.NOT_SUPPORTED} == REFERENCE_LACKS
 
 
 def test_every_case_finds_some_defect() -> None:
