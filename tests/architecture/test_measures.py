@@ -11,9 +11,10 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 304,
     "lines": 53_252,
-    "lines of the catalog": 1_400,
-    "lines of the console": 3_177,
-    "lines of the gateway": 2_456,
+    "lines of the catalog": 1_478,
+    "lines of the iceberg": 1_893,
+    "lines of the console": 3_180,
+    "lines of the gateway": 2_470,
     "lines of the testing.catalog": 1_350,
     "import lines in percent": 8.1,
     "class names defined twice": 0,

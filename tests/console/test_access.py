@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -67,6 +68,27 @@ def test_nobody_passes_a_route_that_is_not_theirs(shop: Shop, enter: Enter, cons
             else:
                 assert answer.status_code != 403, (person, path, answer.text)
     assert seen > 100
+
+
+def test_the_description_says_which_requests_take_a_key(enter: Enter, console: FastAPI) -> None:
+    described = enter(Rank.CLIENT).get("/api/v1/openapi.json").json()
+    scheme = described["components"]["securitySchemes"]["key"]
+    assert (scheme["type"], scheme["scheme"], scheme["bearerFormat"]) == ("http", "bearer", "NAME.SECRET")
+    assert all(path.startswith("/api/v1/") for path in described["paths"])
+    assert {str(found) for found in secured(described).values()} == {"[{'key': []}]"}
+    console.openapi_schema = None
+    for route in console.routes:
+        route.include_in_schema = True  # type: ignore[attr-defined]
+    assert {path for (path, _), found in secured(console.openapi()).items() if not found} == OPEN
+
+
+def secured(described: Mapping[str, Any]) -> Mapping[tuple[str, str], Any]:
+    """Return what each request of a description takes as a key."""
+    return {
+        (path, method): said.get("security")
+        for path, methods in described["paths"].items()
+        for method, said in methods.items()
+    }
 
 
 def test_what_changes_something_wants_the_token_of_the_session(enter: Enter, console: FastAPI) -> None:

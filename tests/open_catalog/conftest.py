@@ -1,16 +1,26 @@
-"""Our catalog, served by the program on a free port."""
+"""Our catalog: served by the program on a free port, or in this process beside books on the same store."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
+import txsaga
 from tests.cli.program import environment, started
+from tests.console.listening import listening
+from tests.lake.books import Books
+from txsaga.catalog.access import Clients
+from txsaga.catalog.app import create_app
+from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.core import exits
 from txsaga.wiring.connecting import open_store
+
+Serve = Callable[[Clients], httpx.Client]
 
 
 @pytest.fixture
@@ -21,5 +31,33 @@ def catalog_server(home_url: str, tmp_path: Path) -> Iterator[str]:
     with started("catalog", "--port", "0", env=env) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == exits.OK
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == exits.INTERRUPTED
+
+
+@pytest.fixture
+def books(home_url: str, tmp_path: Path) -> Iterator[Books]:
+    """Give books in a lake."""
+    open_store(home_url).close()
+    with txsaga.connect(
+        home_url, warehouse=tmp_path / "warehouse", roles=False, answering=False, auto_create=True, env={}
+    ) as broker:
+        yield Books(broker)
+
+
+@pytest.fixture
+def serve(books: Books) -> Iterator[Serve]:
+    """Give a way to serve the store of the books to some clients."""
+    with ExitStack() as opened:
+
+        def serve(clients: Clients) -> httpx.Client:
+            address = opened.enter_context(listening(create_app(OpenCatalog(books.broker), clients)))
+            return opened.enter_context(httpx.Client(base_url=address, timeout=30))
+
+        yield serve
+
+
+@pytest.fixture
+def rest(serve: Serve) -> httpx.Client:
+    """Give the catalog of the books, over HTTP."""
+    return serve(Clients())

@@ -31,6 +31,7 @@ WIDER = Path(__file__).with_name(f"{TABLES}.java")
 SETTINGS = {"rck.requires-namespace-create": "true", "rck.supports-names-with-dot": "true"}
 """Turns on the tests that the kit leaves out by default."""
 ASSUMED = "org.opentest4j.TestAbortedException: assumption was not met due to: "
+STACK = re.compile(r"\s+at [\w./$<>]+\(")
 LEFT = ("parent", "a", "ns", "newdb", "ns1", "ns2", "ns_1", "ns_2", "other_ns", "non-existing")
 """Namespaces that tests leave. The kit refuses to start with some of them, and its tests to make the others."""
 
@@ -119,7 +120,7 @@ def _verdict(case: ElementTree.Element) -> Verdict:
 
 def _line(child: ElementTree.Element) -> str:
     """Return what was said, up to the stack, in one line."""
-    said = child.get("message") or (child.text or "").partition("\n\tat ")[0]
+    said = STACK.split(child.get("message") or child.text or "", maxsplit=1)[0]
     return " ".join(said.removeprefix(ASSUMED).split())
 
 

@@ -214,6 +214,16 @@ def test_only_the_last_versions_are_kept_and_the_current_one() -> None:
     assert str(refused.value) == "Cannot set current version to unknown version: 1"
 
 
+def test_what_changes_nothing_removes_no_version_either() -> None:
+    three = changed(view(), limit(1), add(version(2, sql("select 2"))), add(version(3, sql("select 3"))))
+    assert changed(three, limit(1)) == three
+
+
+def test_the_type_of_a_representation_is_written_in_small_letters() -> None:
+    made = changed(view(), add(version(2, sql("select 2") | {"type": "SQL"})))
+    assert made["versions"][1]["representations"] == [sql("select 2")]
+
+
 def test_ten_versions_are_kept_unless_said_otherwise() -> None:
     raw = view()
     for number in range(2, 15):
@@ -305,6 +315,7 @@ def test_updates_that_change_nothing_give_what_was_there(updates: Sequence[Json]
         ([], "Cannot parse metadata update from a non-object: an array"),
         (limit(-3), "version.history.num-entries must be positive but was -3"),
         (add(version(2) | {"version-id": True}), "Cannot parse to an integer value: version-id: true"),
+        (add(version(2) | {"default-catalog": 5}), "Cannot parse to a string value: default-catalog: 5"),
         (add(version(2) | {"timestamp-ms": 2**63}), f"Cannot parse to a long value: timestamp-ms: {2**63}"),
     ],
 )

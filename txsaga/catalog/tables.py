@@ -22,8 +22,10 @@ from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.failure import on_failure
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted
 from txsaga.iceberg import table_metadata
+from txsaga.iceberg.appends import append_in
 from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 GROUP = "catalog"
@@ -37,6 +39,14 @@ class Scope(NamedTuple):
 
     token: str | None = None
     key: str | None = None
+
+
+class Keyed:
+    """A request in its scope, with a digest that tells it from others under the same key."""
+
+    def __init__(self, scope: Scope, *said: object) -> None:
+        self.scope = scope
+        self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 class TableChange(NamedTuple):
@@ -79,33 +89,37 @@ class CatalogTables:
 
     def create(self, name: TableName, new: NewTable, scope: Scope) -> MetadataFile:
         """Create a table."""
+        request = Keyed(scope, [*name], new.model_dump())
+        if self._is_done(request):
+            return self.load(name, scope)
         raw = self.draft(name, new)
         first = self._files.write(metadata_location(raw, 0), raw)
         with on_failure(self._files.remove, first.location):
-            self._decide([_created(name, first)], scope, new.model_dump_json())
+            self._decide([_created(name, first)], request)
         return first
 
     def register(self, name: TableName, location: str, scope: Scope, *, overwrite: bool) -> MetadataFile:
-        """Make a table of metadata that exists; `overwrite` points a table that is there at other metadata."""
+        """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        self._store.require_free(name, "Table")
-        found = self._files.read(location)
-        self._decide([_created(name, found)], scope, location)
-        return found
+        request = Keyed(scope, [*name], location)
+        if not self._is_done(request):
+            self._store.require_free(name, "Table")
+            self._decide([_created(name, self._files.read(location))], request)
+        return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: Scope) -> None:
         """Commit to tables: all of them, or none."""
         names = [each.name for each in changes]
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
-        body = json.dumps([[*each.name, each.change.model_dump()] for each in changes], sort_keys=True)
+        request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
         if scope.token is not None:
             self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-            return
-        created: list[str] = []
-        with on_failure(self._remove, created):
-            self._decide(self._writes(changes, (), created), scope, body)
+        elif not self._is_done(request):
+            created: list[str] = []
+            with on_failure(self._remove, created):
+                self._decide(self._writes(changes, (), created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -128,25 +142,33 @@ class CatalogTables:
         root = self._store.properties(name.catalog, name.namespace).get("location")
         return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
 
-    def _decide(self, writes: Sequence[TableWrite], scope: Scope, body: str) -> None:
+    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
         """Make writes visible: now, or with the transaction of a token."""
-        if scope.token is not None:
-            return self._joined(scope).stage(lambda _: writes)
-        digest = hashlib.sha256(body.encode()).hexdigest()
+        if request.scope.token is not None:
+            return self._joined(request.scope).stage(lambda _: writes)
         try:
-            with self._producer.transaction(key=scope.key) as transaction:
-                transaction.change([replace(each, properties={BODY: digest}) for each in writes])
+            with self._producer.transaction(key=request.scope.key) as transaction:
+                transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
-            if self._digest(known.txid) not in (digest, None):
-                raise Refusal(
-                    422, "UnprocessableEntityException", f"Idempotency-Key {scope.key!r} was used for another request"
-                ) from None
+            self._require_same(known.txid, request)
 
-    def _digest(self, txid: int) -> str | None:
+    def _is_done(self, request: Keyed) -> bool:
+        """Return whether the transaction of a request's key is committed: the request is a repeated one."""
+        if request.scope.key is None or request.scope.token is not None:
+            return False
         with self._kernel.store.ledgers.open() as ledger:
-            effects = ledger.effects(txid)
-        found = (TableWrite.read(each.payload).properties.get(BODY) for each in effects)
-        return next(found, None)
+            found = ledger.latest(self._producer.group.id, request.scope.key)
+        if found is None or found.state is not TxState.COMMITTED:
+            return False
+        self._require_same(found.txid, request)
+        return True
+
+    def _require_same(self, txid: int, request: Keyed) -> None:
+        with self._kernel.store.ledgers.open() as ledger:
+            writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
+        if any(each.properties.get(BODY) != request.digest for each in writes):
+            what = f"Idempotency-Key {request.scope.key!r} was used for another request"
+            raise Refusal(422, "UnprocessableEntityException", what)
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
@@ -174,8 +196,19 @@ class CatalogTables:
 
     def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
-        table_metadata.require(base.raw, asked.change.requirements)
-        after = table_metadata.updated(base.raw, asked.change.updates, moment=now(), location=None)
+        append = append_in(asked.change.requirements, asked.change.updates)
+        if (
+            append is not None
+            and append.base != base.raw.get("current-snapshot-id")
+            and base.raw["format-version"] == 2
+        ):
+            table_metadata.require(
+                base.raw, append.requirements
+            )  # it is put on top of what is there when it is decided
+            after = base.raw
+        else:
+            table_metadata.require(base.raw, asked.change.requirements)
+            after = table_metadata.updated(base.raw, asked.change.updates, moment=now(), location=None)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(

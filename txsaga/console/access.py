@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Annotated, Protocol
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.security import HTTPBearer
 
 from txsaga.console.people import Credential, Person, Rank
 
@@ -34,6 +35,14 @@ TRIES, FROM_ADDRESS, WINDOW = 5, 50, 60.0
 """Wrong passwords for a name, and from an address (perhaps of a proxy), in so many seconds."""
 REMEMBERED = 10_000
 """Names and addresses with wrong passwords that are kept."""
+
+KEY = HTTPBearer(
+    scheme_name="key",
+    bearerFormat="NAME.SECRET",
+    description="The key of a program: `txsaga console account NAME --key` prints it. In Airflow, a token of its API.",
+    auto_error=False,  # people have a session instead
+)
+"""How the description of `/api/v1` names the key of a request; a guard reads it."""
 
 NOBODY = Credential("", Rank.VIEWER, "scrypt$$")
 """What a password is compared with under an unknown name, so that this takes as long."""
@@ -158,7 +167,7 @@ class Requires:
     def __init__(self, role: Rank, *, changes: bool = False, alone: bool = False) -> None:
         self.role, self._changes, self._alone = role, changes, alone
 
-    async def __call__(self, request: Request) -> Person:
+    async def __call__(self, request: Request, _: Annotated[object, Depends(KEY)] = None) -> Person:
         """Return the person of a request, or refuse it."""
         guard: Guard = request.app.state.guard
         person = await guard.person(request)

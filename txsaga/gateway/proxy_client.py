@@ -33,12 +33,16 @@ from txsaga.gateway.status import Code
 logger = logging.getLogger("txsaga")
 
 SERVICE = f"/{wire.PACKAGE}.MessagingService"
-TIMEOUT, PAUSE, RENEWED = 5.0, 2.0, 20.0
-"""Seconds for a call, until a stream is reopened, and between signs of life (RocketMQ waits 120)."""
+TIMEOUT, PAUSE, RENEWED = 5.0, 2.0, 10.0
+"""Seconds for a call, until a stream is reopened, and between signs of life (RocketMQ waits 120, and answers each)."""
 WRITTEN = methodcaller("SerializeToString")
 FIXED = (("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.0.0"), ("x-mq-protocol", "v2"))
-OPTIONS = [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 5_000)]  # silence is noticed
-OPTIONS += [("grpc.http2.max_pings_without_data", 0), ("grpc.max_reconnect_backoff_ms", 3_000)]
+OPTIONS = {"grpc.keepalive_time_ms": 20_000, "grpc.keepalive_timeout_ms": 5_000, "grpc.http2.ping_timeout_ms": 5_000}
+OPTIONS |= {"grpc.http2.max_pings_without_data": 0, "grpc.max_reconnect_backoff_ms": 3_000}
+"""Silence is noticed within 25 seconds: the third bounds the wait for the answer to a ping, by default 60 seconds."""
+LOST = (
+    "RocketMQ at %s can't ask us about topic %s: %s; we connect again every %.0f s, until then other processes answer"
+)
 Answer = Callable[[Any], Decision | None]
 
 
@@ -58,8 +62,7 @@ class ProxyClient:
         try:
             return call(wire.new(method.input_type.name, **fields), TIMEOUT, self._metadata())
         except (grpc.RpcError, ValueError) as lost:  # a closed channel is a ValueError
-            why = lost.details() or lost.code() if isinstance(lost, grpc.RpcError) else lost
-            raise ResourceManagerFailed(f"RocketMQ at {self._endpoint} did not answer {name}: {why}") from lost
+            raise ResourceManagerFailed(f"RocketMQ at {self._endpoint} did not answer {name}: {_why(lost)}") from lost
 
     def end(self, message_id: str, decision: Decision, source: str = "SOURCE_CLIENT") -> Any:
         """End a half message; return the status."""
@@ -74,7 +77,7 @@ class ProxyClient:
                 self._process, self._closed, self._asked = this_process(), Event(), SimpleQueue[Any]()
                 self._id = f"{socket.gethostname()}@{os.getpid()}@txsaga@{secrets.token_hex(4)}"
                 make = partial(grpc.secure_channel, credentials=self._tls) if self._tls else grpc.insecure_channel
-                self._channel = make(self._endpoint, options=OPTIONS)
+                self._channel = make(self._endpoint, options=[*OPTIONS.items()])
                 for work in (partial(self._listen, self._closed), partial(self._reply, self._closed, self._asked)):
                     Thread(target=work, name="txsaga-rocketmq", daemon=True).start()
             if self._closed.is_set():
@@ -107,16 +110,24 @@ class ProxyClient:
         open_stream = self._channel.stream_stream(
             f"{SERVICE}/Telemetry", WRITTEN, partial(wire.read, "TelemetryCommand")
         )
+        warned = False
         while not closed.is_set():
-            over = Event()
+            over, why = Event(), "it closed the stream"
             try:
                 for command in open_stream(self._signs_of_life(over), metadata=self._metadata()):
                     if command.HasField("recover_orphaned_transaction_command"):
                         self._asked.put(command.recover_orphaned_transaction_command.message)
-            except (grpc.RpcError, ValueError) as lost:  # a closed channel is a ValueError
-                if not closed.is_set():
-                    logger.info("RocketMQ at %s does not ask us now: %r; trying again", self._endpoint, lost)
+                    elif command.status.code not in (0, Code.OK):
+                        raise ResourceManagerFailed(command.status.message)
+                    elif warned:  # it has accepted our settings
+                        logger.info("RocketMQ at %s asks us again", self._endpoint)
+                        warned = False
+            except (grpc.RpcError, ValueError, ResourceManagerFailed) as lost:  # a closed channel is a ValueError
+                why = _why(lost)
             over.set()
+            if not (warned or closed.is_set()):
+                logger.warning(LOST, self._endpoint, self._topic, why, PAUSE)
+                warned = True
             closed.wait(PAUSE)
 
     def _signs_of_life(self, over: Event) -> Iterator[Any]:
@@ -137,3 +148,7 @@ class ProxyClient:
             except Exception:  # outermost frame of its thread: RocketMQ asks again
                 if not closed.is_set():
                     logger.exception("RocketMQ's question about message %s failed", id)
+
+
+def _why(lost: Exception) -> str:
+    return str(lost.details() or lost.code() if isinstance(lost, grpc.RpcError) else lost)

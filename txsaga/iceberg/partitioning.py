@@ -136,5 +136,5 @@ def same_fields(known: Json, fields: Sequence[Json], keys: Sequence[str]) -> boo
 
 
 def _described(each: Json) -> str:
-    what = f"{each['transform']}({each['source-id']})"
-    return shown(f"{each.get('field-id')}: {each['name']}: {what}" if "name" in each else what)[1:-1]
+    named = [str(each[key]) for key in ("field-id", "name") if each.get(key) is not None]
+    return shown(": ".join([*named, f"{each['transform']}({each['source-id']})"]))[1:-1]

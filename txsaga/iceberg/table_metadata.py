@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from txsaga.iceberg import partitioning
-from txsaga.iceberg.columns import HIGHEST_ID, Columns, numbered_anew, reused, same_schema
+from txsaga.iceberg.columns import Columns, numbered_anew, reused, same_schema
 from txsaga.iceberg.json_fields import (
     INT,
     LONG,
@@ -81,7 +81,9 @@ def _moved(raw: Json, columns: Columns, numbers: Mapping[int, int], place: str) 
     """Return a spec or sort order with the new ids of its columns, and without ids of its own."""
     fields = partitioning.read_fields(raw) if place == "spec" else partitioning.read_order(raw)
     partitioning.check_sources(fields, columns, "partition" if place == "spec" else "sort")
-    moved = [{**each, "source-id": numbers.get(each["source-id"], HIGHEST_ID)} for each in fields]
+    if unknown := [each["source-id"] for each in fields if each["source-id"] not in numbers]:
+        raise BadUpdate(f"Cannot find source column for partition field: {unknown[0]}")
+    moved = [{**each, "source-id": numbers[each["source-id"]]} for each in fields]
     kept = {key: value for key, value in raw.items() if key not in ("spec-id", "order-id")}
     return {**kept, "fields": [{key: value for key, value in each.items() if key != "field-id"} for each in moved]}
 
@@ -188,7 +190,9 @@ def _add_spec(draft: TableDraft, update: Json) -> None:
         columns, others = draft.columns(), all_fields(draft.rows("partition-specs"))
         partitioning.check_sources(fields, columns, "partition")
         partitioning.check_names(fields, columns)
-        fields = partitioning.with_field_ids(fields, others, integer(draft.raw, "last-partition-id"))
+        last = integer(draft.raw, "last-partition-id")
+        numbered = (fields, others, last) if version > 1 else (fields, (), partitioning.FIRST_FIELD - 1)
+        fields = partitioning.with_field_ids(*numbered)
         partitioning.check_ids(fields, others, version)
         found = said if said is not None and said >= 0 else _small(max(known, default=-1) + 1)
         draft.rows("partition-specs").append({**raw, "spec-id": found, "fields": fields})
@@ -278,8 +282,10 @@ def _sequence(draft: TableDraft, snapshot: Json) -> int:
         if sequence != 0:
             raise BadUpdate(f"Sequence number must be 0 in v1: {sequence}")
         return 0
+    if sequence < 1:
+        raise BadUpdate(f"Invalid sequence number of a snapshot: {sequence}")
     last = long(draft.raw, "last-sequence-number")
-    if sequence < last or (sequence == last and snapshot.get("parent-snapshot-id") is not None) or sequence < 1:
+    if sequence < last or (sequence == last and snapshot.get("parent-snapshot-id") is not None):
         raise RequirementFailed(
             f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
         )

@@ -193,11 +193,11 @@ class _ViewDraft:
 
     def metadata(self, *, replaced: Json | None = None) -> Json:
         """Return what became of it, without versions beyond the limit; `replaced` is what it replaces."""
-        limit = _history_limit(self._properties)
         log = [*self._raw["version-log"], *([self._log_entry] if self._log_entry else [])]
         made = {**self._raw, "schemas": self._schemas, "versions": self._versions, "version-log": log}
         if replaced is not None:
             _check_lost_dialects(_current(replaced), _current(made), self._properties)
+        limit = _history_limit(self._properties)
         if made == replaced:
             return made
         kept = self._kept_versions(max(limit, len(self._added | {made["current-version-id"]})))

@@ -113,6 +113,17 @@ def listed(storage: Storage, snapshot: Mapping[str, Any] | None) -> list[Manifes
     ]
 
 
+def added_by(storage: Storage, snapshot: Mapping[str, Any]) -> list[ManifestFile]:
+    """Return what another engine's append adds, as unpublished manifests; `ValueError` if it merged older ones."""
+    found = read_manifest_list(storage.io(snapshot["manifest-list"]).new_input(snapshot["manifest-list"]))
+    added = [each for each in found if each.added_snapshot_id == snapshot["snapshot-id"]]
+    for each in added:
+        if each.content != ManifestContent.DATA or _counts(each, "existing") or _counts(each, "deleted"):
+            raise ValueError("main has changed, and this append merged its manifests with older ones")
+        each.sequence_number = each.min_sequence_number = UNASSIGNED
+    return added
+
+
 def list_written(
     storage: Storage,
     location: str,

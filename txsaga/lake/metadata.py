@@ -116,14 +116,14 @@ class Draft:
     def change(self, wanted: Sequence[Json], updates: Sequence[Json]) -> None:
         """Apply what an Iceberg client asks for; `ValueError` if the metadata does not allow it."""
         table_metadata.require(self.raw, wanted)
-        self.raw = table_metadata.updated(self.raw, updates, moment=self._moment(), location=None)
+        self.raw = table_metadata.updated(self.raw, updates, moment=self.moment(), location=None)
 
     def name_snapshot(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int) -> None:
         """Add a snapshot whose parent is the newest, without pointing a ref at it."""
         before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
         if before is not None:
             entry["parent-snapshot-id"] = before["snapshot-id"]
-        said: Json = {"timestamp-ms": self._moment(), "manifest-list": manifest_list, "summary": dict(summary)}
+        said: Json = {"timestamp-ms": self.moment(), "manifest-list": manifest_list, "summary": dict(summary)}
         if self.old.version > 2:  # rows have ids: this snapshot adds none
             said |= {"first-row-id": self.raw.get("next-row-id", 0), "added-rows": 0}
         self.raw["last-sequence-number"] = self.sequence
@@ -131,7 +131,7 @@ class Draft:
 
     def lead(self, snapshot: int) -> None:
         """Point main at a snapshot."""
-        moment, main = self._moment(), self.raw["refs"].get("main", {"type": "branch"})
+        moment, main = self.moment(), self.raw["refs"].get("main", {"type": "branch"})
         self.raw["refs"]["main"] = {**main, "snapshot-id": snapshot}
         self.raw["current-snapshot-id"] = snapshot
         self.raw["last-updated-ms"] = moment
@@ -140,15 +140,15 @@ class Draft:
     def branch(self, name: str, snapshot: int) -> None:
         """Point a branch at a snapshot."""
         self.raw["refs"][name] = {"type": "branch", "snapshot-id": snapshot}
-        self.raw["last-updated-ms"] = self._moment()
+        self.raw["last-updated-ms"] = self.moment()
 
     def drop_branches(self, names: Iterable[str]) -> None:
         """Remove branches."""
         for name in names:
             if self.raw["refs"].pop(name, None) is not None:
-                self.raw["last-updated-ms"] = self._moment()
+                self.raw["last-updated-ms"] = self.moment()
 
-    def _moment(self) -> int:
+    def moment(self) -> int:
         """Return the time in ms, later than that of any earlier change."""
         return max(self._now, int(self.raw["last-updated-ms"]) + 1)
 

@@ -18,9 +18,10 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
+from txsaga.iceberg.appends import append_in
 from txsaga.lake import manifests
 from txsaga.lake.differences import REMEDY, Replaced, rebased, replaced, summary_of
-from txsaga.lake.metadata import Draft, Metadata, require_version
+from txsaga.lake.metadata import Draft, Json, Metadata, require_version
 from txsaga.lake.storage import Storage
 from txsaga.lake.table import Effect, Swap, TableName, TableWrite, WriteMode
 
@@ -116,7 +117,7 @@ class Publisher:
     def _put(self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps) -> None:
         if write.change is not None:
             try:
-                draft.change(write.change["requirements"], write.change["updates"])
+                draft.change(*self._rebased(metadata, draft, write.change, swaps))
             except ValueError as refused:
                 raise TableMoved(f"table {write.name} has changed meanwhile: {refused}; begin again") from None
             return
@@ -140,6 +141,21 @@ class Publisher:
         summary = summary_of(write, gone, None if before is None else before["summary"])
         draft.name_snapshot(write.snapshot, stem, summary, schema=write.schema)
         draft.lead(write.snapshot)
+
+    def _rebased(
+        self, metadata: Metadata, draft: Draft, change: Mapping[str, Sequence[Json]], swaps: Swaps
+    ) -> tuple[Sequence[Json], Sequence[Json]]:
+        """Return what an Iceberg client asks for; an append is put on top of what was published since."""
+        append, current = append_in(change["requirements"], change["updates"]), draft.current
+        now = None if current is None else current["snapshot-id"]
+        if append is None or append.base == now or metadata.version != 2:
+            return change["requirements"], change["updates"]
+        location = f"{metadata.folder('metadata')}/snap-{append.snapshot['snapshot-id']}-1-{uuid4()}.avro"
+        swaps.written.append(location)
+        listed = [*manifests.added_by(self._storage, append.snapshot), *manifests.listed(self._storage, current)]
+        snapshot, sequence = int(append.snapshot["snapshot-id"]), draft.sequence
+        manifests.list_written(self._storage, location, listed, snapshot=snapshot, parent=now, sequence=sequence)
+        return append.requirements, append.on(current, sequence=sequence, manifest_list=location, moment=draft.moment())
 
     def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
         """Drop a branch; if main has not moved since it was begun, point main at its head and return True."""

@@ -1,0 +1,213 @@
+"""Who may do what: every route of the table of routes, for every kind of client."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.rest import RestCatalog
+
+from tests.lake.books import LEDGER, Books
+from tests.open_catalog.asking import SCHEMA, change, created, refused
+from tests.open_catalog.conftest import Serve
+from txsaga.catalog import access
+from txsaga.catalog.access import Clients
+from txsaga.catalog.routes import router
+from txsaga.errors import ConfigError
+
+pytestmark = pytest.mark.postgres
+CLIENTS = """# clients of the catalog
+reader:r read=bank.*
+writer:w write=bank.*
+owner:o create=bank.*
+stranger:s create=shop.*
+admin:a
+"""
+VIEW = {
+    "name": "seen",
+    "schema": {"type": "struct", "fields": [], "schema-id": 0},
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {},
+        "default-namespace": ["bank"],
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    },
+    "properties": {},
+}
+NEEDS = {
+    "list_namespaces": "",
+    "create_namespace": "create",
+    "load_namespace": "read",
+    "has_namespace": "read",
+    "drop_namespace": "create",
+    "change_properties": "create",
+    "list_tables": "read",
+    "create_table": "create",
+    "register_table": "create",
+    "load_table": "read",
+    "has_table": "read",
+    "commit_table": "write",
+    "drop_table": "create",
+    "credentials": "read",
+    "report_metrics": "read",
+    "rename_table": "create",
+    "commit_tables": "write",
+    "list_views": "read",
+    "create_view": "create",
+    "register_view": "create",
+    "load_view": "read",
+    "has_view": "read",
+    "commit_view": "write",
+    "drop_view": "create",
+    "rename_view": "create",
+}
+"""The right that each route needs on bank.a."""
+ROUTES = [each for each in router.routes if isinstance(each, APIRoute)]
+BODIES: dict[str, Any] = {
+    "create_namespace": {"namespace": ["bank", "new"], "properties": {}},
+    "change_properties": {"removals": [], "updates": {"a": "b"}},
+    "create_table": {"name": "new", "schema": SCHEMA},
+    "register_table": {"name": "new", "metadata-location": "file:///nowhere"},
+    "register_view": {"name": "new", "metadata-location": "file:///nowhere"},
+    "commit_table": {"requirements": [], "updates": []},
+    "commit_view": {"requirements": [], "updates": []},
+    "report_metrics": {"report-type": "scan-report"},
+    "create_view": VIEW,
+    "commit_tables": {"table-changes": [change("a", n="1")]},
+    **{
+        f"rename_{kind}": {
+            "source": {"namespace": ["bank"], "name": "a"},
+            "destination": {"namespace": ["bank"], "name": "b"},
+        }
+        for kind in ("table", "view")
+    },
+}
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Clients:
+    file = tmp_path / "clients"
+    file.write_text(CLIENTS)
+    return Clients.read(file)
+
+
+@pytest.fixture
+def guarded(serve: Serve, clients: Clients) -> Iterator[httpx.Client]:
+    rest = serve(clients)
+    rest.headers["authorization"] = "Bearer admin:a"
+    created(rest, "a")
+    del rest.headers["authorization"]
+    yield rest
+
+
+def ask(rest: httpx.Client, route: APIRoute, token: str | None) -> httpx.Response:
+    """Send a request to a route, about bank.a."""
+    path = route.path.format(namespace="bank", table="a")
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    (method,) = route.methods
+    return rest.request(method, f"/v1{path}", json=BODIES.get(route.name), headers=headers)
+
+
+def test_the_table_of_rights_has_every_route() -> None:
+    assert sorted(NEEDS) == sorted(route.name for route in ROUTES)
+
+
+def test_no_route_serves_a_client_without_the_right(guarded: httpx.Client, clients: Clients) -> None:
+    may = {"": ("reader", "writer", "owner", "stranger"), "read": ("reader", "writer", "owner")}
+    may |= {"write": ("writer", "owner"), "create": ("owner",)}
+    for route in ROUTES:
+        for token in (None, "nonsense", "reader:wrong", "a.b", clients.token("owner", "o")[:-1] + "!"):
+            assert ask(guarded, route, token).status_code == 401, route.name
+        for name in ("reader", "writer", "stranger", "owner"):
+            answer = ask(guarded, route, f"{name}:{name[0]}")
+            assert (answer.status_code != 403) is (name in may[NEEDS[route.name]]), (route.name, name, answer.text)
+            assert answer.status_code < 500, (route.name, answer.text)
+
+
+def test_a_list_shows_what_may_be_read(guarded: httpx.Client) -> None:
+    asked = {name: {"authorization": f"Bearer {name}:{name[0]}"} for name in ("admin", "reader", "stranger")}
+    guarded.post("/v1/namespaces", json={"namespace": ["shop"], "properties": {}}, headers=asked["admin"])
+    seen = {name: guarded.get("/v1/namespaces", headers=headers).json() for name, headers in asked.items()}
+    assert seen["admin"] == {"namespaces": [["bank"], ["shop"]]}
+    assert (seen["reader"], seen["stranger"]) == ({"namespaces": [["bank"]]}, {"namespaces": [["shop"]]})
+
+
+def test_a_commit_needs_its_right_on_every_table(guarded: httpx.Client) -> None:
+    body = {"table-changes": [change("a", n="1"), change("a", namespace="shop", n="1")]}
+    answer = guarded.post("/v1/transactions/commit", json=body, headers={"authorization": "Bearer owner:o"})
+    assert refused(answer) == (403, "ForbiddenException")
+
+
+def test_clients_get_tokens_for_their_credentials(
+    guarded: httpx.Client, clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"grant_type": "client_credentials", "client_id": "reader", "client_secret": "r"}
+    token = guarded.post("/v1/oauth/tokens", data=form).json()["access_token"]
+    ours = {"authorization": f"Bearer {token}"}
+    assert guarded.get("/v1/namespaces/bank/tables/a", headers=ours).status_code == 200
+    assert guarded.delete("/v1/namespaces/bank/tables/a", headers=ours).status_code == 403
+    exchange = {"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token": token}
+    assert guarded.post("/v1/oauth/tokens", data=exchange).status_code == 200
+    basic = {"authorization": f"Basic {base64.b64encode(b'reader:r').decode()}"}
+    assert guarded.post("/v1/oauth/tokens", data={"grant_type": "client_credentials"}, headers=basic).is_success
+    wrong = guarded.post("/v1/oauth/tokens", data={**form, "client_secret": "w"})
+    assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
+    assert guarded.post("/v1/oauth/tokens", data={"grant_type": "password"}).status_code == 400
+    late = time.time() + access.LIFETIME + 1
+    monkeypatch.setattr("time.time", lambda: late)
+    assert guarded.get("/v1/namespaces/bank/tables/a", headers=ours).status_code == 401
+
+
+def test_pyiceberg_signs_in(serve: Serve, clients: Clients, books: Books) -> None:
+    books.create(LEDGER)
+    uri = str(serve(clients).base_url)
+    assert RestCatalog(
+        "home", uri=uri, credential="reader:r", **{"oauth2-server-uri": f"{uri}/v1/oauth/tokens"}
+    ).load_table(LEDGER).name() == ("bank", "ledger")
+    assert RestCatalog("home", uri=uri, token=clients.token("reader", "r")).table_exists(LEDGER)
+
+
+def test_servers_with_the_same_clients_accept_each_others_tokens(clients: Clients, tmp_path: Path) -> None:
+    token = clients.token("reader", "r")
+    same = Clients.read(tmp_path / "clients")
+    assert same.client(token).name == "reader"
+    (tmp_path / "clients").write_text(CLIENTS.replace("reader:r", "reader:new"))
+    changed = Clients.read(tmp_path / "clients")
+    with pytest.raises(Exception, match="no token that is good here"):
+        changed.client(token)
+
+
+def test_a_line_that_names_no_right_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "clients"
+    file.write_text("reader:r look=bank.*\n")
+    with pytest.raises(ConfigError, match=r"line 1 of .* is no right; write read, write, create"):
+        Clients.read(file)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda some: st.lists(some) | st.dictionaries(st.text(), some),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(ROUTES), TEXT, TEXT, JSON)
+def test_no_path_or_body_breaks_the_server(
+    rest: httpx.Client, route: APIRoute, namespace: str, table: str, body: Any
+) -> None:
+    (method,) = route.methods
+    quoted = {"namespace": quote(namespace, safe=""), "table": quote(table, safe="")}
+    answer = rest.request(method, f"/v1{route.path.format(**quoted)}", json=body)
+    assert answer.status_code < 500, answer.text

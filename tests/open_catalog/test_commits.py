@@ -1,0 +1,304 @@
+"""A commit of several tables is one decision: whole or absent, once, and in the transaction that it joins."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.table import Table
+
+from tests.lake.books import LEDGER, POSTING, Books, rows
+from tests.open_catalog.asking import change, committed, created, loaded, property_of, refused
+from txsaga import Folder, errors
+from txsaga.catalog.routes import TOKEN
+
+pytestmark = pytest.mark.postgres
+STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
+
+
+def arrow(table: Table, *ids: int) -> pa.Table:
+    """Lay out entries as PyIceberg takes them."""
+    return rows(*ids).cast(table.schema().as_arrow())
+
+
+def test_several_tables_are_committed_together(rest: httpx.Client) -> None:
+    created(rest, "a", "b", "c")
+    assert committed(rest, *(change(name, n="1") for name in "abc")).status_code == 204
+    assert [property_of(rest, name) for name in "abc"] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_table_that_is_not_as_required_keeps_the_others_from_changing(rest: httpx.Client, at: int) -> None:
+    created(rest, "a", "b", "c")
+    changes = [change(name, *([STALE] if at == number else []), n="1") for number, name in enumerate("abc")]
+    assert refused(committed(rest, *changes)) == (409, "CommitFailedException")
+    assert [property_of(rest, name) for name in "abc"] == [None, None, None]
+
+
+def test_what_makes_no_sense_is_refused_whole(rest: httpx.Client) -> None:
+    created(rest, "a")
+    assert refused(committed(rest, change("a", n="1"), change("nothing", n="1"))) == (404, "NoSuchTableException")
+    assert refused(committed(rest, change("a", n="1"), change("a", n="2"))) == (400, "BadRequestException")
+    assert refused(committed(rest)) == (400, "BadRequestException")
+    wrong = {**change("a"), "updates": [{"action": "set-current-schema", "schema-id": 7}]}
+    assert refused(committed(rest, wrong)) == (400, "IllegalArgumentException")
+    assert property_of(rest, "a") is None
+
+
+def test_a_table_is_created_and_another_one_changed_in_one_commit(rest: httpx.Client) -> None:
+    created(rest, "a", "model")
+    first = rest.post(
+        "/v1/namespaces/bank/tables",
+        json={"name": "b", "schema": loaded(rest, "a")["schemas"][0], "stage-create": True},
+    ).json()["metadata"]
+    making = {
+        "identifier": {"namespace": ["bank"], "name": "b"},
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": first["table-uuid"]},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "add-schema", "schema": first["schemas"][0]},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": first["partition-specs"][0]},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": first["sort-orders"][0]},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-location", "location": first["location"]},
+        ],
+    }
+    assert refused(committed(rest, making, change("a", STALE, n="1"))) == (409, "CommitFailedException")
+    assert rest.head("/v1/namespaces/bank/tables/b").status_code == 404
+    with ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda n: committed(rest, making, change("a", n=str(n))).status_code, range(4)))
+    assert sorted(answers) == [204, 409, 409, 409]
+    assert property_of(rest, "a") == str(answers.index(204))
+    assert loaded(rest, "b")["table-uuid"] == first["table-uuid"]
+
+
+def test_commits_in_opposite_orders_do_not_wait_for_each_other(rest: httpx.Client) -> None:
+    created(rest, "a", "b")
+
+    def commits(number: int) -> None:
+        names = "ab" if number % 2 else "ba"
+        for _ in range(5):
+            answer = committed(rest, *(change(name, **{f"n{number}": "1"}) for name in names))
+            assert answer.status_code == 204, answer.text
+
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(commits, range(4)))
+    assert all(property_of(rest, name, f"n{number}") == "1" for name in "ab" for number in range(4))
+
+
+def test_one_of_many_with_the_same_base_wins(rest: httpx.Client) -> None:
+    created(rest, "a", "b")
+    base = {"type": "assert-current-schema-id", "current-schema-id": 0}
+
+    def evolve(number: int) -> int:
+        field = {"id": 2, "name": f"c{number}", "type": "int", "required": False}
+        schema = {**loaded(rest, "a")["schemas"][0], "schema-id": 1}
+        updates = [
+            {"action": "add-schema", "schema": {**schema, "fields": [*schema["fields"], field]}},
+            {"action": "set-current-schema", "schema-id": -1},
+        ]
+        return committed(rest, {**change("a", base), "updates": updates}, change("b", n=str(number))).status_code
+
+    with ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(evolve, range(4)))
+    assert sorted(answers) == [204, 409, 409, 409]
+    assert property_of(rest, "b") == str(answers.index(204))
+
+
+@pytest.mark.parametrize("lone", [True, False])
+def test_a_repeated_request_is_answered_again_and_done_once(rest: httpx.Client, lone: bool) -> None:
+    created(rest, "a", "b")
+    key = str(uuid4())
+
+    def again(**properties: str) -> httpx.Response:
+        if not lone:
+            return committed(rest, change("a", **properties), change("b", **properties), key=key)
+        body = {key: value for key, value in change("a", **properties).items() if key != "identifier"}
+        return rest.post("/v1/namespaces/bank/tables/a", json=body, headers={"idempotency-key": key})
+
+    first = again(n="1")
+    assert first.is_success
+    assert committed(rest, change("a", n="2")).status_code == 204
+    assert again(n="1").status_code == first.status_code
+    assert property_of(rest, "a") == "2"
+    assert refused(again(n="3")) == (422, "UnprocessableEntityException")
+    assert property_of(rest, "a") == "2"
+
+
+def test_a_table_that_was_created_is_not_created_again_under_its_key(rest: httpx.Client) -> None:
+    created(rest)
+    body = {"name": "a", "schema": {"type": "struct", "fields": []}}
+    asked = [rest.post("/v1/namespaces/bank/tables", json=body, headers={"idempotency-key": "k"}) for _ in range(2)]
+    assert [each.status_code for each in asked] == [200, 200]
+    assert len({each.json()["metadata"]["table-uuid"] for each in asked}) == 1
+
+
+class TestJoined:
+    """Commits in the transaction of a token."""
+
+    def test_commits_become_visible_with_the_messages_and_rows_of_their_transaction(
+        self, rest: httpx.Client, books: Books
+    ) -> None:
+        created(rest, "a", "b")
+        books.create(LEDGER)
+        with books.producer.transaction() as tx:
+            tx.send("posted", b"1")
+            tx.table(LEDGER).append(rows(1))
+            answer = committed(rest, change("a", n="1"), change("b", n="1"), token=tx.token())
+            assert answer.status_code == 204, answer.text
+            assert (property_of(rest, "a"), property_of(rest, "b"), books.ids()) == (None, None, [])
+        assert (property_of(rest, "a"), property_of(rest, "b"), books.ids()) == ("1", "1", [1])
+
+    def test_nothing_of_a_transaction_that_rolls_back_is_ever_visible(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        with pytest.raises(ZeroDivisionError), books.producer.transaction() as tx:
+            token = tx.token()
+            assert committed(rest, change("a", n="1"), token=token).status_code == 204
+            raise ZeroDivisionError
+        assert property_of(rest, "a") is None
+        assert refused(committed(rest, change("a", n="2"), token=token)) == (400, "BadRequestException")
+
+    def test_a_transaction_sees_what_it_has_changed(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        with books.producer.transaction() as tx:
+            token = tx.token()
+            assert committed(rest, change("a", n="1"), token=token).status_code == 204
+            seen = rest.get("/v1/namespaces/bank/tables/a", headers={TOKEN: token}).json()
+            assert seen["metadata"]["properties"]["n"] == "1"
+            assert seen["metadata-location"] != rest.get("/v1/namespaces/bank/tables/a").json()["metadata-location"]
+            assert committed(rest, change("a", m="2"), token=token).status_code == 204
+            assert property_of(rest, "a", "m", token=token) == "2"
+            created_in = rest.post(
+                "/v1/namespaces/bank/tables",
+                json={"name": "new", "schema": loaded(rest, "a")["schemas"][0]},
+                headers={TOKEN: token},
+            )
+            assert created_in.status_code == 200, created_in.text
+            assert committed(rest, change("new", n="3"), token=token).status_code == 204
+            assert property_of(rest, "new", token=token) == "3"
+            assert rest.head("/v1/namespaces/bank/tables/new").status_code == 404
+        assert [property_of(rest, *each) for each in (("a",), ("a", "m"), ("new",))] == ["1", "2", "3"]
+
+    def test_a_table_that_changed_meanwhile_rolls_the_transaction_back(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a", "b")
+        uuid = loaded(rest, "a")["table-uuid"]
+        with pytest.raises(errors.TableMoved), books.producer.transaction() as tx:
+            tx.send("posted", b"1")
+            same = {"type": "assert-table-uuid", "uuid": uuid}
+            assert committed(rest, change("a", same, n="1"), change("b", n="1"), token=tx.token()).status_code == 204
+            rest.delete("/v1/namespaces/bank/tables/a")
+            created(rest, "a")
+        assert (property_of(rest, "a"), property_of(rest, "b")) == (None, None)
+
+    def test_a_block_over_several_resources_can_be_joined(
+        self, rest: httpx.Client, books: Books, tmp_path: Path
+    ) -> None:
+        created(rest, "a")
+        (tmp_path / "reports").mkdir()
+        books.broker.enlist("reports", Folder(tmp_path / "reports"))
+        with books.producer.coordinated("reports") as tx:
+            assert committed(rest, change("a", n="1"), token=tx.token()).status_code == 204
+            assert property_of(rest, "a") is None
+        assert property_of(rest, "a") == "1"
+
+    def test_only_what_the_last_attempt_of_a_step_committed_counts(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a", "b")
+        flow = books.producer.begin_flow(key="monday")
+        with pytest.raises(ZeroDivisionError), flow.step("post"):
+            abandoned = flow.token()
+            assert committed(rest, change("a", n="1"), token=abandoned).status_code == 204
+            raise ZeroDivisionError
+        assert refused(committed(rest, change("a", n="1"), token=abandoned)) == (400, "BadRequestException")
+        with flow.step("post"):
+            token = flow.token()
+            assert committed(rest, change("b", n="2"), token=token).status_code == 204
+        assert refused(committed(rest, change("a", n="1"), token=token)) == (400, "BadRequestException")
+        assert property_of(rest, "b") is None
+        flow.end()
+        assert (property_of(rest, "a"), property_of(rest, "b")) == (None, "2")
+
+    def test_a_token_of_another_transaction_opens_nothing(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        with books.producer.transaction() as tx, books.producer.transaction() as other:
+            mine, theirs = tx.token().split("."), other.token().split(".")
+            for wrong in (".".join([mine[0], *theirs[1:]]), "nonsense", ".".join([*mine[:2], "9", *mine[3:]])):
+                assert refused(committed(rest, change("a", n="1"), token=wrong)) == (400, "BadRequestException")
+            assert committed(rest, change("a", n="1"), token=tx.token()).status_code == 204
+        assert property_of(rest, "a") == "1"
+
+
+def test_pyiceberg_reads_and_writes_the_same_tables_on_both_ways(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER, POSTING)
+    books.append(1)
+    catalog = RestCatalog("home", uri=str(rest.base_url))
+    table = catalog.load_table(LEDGER)
+    table.append(arrow(table, 2))
+    assert books.ids() == [1, 2]
+    with books.producer.transaction() as tx:
+        tx.table(LEDGER).append(rows(3))
+        joined = RestCatalog("home", uri=str(rest.base_url), **{f"header.{TOKEN}": tx.token()})
+        posting = joined.load_table(POSTING)
+        posting.append(arrow(posting, 4))
+        assert (books.ids(), books.ids(POSTING)) == ([1, 2], [])
+    assert (books.ids(), books.ids(POSTING)) == ([1, 2, 3], [4])
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_an_append_on_an_old_snapshot_is_put_on_top_of_the_newest(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    catalog = RestCatalog("home", uri=str(rest.base_url))
+    stale = catalog.load_table(LEDGER)
+    books.append(2)
+    sent = []
+
+    def commit(*asked: Any) -> Any:
+        sent.append(asked)
+        return RestCatalog.commit_table(catalog, *asked)
+
+    catalog.commit_table = commit
+    stale.append(arrow(stale, 3))
+    assert len(sent) == 1
+    assert books.ids() == [1, 2, 3]
+    newest = books.table().current_snapshot()
+    assert newest is not None and newest.summary is not None and newest.parent_snapshot_id is not None
+    assert (newest.summary["total-records"], newest.summary["total-data-files"]) == ("3", "3")
+    books.append(4)
+    assert books.ids() == [1, 2, 3, 4]
+
+
+def test_an_overwrite_of_an_old_snapshot_is_refused(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    catalog = RestCatalog("home", uri=str(rest.base_url))
+    stale = catalog.load_table(LEDGER)
+    books.append(2)
+    with pytest.raises((CommitFailedException, ValidationException)):
+        stale.overwrite(arrow(stale, 3))
+    assert books.ids() == [1, 2]
+
+
+def test_appends_of_many_clients_are_all_there(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    lock = threading.Lock()
+
+    def append(number: int) -> None:
+        with lock:
+            catalog = RestCatalog("home", uri=str(rest.base_url))
+            table = catalog.load_table(LEDGER)
+        table.append(arrow(table, number))
+
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(append, range(8)))
+    assert books.ids() == list(range(8))
