@@ -15,7 +15,7 @@ import grpc
 
 from txsaga.broker import Broker
 from txsaga.gateway import wire
-from txsaga.gateway.access import AccessKey
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.server import GatewayServer
 
 SERVICE = f"/{wire.PACKAGE}.MessagingService"

@@ -16,7 +16,7 @@ from tests.gateway.calling import listening
 from tests.gateway.test_checks import answering
 from tests.services.absent import ci_or_skip
 from txsaga.broker import Broker
-from txsaga.gateway.access import AccessKey
+from txsaga.gateway.access_keys import AccessKey
 
 pytestmark = pytest.mark.postgres
 PROGRAMS = Path(__file__).parent / "clients"

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from txsaga.catalog.refusals import Refusal
+from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.gateway.access_keys import AccessKey, read_keys
 from txsaga.lake.table import TableName
 
@@ -54,7 +54,7 @@ class Client(NamedTuple):
         """Refuse what its rights do not cover."""
         for name in names:
             if not self.may(right, str(name)):
-                raise Refusal(
+                raise CatalogRefusal(
                     403, "ForbiddenException", f"client {self.name!r} may not {right} {name}; add it to {right}="
                 )
 
@@ -68,7 +68,7 @@ class Client(NamedTuple):
     def require_namespace(self, right: str, namespace: str) -> None:
         """Refuse what its rights do not cover: to see a namespace, or to change all that it holds."""
         if not (self.sees(namespace) if right == "read" else self.may(right, f"{namespace}.")):
-            raise Refusal(
+            raise CatalogRefusal(
                 403, "ForbiddenException", f"client {self.name!r} may not {right} in {namespace}; add {namespace}.*"
             )
 
@@ -89,7 +89,7 @@ class Clients:
     def token(self, name: str, secret: str) -> str:
         """Return an access token for a client's credentials."""
         if self._keys is not None and not self._matches(name, secret):
-            raise Refusal(401, "NotAuthorizedException", "the client or its secret is wrong")
+            raise CatalogRefusal(401, "NotAuthorizedException", "the client or its secret is wrong")
         return self._signed(name)
 
     def renewed(self, token: str) -> str:
@@ -105,7 +105,9 @@ class Clients:
             return Client(name, self._keys[name])
         found = self._holder(token or "")
         if found is None or found not in self._keys:
-            raise Refusal(401, "NotAuthorizedException", "the request has no token that is good here; ask for one")
+            raise CatalogRefusal(
+                401, "NotAuthorizedException", "the request has no token that is good here; ask for one"
+            )
         return Client(found, self._keys[found])
 
     def _matches(self, name: str, secret: str) -> bool:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from txsaga.catalog.access import LIFETIME, Clients, credentials_of
 from txsaga.catalog.open_catalog import OpenCatalog
-from txsaga.catalog.refusals import Refusal, bad, refusal
+from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
 from txsaga.catalog.routes import Asking, router
 from txsaga.errors import TxSagaError
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
@@ -35,7 +35,15 @@ def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
     for prefix in ("/v1", "/v1/{prefix}"):
         app.include_router(router, prefix=prefix)
     app.add_middleware(UndecodedPaths)
-    for kind in (Refusal, TxSagaError, BadUpdate, RequirementFailed, RequestValidationError, HTTPException, Exception):
+    for kind in (
+        CatalogRefusal,
+        TxSagaError,
+        BadUpdate,
+        RequirementFailed,
+        RequestValidationError,
+        HTTPException,
+        Exception,
+    ):
         app.add_exception_handler(kind, _refused)
     app.middleware("http")(_bounded)
     return app
@@ -67,7 +75,7 @@ async def tokens(request: Request) -> Response:
                 token = clients.renewed(form.get("subject_token", ""))
             case other:
                 return JSONResponse({"error": "unsupported_grant_type", "error_description": f"{other}"}, 400)
-    except Refusal as refused:
+    except CatalogRefusal as refused:
         return JSONResponse({"error": "invalid_client", "error_description": str(refused)}, 401)
     issued = "urn:ietf:params:oauth:token-type:access_token"
     return JSONResponse(
@@ -97,7 +105,7 @@ def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
 async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
     """Refuse a request before it is read: its whole body would be kept in memory."""
     if int(request.headers.get("content-length", 0)) > LARGEST:
-        return _answer(Refusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
+        return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
     return await go_on(request)
 
 
@@ -107,13 +115,13 @@ async def _refused(request: Request, error: Exception) -> Response:
             first = error.errors()[0]
             return _answer(bad(f"{'.'.join(str(each) for each in first['loc'][1:]) or 'body'}: {first['msg']}"))
         case HTTPException():
-            return _answer(Refusal(error.status_code, "BadRequestException", str(error.detail)))
+            return _answer(CatalogRefusal(error.status_code, "BadRequestException", str(error.detail)))
     found = refusal(error)
     if found.status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _answer(found)
 
 
-def _answer(refused: Refusal) -> Response:
+def _answer(refused: CatalogRefusal) -> Response:
     said = {"message": str(refused), "type": refused.kind, "code": refused.status}
     return JSONResponse({"error": said}, refused.status)

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from txsaga.catalog.refusals import Refusal, bad
+from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.errors import WarehouseAway
 from txsaga.lake.storage import Storage, local
 
@@ -50,7 +50,9 @@ class MetadataFiles:
             text = self._storage.read(location)
         except WarehouseAway as away:
             if isinstance(away.__cause__, FileNotFoundError):
-                raise Refusal(404, "NotFoundException", f"Failed to open input stream for file: {location}") from None
+                raise CatalogRefusal(
+                    404, "NotFoundException", f"Failed to open input stream for file: {location}"
+                ) from None
             raise
         try:
             return self._keep(MetadataFile(location, text, json.loads(text)))

@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, Response
 from txsaga.catalog.access import Client, Clients
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
-from txsaga.catalog.refusals import Refusal, bad
+from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.catalog.requests import (
     Change,
     ChangedTables,
@@ -33,7 +33,7 @@ from txsaga.catalog.requests import (
     Registration,
     Renaming,
 )
-from txsaga.catalog.tables import Scope, TableChange
+from txsaga.catalog.tables import CommitScope, TableChange
 from txsaga.lake.table import TableName
 
 logger = logging.getLogger("txsaga")
@@ -46,16 +46,18 @@ router = APIRouter()
 def _catalog(request: Request) -> OpenCatalog:
     catalog: OpenCatalog = request.app.state.catalog
     if "prefix" in request.path_params:
-        raise Refusal(404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}")
+        raise CatalogRefusal(
+            404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
+        )
     return catalog
 
 
-def _scope(request: Request) -> Scope:
-    return Scope(request.headers.get(TOKEN), request.headers.get(KEY))
+def _scope(request: Request) -> CommitScope:
+    return CommitScope(request.headers.get(TOKEN), request.headers.get(KEY))
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
-InScope = Annotated[Scope, Depends(_scope)]
+InScope = Annotated[CommitScope, Depends(_scope)]
 PageToken = Annotated[str | None, Query(alias="pageToken")]
 PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
 
@@ -179,7 +181,9 @@ def drop_namespace(catalog: Catalog, namespace: OwnNamespace) -> None:
 def change_properties(catalog: Catalog, namespace: OwnNamespace, changes: PropertyChanges) -> dict[str, object]:
     """Set and remove properties of a namespace."""
     if both := sorted(set(changes.removals) & set(changes.updates)):
-        raise Refusal(422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}")
+        raise CatalogRefusal(
+            422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}"
+        )
     missed = catalog.store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
     gone = [key for key in changes.removals if key not in missed]
     return {"updated": list(changes.updates), "removed": gone, "missing": missed}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from txsaga.catalog.refusals import Refusal, bad, missing, taken
+from txsaga.catalog.refusals import CatalogRefusal, bad, missing, taken
 from txsaga.lake.table import TableName, TableWrite
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore, Run
@@ -132,12 +132,12 @@ class CatalogStore(NamespaceStore):
         with self._open() as run:
             run(SQL["lock"], **where)
             if run(SQL["holds"], **where).scalar():
-                raise Refusal(409, "NamespaceNotEmptyException", f"Namespace is not empty: {namespace}")
+                raise CatalogRefusal(409, "NamespaceNotEmptyException", f"Namespace is not empty: {namespace}")
             if not run(SQL["drop_namespace"], **where).rowcount:
                 raise missing("Namespace", namespace)
 
 
-def _taken(name: TableName, wanted: str, kind: str) -> Refusal:
+def _taken(name: TableName, wanted: str, kind: str) -> CatalogRefusal:
     return taken(
         f"{kind} already exists: {name}" if kind == wanted else f"{kind} with same name already exists: {name}"
     )

@@ -17,7 +17,7 @@ from uuid import uuid4
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import Refusal, bad, missing
+from txsaga.catalog.refusals import CatalogRefusal, bad, missing
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
@@ -34,7 +34,7 @@ BODY = "txsaga.catalog.request"
 """The property of a write that holds the digest of its request."""
 
 
-class Scope(NamedTuple):
+class CommitScope(NamedTuple):
     """What a commit belongs to: the transaction of a token, or one of its own, perhaps with a key."""
 
     token: str | None = None
@@ -44,7 +44,7 @@ class Scope(NamedTuple):
 class Keyed:
     """A request in its scope, with a digest that tells it from others under the same key."""
 
-    def __init__(self, scope: Scope, *said: object) -> None:
+    def __init__(self, scope: CommitScope, *said: object) -> None:
         self.scope = scope
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -69,7 +69,7 @@ class CatalogTables:
         self._lake = broker.kernel.tables.lake
         self._producer = broker.producer(GROUP)
 
-    def load(self, name: TableName, scope: Scope) -> MetadataFile:
+    def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
         pointer = self._lake.catalog.pointer(name)
         if scope.token is not None:
@@ -87,7 +87,7 @@ class CatalogTables:
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
 
-    def create(self, name: TableName, new: NewTable, scope: Scope) -> MetadataFile:
+    def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         request = Keyed(scope, [*name], new.model_dump())
         if self._is_done(request):
@@ -98,7 +98,7 @@ class CatalogTables:
             self._decide([_created(name, first)], request)
         return first
 
-    def register(self, name: TableName, location: str, scope: Scope, *, overwrite: bool) -> MetadataFile:
+    def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
@@ -108,7 +108,7 @@ class CatalogTables:
             self._decide([_created(name, self._files.read(location))], request)
         return self.load(name, scope)
 
-    def commit(self, changes: Sequence[TableChange], scope: Scope) -> None:
+    def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
         """Commit to tables: all of them, or none."""
         names = [each.name for each in changes]
         if twice := {str(name) for name in names if names.count(name) > 1}:
@@ -129,7 +129,7 @@ class CatalogTables:
         else:
             self._store.drop(name, "Table")
 
-    def _joined(self, scope: Scope) -> JoinedTransaction:
+    def _joined(self, scope: CommitScope) -> JoinedTransaction:
         assert scope.token is not None
         return JoinedTransaction(self._kernel, self._store, scope.token)
 
@@ -168,7 +168,7 @@ class CatalogTables:
             writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
         if any(each.properties.get(BODY) != request.digest for each in writes):
             what = f"Idempotency-Key {request.scope.key!r} was used for another request"
-            raise Refusal(422, "UnprocessableEntityException", what)
+            raise CatalogRefusal(422, "UnprocessableEntityException", what)
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])

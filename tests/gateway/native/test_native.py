@@ -35,7 +35,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.message import Message
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.gateway import native, wire
-from txsaga.gateway.access import AccessKey
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.native import BRANCH, HalvesBranch, OutgoingHalves, RocketMQParticipant
 from txsaga.gateway.proxy_client import ProxyClient
 from txsaga.gateway.remoting import GIVEN_UP

@@ -17,7 +17,7 @@ from tests.gateway.native.topics import RocketMQTopic
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.gateway import proxy_client, wire
-from txsaga.gateway.access import AccessKey
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.proxy_client import ProxyClient
 
 pytestmark = pytest.mark.postgres
