@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,7 +17,7 @@ from uuid import uuid4
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import CatalogRefusal, bad, missing
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
@@ -95,7 +95,7 @@ class CatalogTables:
         raw = self.draft(name, new)
         first = self._files.write(metadata_location(raw, 0), raw)
         with on_failure(self._files.remove, first.location):
-            self._decide([_created(name, first)], request)
+            self._decide(lambda: [_created(name, first)], request)
         return first
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
@@ -105,7 +105,7 @@ class CatalogTables:
         request = Keyed(scope, [*name], location)
         if not self._is_done(request):
             self._store.require_free(name, "Table")
-            self._decide([_created(name, self._files.read(location))], request)
+            self._decide(lambda: [_created(name, self._files.read(location))], request)
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -119,7 +119,7 @@ class CatalogTables:
         elif not self._is_done(request):
             created: list[str] = []
             with on_failure(self._remove, created):
-                self._decide(self._writes(changes, (), created), request)
+                self._decide(lambda: self._writes(changes, (), created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -142,12 +142,17 @@ class CatalogTables:
         root = self._store.properties(name.catalog, name.namespace).get("location")
         return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
 
-    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token."""
+    def _decide(self, made: Callable[[], Sequence[TableWrite]], request: Keyed) -> None:
+        """Make writes visible: now, or with the transaction of a token.
+
+        With a key they are made within its transaction, so that a refusal ends that: a repeat is refused as well.
+        """
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda _: writes)
+            return self._joined(request.scope).stage(lambda _: made())
+        early = made() if request.scope.key is None else None
         try:
             with self._producer.transaction(key=request.scope.key) as transaction:
+                writes = made() if early is None else early
                 transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
             self._require_same(known.txid, request)
@@ -158,6 +163,8 @@ class CatalogTables:
             return False
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
+        if found is not None and found.state is TxState.ROLLED_BACK:
+            raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
         if found is None or found.state is not TxState.COMMITTED:
             return False
         self._require_same(found.txid, request)
