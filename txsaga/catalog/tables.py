@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -23,7 +25,7 @@ from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.lake.table import TableName, TableWrite, WriteMode
@@ -49,6 +51,29 @@ class Keyed:
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
+class KeysUnderWay:
+    """Lets one request of a key in at a time: a repeat waits for the first, and does not take it over."""
+
+    def __init__(self) -> None:
+        self._keys, self._left = set[str](), threading.Condition()
+
+    @contextmanager
+    def alone(self, key: str | None) -> Iterator[None]:
+        """Wait until no other request of the key is under way, and keep others waiting."""
+        if key is None:
+            yield
+            return
+        with self._left:
+            self._left.wait_for(lambda: key not in self._keys)
+            self._keys.add(key)
+        try:
+            yield
+        finally:
+            with self._left:
+                self._keys.remove(key)
+                self._left.notify_all()
+
+
 class TableChange(NamedTuple):
     """A commit to one table."""
 
@@ -67,7 +92,7 @@ class CatalogTables:
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
         self._kernel, self._store, self._files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
-        self._producer = broker.producer(GROUP)
+        self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
@@ -90,22 +115,24 @@ class CatalogTables:
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         request = Keyed(scope, [*name], new.model_dump())
-        if self._is_done(request):
-            return self.load(name, scope)
-        raw = self.draft(name, new)
-        first = self._files.write(metadata_location(raw, 0), raw)
-        with on_failure(self._files.remove, first.location):
-            self._decide(lambda: [_created(name, first)], request)
-        return first
+        with self._keys.alone(scope.key):
+            if self._is_done(request):
+                return self.load(name, scope)
+            raw = self.draft(name, new)
+            first = self._files.write(metadata_location(raw, 0), raw)
+            with on_failure(self._files.remove, first.location):
+                self._decide(lambda: [_created(name, first)], request)
+            return first
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
         request = Keyed(scope, [*name], location)
-        if not self._is_done(request):
-            self._store.require_free(name, "Table")
-            self._decide(lambda: [_created(name, self._files.read(location))], request)
+        with self._keys.alone(scope.key):
+            if not self._is_done(request):
+                self._store.require_free(name, "Table")
+                self._decide(lambda: [_created(name, self._files.read(location))], request)
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -116,9 +143,10 @@ class CatalogTables:
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
         if scope.token is not None:
             self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-        elif not self._is_done(request):
-            created: list[str] = []
-            with on_failure(self._remove, created):
+            return
+        created: list[str] = []
+        with self._keys.alone(scope.key), on_failure(self._remove, created):
+            if not self._is_done(request):
                 self._decide(lambda: self._writes(changes, (), created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
@@ -156,6 +184,8 @@ class CatalogTables:
                 transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
             self._require_same(known.txid, request)
+        except DecidedOtherwise as known:  # by a repeat at another server, which goes on
+            raise Superseded(known.txid) from known
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
