@@ -19,15 +19,16 @@ from uuid import uuid4
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 GROUP = "catalog"
@@ -115,24 +116,28 @@ class CatalogTables:
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         request = Keyed(scope, [*name], new.model_dump())
-        with self._keys.alone(scope.key):
-            if self._is_done(request):
-                return self.load(name, scope)
+        made: list[MetadataFile] = []
+
+        def create() -> None:
             raw = self.draft(name, new)
-            first = self._files.write(metadata_location(raw, 0), raw)
-            with on_failure(self._files.remove, first.location):
-                self._decide(lambda: [_created(name, first)], request)
-            return first
+            made.append(self._files.write(metadata_location(raw, 0), raw))
+            with on_failure(self._files.remove, made[0].location):
+                self._decide([_created(name, made[0])], request)
+
+        self._once(request, create)
+        return made[0] if made else self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
         request = Keyed(scope, [*name], location)
-        with self._keys.alone(scope.key):
-            if not self._is_done(request):
-                self._store.require_free(name, "Table")
-                self._decide(lambda: [_created(name, self._files.read(location))], request)
+
+        def register() -> None:
+            self._store.require_free(name, "Table")
+            self._decide([_created(name, self._files.read(location))], request)
+
+        self._once(request, register)
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -143,11 +148,13 @@ class CatalogTables:
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
         if scope.token is not None:
             self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-            return
+        else:
+            self._once(request, lambda: self._commit(changes, request))
+
+    def _commit(self, changes: Sequence[TableChange], request: Keyed) -> None:
         created: list[str] = []
-        with self._keys.alone(scope.key), on_failure(self._remove, created):
-            if not self._is_done(request):
-                self._decide(lambda: self._writes(changes, (), created), request)
+        with on_failure(self._remove, created):
+            self._decide(self._writes(changes, (), created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -170,17 +177,37 @@ class CatalogTables:
         root = self._store.properties(name.catalog, name.namespace).get("location")
         return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
 
-    def _decide(self, made: Callable[[], Sequence[TableWrite]], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token.
+    def _once(self, request: Keyed, work: Callable[[], None]) -> None:
+        """Do a request, unless another one with its key is done; a repeat waits for the first.
 
-        With a key they are made within its transaction, so that a refusal ends that: a repeat is refused as well.
+        A refusal is final as well: the transaction of the key ends without a write. A failure of the server is not.
         """
+        key = request.scope.key
+        if key is None or request.scope.token is not None:
+            return work()
+        with self._keys.alone(key):
+            if self._is_done(request):
+                return
+            try:
+                work()
+            except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
+                if refusal(error).status >= 500 or not self._repeated_meanwhile(request):
+                    raise
+
+    def _repeated_meanwhile(self, request: Keyed) -> bool:
+        """End the transaction of a refused request without a write; return whether a repeat elsewhere was done."""
+        try:
+            with self._producer.transaction(key=request.scope.key):
+                return False
+        except AlreadyCommitted:
+            return self._is_done(request)
+
+    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
+        """Make writes visible: now, or with the transaction of a token."""
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda _: made())
-        early = made() if request.scope.key is None else None
+            return self._joined(request.scope).stage(lambda _: writes)
         try:
             with self._producer.transaction(key=request.scope.key) as transaction:
-                writes = made() if early is None else early
                 transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
             self._require_same(known.txid, request)
@@ -189,12 +216,8 @@ class CatalogTables:
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        if request.scope.key is None or request.scope.token is not None:
-            return False
         with self._kernel.store.ledgers.open() as ledger:
-            found = ledger.latest(self._producer.group.id, request.scope.key)
-        if found is not None and found.state is TxState.ROLLED_BACK:
-            raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
+            found = ledger.latest(self._producer.group.id, str(request.scope.key))
         if found is None or found.state is not TxState.COMMITTED:
             return False
         self._require_same(found.txid, request)
@@ -203,8 +226,11 @@ class CatalogTables:
     def _require_same(self, txid: int, request: Keyed) -> None:
         with self._kernel.store.ledgers.open() as ledger:
             writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
+        key = request.scope.key
+        if not writes:
+            raise conflict(f"the request of Idempotency-Key {key!r} was refused; use another key")
         if any(each.properties.get(BODY) != request.digest for each in writes):
-            what = f"Idempotency-Key {request.scope.key!r} was used for another request"
+            what = f"Idempotency-Key {key!r} was used for another request"
             raise CatalogRefusal(422, "UnprocessableEntityException", what)
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
