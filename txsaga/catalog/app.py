@@ -21,6 +21,8 @@ from txsaga.errors import TxSagaError
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 
 logger = logging.getLogger("txsaga")
+KEY_LIFETIME = "PT30M"
+"""How long a client may repeat a request with its key; a decision is kept longer."""
 LARGEST = 32 * 1024 * 1024  # bytes of a request
 Scope = MutableMapping[str, Any]
 
@@ -58,7 +60,7 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
             for method in methods
         }
     )
-    return {"defaults": {}, "overrides": {}, "endpoints": served}
+    return {"defaults": {}, "overrides": {}, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
 
 
 async def tokens(request: Request) -> Response:

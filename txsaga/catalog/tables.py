@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,15 +19,16 @@ from uuid import uuid4
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import CatalogRefusal, bad, missing
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 GROUP = "catalog"
@@ -49,6 +52,29 @@ class Keyed:
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
+class KeysUnderWay:
+    """Lets one request of a key in at a time: a repeat waits for the first, and does not take it over."""
+
+    def __init__(self) -> None:
+        self._keys, self._left = set[str](), threading.Condition()
+
+    @contextmanager
+    def alone(self, key: str | None) -> Iterator[None]:
+        """Wait until no other request of the key is under way, and keep others waiting."""
+        if key is None:
+            yield
+            return
+        with self._left:
+            self._left.wait_for(lambda: key not in self._keys)
+            self._keys.add(key)
+        try:
+            yield
+        finally:
+            with self._left:
+                self._keys.remove(key)
+                self._left.notify_all()
+
+
 class TableChange(NamedTuple):
     """A commit to one table."""
 
@@ -67,7 +93,7 @@ class CatalogTables:
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
         self._kernel, self._store, self._files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
-        self._producer = broker.producer(GROUP)
+        self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
@@ -90,22 +116,28 @@ class CatalogTables:
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         request = Keyed(scope, [*name], new.model_dump())
-        if self._is_done(request):
-            return self.load(name, scope)
-        raw = self.draft(name, new)
-        first = self._files.write(metadata_location(raw, 0), raw)
-        with on_failure(self._files.remove, first.location):
-            self._decide([_created(name, first)], request)
-        return first
+        made: list[MetadataFile] = []
+
+        def create() -> None:
+            raw = self.draft(name, new)
+            made.append(self._files.write(metadata_location(raw, 0), raw))
+            with on_failure(self._files.remove, made[0].location):
+                self._decide([_created(name, made[0])], request)
+
+        self._once(request, create)
+        return made[0] if made else self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
         request = Keyed(scope, [*name], location)
-        if not self._is_done(request):
+
+        def register() -> None:
             self._store.require_free(name, "Table")
             self._decide([_created(name, self._files.read(location))], request)
+
+        self._once(request, register)
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -116,10 +148,13 @@ class CatalogTables:
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
         if scope.token is not None:
             self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-        elif not self._is_done(request):
-            created: list[str] = []
-            with on_failure(self._remove, created):
-                self._decide(self._writes(changes, (), created), request)
+        else:
+            self._once(request, lambda: self._commit(changes, request))
+
+    def _commit(self, changes: Sequence[TableChange], request: Keyed) -> None:
+        created: list[str] = []
+        with on_failure(self._remove, created):
+            self._decide(self._writes(changes, (), created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -146,6 +181,31 @@ class CatalogTables:
         root = root or f"{self._kernel.tables.warehouse}/{name.namespace}"
         return f"{root.rstrip('/')}/{name.table}-{uuid4().hex[:8]}"
 
+    def _once(self, request: Keyed, work: Callable[[], None]) -> None:
+        """Do a request, unless another one with its key is done; a repeat waits for the first.
+
+        A refusal is final as well: the transaction of the key ends without a write. A failure of the server is not.
+        """
+        key = request.scope.key
+        if key is None or request.scope.token is not None:
+            return work()
+        with self._keys.alone(key):
+            if self._is_done(request):
+                return
+            try:
+                work()
+            except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
+                if refusal(error).status >= 500 or not self._repeated_meanwhile(request):
+                    raise
+
+    def _repeated_meanwhile(self, request: Keyed) -> bool:
+        """End the transaction of a refused request without a write; return whether a repeat elsewhere was done."""
+        try:
+            with self._producer.transaction(key=request.scope.key):
+                return False
+        except AlreadyCommitted:
+            return self._is_done(request)
+
     def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
         """Make writes visible: now, or with the transaction of a token."""
         if request.scope.token is not None:
@@ -155,13 +215,13 @@ class CatalogTables:
                 transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
             self._require_same(known.txid, request)
+        except DecidedOtherwise as known:  # by a repeat at another server, which goes on
+            raise Superseded(known.txid) from known
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        if request.scope.key is None or request.scope.token is not None:
-            return False
         with self._kernel.store.ledgers.open() as ledger:
-            found = ledger.latest(self._producer.group.id, request.scope.key)
+            found = ledger.latest(self._producer.group.id, str(request.scope.key))
         if found is None or found.state is not TxState.COMMITTED:
             return False
         self._require_same(found.txid, request)
@@ -170,8 +230,11 @@ class CatalogTables:
     def _require_same(self, txid: int, request: Keyed) -> None:
         with self._kernel.store.ledgers.open() as ledger:
             writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
+        key = request.scope.key
+        if not writes:
+            raise conflict(f"the request of Idempotency-Key {key!r} was refused; use another key")
         if any(each.properties.get(BODY) != request.digest for each in writes):
-            what = f"Idempotency-Key {request.scope.key!r} was used for another request"
+            what = f"Idempotency-Key {key!r} was used for another request"
             raise CatalogRefusal(422, "UnprocessableEntityException", what)
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
