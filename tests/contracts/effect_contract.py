@@ -23,8 +23,7 @@ class EffectContract:
         life = opened(store, new_group(store))
         first, second = (Effect("table", 1, attempt, {"number": attempt, "big": 2**62 + 1}) for attempt in (1, 2))
         with store.ledgers.open() as ledger:
-            ledger.keep(life.txid, first)
-            ledger.keep(life.txid, second)
+            ledger.keep(life.txid, [first, second])
             assert not ledger.effects(life.txid)
             ledger.win(life.txid, 1, 2)
         with store.ledgers.open() as ledger:
@@ -35,7 +34,7 @@ class EffectContract:
         kept = [Effect("table", 1, 1, {"number": number}) for number in range(12)]
         with store.ledgers.open() as ledger:
             for each in kept:
-                ledger.keep(life.txid, each)
+                ledger.keep(life.txid, [each])
             ledger.win(life.txid, 1, 1)
         with store.ledgers.open() as ledger:
             assert ledger.effects(life.txid) == kept
@@ -46,7 +45,7 @@ class EffectContract:
         life = opened(store, new_group(store))
         settle(store, life, decision)
         with pytest.raises(TransactionError), store.ledgers.open() as ledger:
-            ledger.keep(life.txid, Effect("table", 1, 1, {}))
+            ledger.keep(life.txid, [Effect("table", 1, 1, {})])
         with pytest.raises(TransactionError), store.ledgers.open() as ledger:
             ledger.reserve_table(life.txid, LEDGER, [""])
 

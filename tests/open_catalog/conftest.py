@@ -31,8 +31,8 @@ def catalog_server(home_url: str, tmp_path: Path) -> Iterator[str]:
     with started("catalog", "--port", "0", env=env) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
-        server.send_signal(signal.SIGINT)
-        assert server.wait(20) == exits.INTERRUPTED
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == exits.OK
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 
 from txsaga.catalog.access import LIFETIME, Clients, credentials_of
 from txsaga.catalog.open_catalog import OpenCatalog
@@ -43,10 +42,11 @@ def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
         BadUpdate,
         RequirementFailed,
         RequestValidationError,
-        HTTPException,
         Exception,
     ):
         app.add_exception_handler(kind, _refused)
+    for status in (400, 404, 405):
+        app.add_exception_handler(status, _not_served)
     app.middleware("http")(_bounded)
     return app
 
@@ -106,6 +106,8 @@ def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
 
 async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
     """Refuse a request before it is read: its whole body would be kept in memory."""
+    if "transfer-encoding" in request.headers:
+        return _answer(CatalogRefusal(411, "BadRequestException", "the request does not say its length"))
     if int(request.headers.get("content-length", 0)) > LARGEST:
         return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
     return await go_on(request)
@@ -116,12 +118,15 @@ async def _refused(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             return _answer(bad(f"{'.'.join(str(each) for each in first['loc'][1:]) or 'body'}: {first['msg']}"))
-        case HTTPException():
-            return _answer(CatalogRefusal(error.status_code, "BadRequestException", str(error.detail)))
     found = refusal(error)
     if found.status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _answer(found)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    status, line = getattr(error, "status_code", 500), getattr(error, "detail", error)
+    return _answer(CatalogRefusal(status, "BadRequestException", f"{request.method} {request.url.path}: {line}"))
 
 
 def _answer(refused: CatalogRefusal) -> Response:

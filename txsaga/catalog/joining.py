@@ -42,8 +42,8 @@ class JoinedTransaction:
         """Stage what `writes_after` returns for what was staged before."""
         with self._kernel.store.ledgers.open() as ledger:
             self._own(ledger)
-            for write in writes_after(self._staged(ledger)):
-                ledger.keep(self._txid, Effect(TABLE_EFFECT, self._token.part, self._token.attempt, write.payload()))
+            place, writes = (self._token.part, self._token.attempt), writes_after(self._staged(ledger))
+            ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])
 
     def _staged(self, ledger: Ledger) -> Staged:
         return self._store.staged(ledger.connection, self._txid, self._token.part, self._token.attempt)

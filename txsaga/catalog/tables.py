@@ -173,9 +173,13 @@ class CatalogTables:
             self._files.remove(location)
 
     def location(self, name: TableName) -> str:
-        """Return where a new table or view is stored, unless its creator says otherwise."""
+        """Return where a new table or view is stored, unless its creator says otherwise.
+
+        The folder is its own, even if one of this name was renamed: removing orphans of one would hurt the other.
+        """
         root = self._store.properties(name.catalog, name.namespace).get("location")
-        return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
+        root = root or f"{self._kernel.tables.warehouse}/{name.namespace}"
+        return f"{root.rstrip('/')}/{name.table}-{uuid4().hex[:8]}"
 
     def _once(self, request: Keyed, work: Callable[[], None]) -> None:
         """Do a request, unless another one with its key is done; a repeat waits for the first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -51,4 +52,5 @@ def catalog(
         quiet = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, timeout_keep_alive=75
         )
+        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again once it has stopped
         uvicorn.Server(quiet).run(sockets=[opened])

@@ -31,11 +31,12 @@ class TableLedger(HomeTransaction):
         """The connection, for operations that only PostgreSQL offers."""
         return self._connection
 
-    def keep(self, txid: int, kept: Effect) -> None:
+    def keep(self, txid: int, kept: Sequence[Effect]) -> None:
         """Store what the decision of an undecided transaction does in the home database."""
-        self._require_undecided(txid)
-        payload = json.dumps({**kept.payload, "part": kept.part, "attempt": kept.attempt})
-        self._run(SQL["keep"], txid=txid, kind=kept.kind, payload=payload, first=FIRST)
+        if kept:
+            self._require_undecided(txid)
+            payloads = [json.dumps({**each.payload, "part": each.part, "attempt": each.attempt}) for each in kept]
+            self._run(SQL["keep"], txid=txid, kinds=[each.kind for each in kept], payloads=payloads, first=FIRST)
 
     def effects(self, txid: int) -> Sequence[Effect]:
         """Return the effects that count, in order: those of the attempts that won their parts (R4)."""

@@ -1,7 +1,8 @@
 -- name: keep
 INSERT INTO txsaga.effect (txid, seq, kind, payload)
-SELECT :txid, greatest((SELECT max(seq) FROM txsaga.effect WHERE txid = :txid), CAST(:first AS int4)) + 1,
-       CAST(:kind AS varchar), CAST(:payload AS jsonb);
+SELECT :txid, greatest((SELECT max(seq) FROM txsaga.effect WHERE txid = :txid), CAST(:first AS int4)) + number,
+       kind, CAST(payload AS jsonb)
+  FROM unnest(CAST(:kinds AS varchar[]), CAST(:payloads AS text[])) WITH ORDINALITY AS e (kind, payload, number);
 
 -- name: counting
 -- Those of the attempts that won their parts.
