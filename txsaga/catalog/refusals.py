@@ -49,7 +49,7 @@ def refusal(error: Exception) -> CatalogRefusal:
             return CatalogRefusal(403, "ForbiddenException", str(error))
         case errors.OutcomeUnknown() | errors.InDoubt() if not isinstance(error, errors.WarehouseAway):
             return CatalogRefusal(500, "CommitStateUnknownException", str(error))
-        case errors.StoreUnavailable() | errors.WarehouseAway() | errors.Superseded():
+        case errors.StoreUnavailable() | errors.WarehouseAway():
             return CatalogRefusal(503, "ServiceUnavailableException", str(error))
         case errors.TxSagaError():
             return bad(str(error))

@@ -215,8 +215,8 @@ class CatalogTables:
                 transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
         except AlreadyCommitted as known:
             self._require_same(known.txid, request)
-        except DecidedOtherwise as known:  # by a repeat at another server, which goes on
-            raise Superseded(known.txid) from known
+        except (DecidedOtherwise, Superseded) as lost:  # to a repeat at another server, which goes on
+            raise CatalogRefusal(503, "ServiceUnavailableException", str(lost)) from lost
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
