@@ -1,15 +1,17 @@
 """
 Tables of the open catalog: created, changed and dropped as Iceberg clients ask; each commit is a decision.
 
-A commit is checked against the newest metadata first, so that a refusal costs no transaction. What was checked is
-recorded, not what came out of it: whichever process decides applies the same updates to the metadata of that moment.
+A commit is checked against the newest metadata first. What was checked is recorded, not what came out of it: whichever
+process decides applies the same updates to the metadata of that moment. A commit with a key is checked once no earlier
+request with that key can be committed any more: otherwise it could be refused for what that request changes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,13 +19,12 @@ from uuid import uuid4
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import CatalogRefusal, bad, missing
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
-from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, InDoubt, OutcomeUnknown, Superseded
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.lake.table import TableName, TableWrite, WriteMode
@@ -32,6 +33,8 @@ GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
 BODY = "txsaga.catalog.request"
 """The property of a write that holds the digest of its request."""
+KEY = "txsaga.catalog.key"
+"""The property of a write that holds the key of its request."""
 
 
 class CommitScope(NamedTuple):
@@ -47,6 +50,22 @@ class Keyed:
     def __init__(self, scope: CommitScope, *said: object) -> None:
         self.scope = scope
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def stamped(self, write: TableWrite) -> TableWrite:
+        """Return a write that tells which request it belongs to."""
+        return replace(write, properties={BODY: self.digest, KEY: self.scope.key or ""})
+
+    def is_in(self, staged: Staged) -> bool:
+        """Return whether a transaction has it already; refuse another request under the same key."""
+        before = [each for each in staged if self.scope.key and each.properties.get(KEY) == self.scope.key]
+        self.require_same(before)
+        return bool(before)
+
+    def require_same(self, writes: Staged) -> None:
+        """Refuse another request under the same key."""
+        if any(each.properties.get(BODY) != self.digest for each in writes):
+            what = f"Idempotency-Key {self.scope.key!r} was used for another request"
+            raise CatalogRefusal(422, "UnprocessableEntityException", what)
 
 
 class TableChange(NamedTuple):
@@ -89,23 +108,15 @@ class CatalogTables:
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        request = Keyed(scope, [*name], new.model_dump())
-        if self._is_done(request):
-            return self.load(name, scope)
-        raw = self.draft(name, new)
-        first = self._files.write(metadata_location(raw, 0), raw)
-        with on_failure(self._files.remove, first.location):
-            self._decide([_created(name, first)], request)
-        return first
+        with self._files_of_refused() as created:
+            self._decide(lambda _: [self._new(name, new, created)], Keyed(scope, [*name], new.model_dump()))
+        return self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        request = Keyed(scope, [*name], location)
-        if not self._is_done(request):
-            self._store.require_free(name, "Table")
-            self._decide([_created(name, self._files.read(location))], request)
+        self._decide(lambda _: [self._registered(name, location)], Keyed(scope, [*name], location))
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -114,12 +125,8 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        if scope.token is not None:
-            self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-        elif not self._is_done(request):
-            created: list[str] = []
-            with on_failure(self._remove, created):
-                self._decide(self._writes(changes, (), created), request)
+        with self._files_of_refused() as created:
+            self._decide(lambda staged: self._writes(changes, staged, created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -133,24 +140,45 @@ class CatalogTables:
         assert scope.token is not None
         return JoinedTransaction(self._kernel, self._store, scope.token)
 
-    def _remove(self, locations: Sequence[str]) -> None:
-        for location in locations:
-            self._files.remove(location)
+    @contextmanager
+    def _files_of_refused(self) -> Iterator[list[str]]:
+        """Give a list of new files, which are removed if their commit is refused; its outcome may also be unknown."""
+        created: list[str] = []
+        try:
+            yield created
+        except (OutcomeUnknown, InDoubt):
+            raise
+        except Exception:
+            for location in created:
+                self._files.remove(location)
+            raise
 
     def location(self, name: TableName) -> str:
         """Return where a new table or view is stored, unless its creator says otherwise."""
         root = self._store.properties(name.catalog, name.namespace).get("location")
         return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
 
-    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
+    def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
         """Make writes visible: now, or with the transaction of a token."""
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda _: writes)
-        try:
-            with self._producer.transaction(key=request.scope.key) as transaction:
-                transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
-        except AlreadyCommitted as known:
-            self._require_same(known.txid, request)
+            self._joined(request.scope).stage(lambda staged: self._unless_in(staged, writes_after, request))
+        elif not self._is_done(request):
+            try:
+                with self._producer.transaction(key=request.scope.key) as transaction:
+                    transaction.change(self._unless_in((), writes_after, request))
+            except AlreadyCommitted:
+                self._require_done(request)
+            except (Superseded, DecidedOtherwise) as overtaken:
+                if request.scope.key is None:
+                    raise conflict(f"{overtaken}; commit again") from None
+                self._require_done(request)
+
+    def _unless_in(self, staged: Staged, writes_after: Callable[[Staged], Staged], request: Keyed) -> Staged:
+        return () if request.is_in(staged) else [request.stamped(each) for each in writes_after(staged)]
+
+    def _require_done(self, request: Keyed) -> None:
+        if not self._is_done(request):
+            raise OutcomeUnknown(f"another request with Idempotency-Key {request.scope.key!r} goes on; repeat it")
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
@@ -160,15 +188,20 @@ class CatalogTables:
             found = ledger.latest(self._producer.group.id, request.scope.key)
         if found is None or found.state is not TxState.COMMITTED:
             return False
-        self._require_same(found.txid, request)
+        with self._kernel.store.ledgers.open() as ledger:
+            request.require_same([TableWrite.read(each.payload) for each in ledger.effects(found.txid)])
         return True
 
-    def _require_same(self, txid: int, request: Keyed) -> None:
-        with self._kernel.store.ledgers.open() as ledger:
-            writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
-        if any(each.properties.get(BODY) != request.digest for each in writes):
-            what = f"Idempotency-Key {request.scope.key!r} was used for another request"
-            raise CatalogRefusal(422, "UnprocessableEntityException", what)
+    def _new(self, name: TableName, new: NewTable, created: list[str]) -> TableWrite:
+        """Write the first metadata of a table."""
+        raw = self.draft(name, new)
+        first = self._files.write(metadata_location(raw, 0), raw)
+        created.append(first.location)
+        return _created(name, first)
+
+    def _registered(self, name: TableName, location: str) -> TableWrite:
+        self._store.require_free(name, "Table")
+        return _created(name, self._files.read(location))
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
