@@ -29,6 +29,11 @@ def arrow(table: Table, *ids: int) -> pa.Table:
     return rows(*ids).cast(table.schema().as_arrow())
 
 
+def joined(rest: httpx.Client, token: str) -> RestCatalog:
+    """Return the catalog as a client sees it in a transaction."""
+    return RestCatalog("home", uri=str(rest.base_url), **{f"header.{TOKEN}": token})
+
+
 def test_several_tables_are_committed_together(rest: httpx.Client) -> None:
     created(rest, "a", "b", "c")
     assert committed(rest, *(change(name, n="1") for name in "abc")).status_code == 204
@@ -228,6 +233,34 @@ class TestJoined:
         flow.end()
         assert (property_of(rest, "a"), property_of(rest, "b")) == (None, "2")
 
+    def test_appends_on_each_other_keep_what_was_published_meanwhile(self, rest: httpx.Client, books: Books) -> None:
+        books.create(LEDGER)
+        books.append(1)
+        with books.producer.transaction() as tx:
+            table = joined(rest, tx.token()).load_table(LEDGER)
+            table.append(arrow(table, 2))
+            books.append(3)
+            table.append(arrow(table, 4))
+            again = joined(rest, tx.token()).load_table(LEDGER)
+            again.append(arrow(again, 5))
+            assert books.ids() == [1, 3]
+        assert books.ids() == [1, 2, 3, 4, 5]
+        newest = books.table().current_snapshot()
+        assert newest is not None and newest.summary is not None
+        assert newest.summary["total-records"] == "5"
+
+    def test_an_overwrite_on_an_append_is_refused_if_another_one_was_published(
+        self, rest: httpx.Client, books: Books
+    ) -> None:
+        books.create(LEDGER)
+        books.append(1)
+        with pytest.raises(errors.TableMoved), books.producer.transaction() as tx:
+            table = joined(rest, tx.token()).load_table(LEDGER)
+            table.append(arrow(table, 2))
+            table.overwrite(arrow(table, 4))
+            books.append(3)
+        assert books.ids() == [1, 3]
+
     def test_a_token_of_another_transaction_opens_nothing(self, rest: httpx.Client, books: Books) -> None:
         created(rest, "a")
         with books.producer.transaction() as tx, books.producer.transaction() as other:
@@ -247,8 +280,7 @@ def test_pyiceberg_reads_and_writes_the_same_tables_on_both_ways(rest: httpx.Cli
     assert books.ids() == [1, 2]
     with books.producer.transaction() as tx:
         tx.table(LEDGER).append(rows(3))
-        joined = RestCatalog("home", uri=str(rest.base_url), **{f"header.{TOKEN}": tx.token()})
-        posting = joined.load_table(POSTING)
+        posting = joined(rest, tx.token()).load_table(POSTING)
         posting.append(arrow(posting, 4))
         assert (books.ids(), books.ids(POSTING)) == ([1, 2], [])
     assert (books.ids(), books.ids(POSTING)) == ([1, 2, 3], [4])

@@ -271,19 +271,7 @@ class CatalogTables:
 
     def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
-        append = append_in(asked.change.requirements, asked.change.updates)
-        if (
-            append is not None
-            and append.base != base.raw.get("current-snapshot-id")
-            and base.raw["format-version"] == 2
-        ):
-            table_metadata.require(
-                base.raw, append.requirements
-            )  # it is put on top of what is there when it is decided
-            after = base.raw
-        else:
-            table_metadata.require(base.raw, asked.change.requirements)
-            after = table_metadata.updated(base.raw, asked.change.updates, moment=now(), location=None)
+        after = _changed(base.raw, change)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(
@@ -307,14 +295,25 @@ class CatalogTables:
         base = self._files.read(location)
         raw = base.raw
         for each in staged:
-            if each.mode is WriteMode.CHANGE and each.change is not None:
-                table_metadata.require(raw, each.change["requirements"])
-                raw = table_metadata.updated(raw, each.change["updates"], moment=now(), location=None)
+            if each.change is not None:
+                raw = _changed(raw, each.change)
             elif each.mode is not WriteMode.CREATE:
                 raise bad(f"the transaction writes to table {each.name} without this catalog; write to it in one way")
         if raw is base.raw:
             return base
         return MetadataFile(f"{location}#staged-{len(staged)}", json.dumps(raw).encode(), raw)
+
+
+def _changed(raw: Json, change: Mapping[str, Sequence[Json]]) -> Json:
+    """Return the metadata after a commit; an append on an old snapshot as if it were on the newest."""
+    requirements, updates = change["requirements"], change["updates"]
+    append, newest = append_in(requirements, updates), raw.get("current-snapshot-id")
+    if append is not None and raw["format-version"] == 2 and append.base != (None if newest == -1 else newest):
+        current = next((each for each in raw.get("snapshots") or () if each["snapshot-id"] == newest), None)
+        place = {"sequence": raw.get("last-sequence-number", 0) + 1, "manifest_list": append.snapshot["manifest-list"]}
+        requirements, updates = append.requirements, append.on(current, **place, moment=now())
+    table_metadata.require(raw, requirements)
+    return table_metadata.updated(raw, updates, moment=now(), location=None)
 
 
 def _created(name: TableName, first: MetadataFile) -> TableWrite:
