@@ -16,7 +16,9 @@ import time
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from fastapi import Request
 
 from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.gateway.access_keys import AccessKey, read_keys
@@ -73,6 +75,13 @@ class Client(NamedTuple):
             )
 
 
+class Doorkeeper(Protocol):
+    """Knows the client of a request."""
+
+    async def client_of(self, request: Request) -> Client:
+        """Return who sends it; refuse a stranger."""
+
+
 class Clients:
     """The clients of a catalog; without a file of them, everybody may do everything."""
 
@@ -109,6 +118,11 @@ class Clients:
                 401, "NotAuthorizedException", "the request has no token that is good here; ask for one"
             )
         return Client(found, self._keys[found])
+
+    async def client_of(self, request: Request) -> Client:
+        """Return who sends a request."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        return self.client(token.strip() if kind.lower() == "bearer" else None)
 
     def _matches(self, name: str, secret: str) -> bool:
         known = (self._keys or {}).get(name)

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog.access import LIFETIME, Clients, credentials_of
+from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, credentials_of
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
 from txsaga.catalog.routes import Asking, router
@@ -27,12 +27,13 @@ LARGEST = 32 * 1024 * 1024  # bytes of a request
 Scope = MutableMapping[str, Any]
 
 
-def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
-    """Return the application of a catalog."""
+def create_app(opened: Callable[[], OpenCatalog], doorkeeper: Doorkeeper) -> FastAPI:
+    """Return the application of a catalog; clients get tokens here if the doorkeeper has a list of them."""
     app = FastAPI(title="txsaga catalog", version="1", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.catalog, app.state.clients = catalog, clients
+    app.state.opened, app.state.doorkeeper = opened, doorkeeper
     app.add_api_route("/v1/config", config, methods=["GET"])
-    app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
+    if isinstance(doorkeeper, Clients):
+        app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
     for prefix in ("/v1", "/v1/{prefix}"):
         app.include_router(router, prefix=prefix)
     app.add_middleware(UndecodedPaths)
@@ -65,7 +66,7 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
 
 async def tokens(request: Request) -> Response:
     """Return an access token for credentials, or for a token that is still good."""
-    clients: Clients = request.app.state.clients
+    clients: Clients = request.app.state.doorkeeper
     form = dict(parse_qsl((await request.body()).decode(errors="replace")))
     try:
         match form.get("grant_type"):

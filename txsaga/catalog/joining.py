@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txsaga.catalog.store import CatalogStore
+from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.flows.flow_begin import opened
@@ -40,7 +41,10 @@ class JoinedTransaction:
 
     def stage(self, writes_after: Callable[[Staged], Staged]) -> None:
         """Stage what `writes_after` returns for what was staged before."""
-        with self._kernel.store.ledgers.open() as ledger:
+        with (
+            self._kernel.announce.around(facts.Filing, self._txid, about="a commit that joins"),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
             self._own(ledger)
             place, writes = (self._token.part, self._token.attempt), writes_after(self._staged(ledger))
             ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])

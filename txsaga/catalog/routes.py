@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog.access import Client, Clients
+from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad
@@ -44,7 +44,7 @@ router = APIRouter()
 
 
 def _catalog(request: Request) -> OpenCatalog:
-    catalog: OpenCatalog = request.app.state.catalog
+    catalog: OpenCatalog = request.app.state.opened()
     if "prefix" in request.path_params:
         raise CatalogRefusal(
             404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
@@ -79,11 +79,10 @@ def _named(catalog: OpenCatalog, identifier: Identifier) -> TableName:
     return _name(catalog, joined(identifier.namespace), identifier.name)
 
 
-def client_of(request: Request) -> Client:
+async def client_of(request: Request) -> Client:
     """Return who sends a request."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    clients: Clients = request.app.state.clients
-    return clients.client(token.strip() if kind.lower() == "bearer" else None)
+    doorkeeper: Doorkeeper = request.app.state.doorkeeper
+    return await doorkeeper.client_of(request)
 
 
 Asking = Annotated[Client, Depends(client_of)]

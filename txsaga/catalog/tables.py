@@ -1,8 +1,9 @@
 """
 Tables of the open catalog: created, changed and dropped as Iceberg clients ask; each commit is a decision.
 
-A commit is checked against the newest metadata first, so that a refusal costs no transaction. What was checked is
-recorded, not what came out of it: whichever process decides applies the same updates to the metadata of that moment.
+A commit is checked against the newest metadata first. What was checked is recorded, not what came out of it: whichever
+process decides applies the same updates to the metadata of that moment. A commit with a key is checked once no earlier
+request with that key can be committed any more: otherwise it could be refused for what that request changes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refu
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
-from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, InDoubt, OutcomeUnknown, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
@@ -35,6 +35,8 @@ GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
 BODY = "txsaga.catalog.request"
 """The property of a write that holds the digest of its request."""
+KEY = "txsaga.catalog.key"
+"""The property of a write that holds the key of its request."""
 
 
 class CommitScope(NamedTuple):
@@ -50,6 +52,22 @@ class Keyed:
     def __init__(self, scope: CommitScope, *said: object) -> None:
         self.scope = scope
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def stamped(self, write: TableWrite) -> TableWrite:
+        """Return a write that tells which request it belongs to."""
+        return replace(write, properties={BODY: self.digest, KEY: self.scope.key or ""})
+
+    def is_in(self, staged: Staged) -> bool:
+        """Return whether a transaction has it already; refuse another request under the same key."""
+        before = [each for each in staged if self.scope.key and each.properties.get(KEY) == self.scope.key]
+        self.require_same(before)
+        return bool(before)
+
+    def require_same(self, writes: Staged) -> None:
+        """Refuse another request under the same key."""
+        if any(each.properties.get(BODY) != self.digest for each in writes):
+            what = f"Idempotency-Key {self.scope.key!r} was used for another request"
+            raise CatalogRefusal(422, "UnprocessableEntityException", what)
 
 
 class KeysUnderWay:
@@ -115,29 +133,15 @@ class CatalogTables:
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        request = Keyed(scope, [*name], new.model_dump())
-        made: list[MetadataFile] = []
-
-        def create() -> None:
-            raw = self.draft(name, new)
-            made.append(self._files.write(metadata_location(raw, 0), raw))
-            with on_failure(self._files.remove, made[0].location):
-                self._decide([_created(name, made[0])], request)
-
-        self._once(request, create)
-        return made[0] if made else self.load(name, scope)
+        with self._files_of_refused() as created:
+            self._decide(lambda _: [self._new(name, new, created)], Keyed(scope, [*name], new.model_dump()))
+        return self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        request = Keyed(scope, [*name], location)
-
-        def register() -> None:
-            self._store.require_free(name, "Table")
-            self._decide([_created(name, self._files.read(location))], request)
-
-        self._once(request, register)
+        self._decide(lambda _: [self._registered(name, location)], Keyed(scope, [*name], location))
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -146,15 +150,8 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        if scope.token is not None:
-            self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-        else:
-            self._once(request, lambda: self._commit(changes, request))
-
-    def _commit(self, changes: Sequence[TableChange], request: Keyed) -> None:
-        created: list[str] = []
-        with on_failure(self._remove, created):
-            self._decide(self._writes(changes, (), created), request)
+        with self._files_of_refused() as created:
+            self._decide(lambda staged: self._writes(changes, staged, created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -168,9 +165,18 @@ class CatalogTables:
         assert scope.token is not None
         return JoinedTransaction(self._kernel, self._store, scope.token)
 
-    def _remove(self, locations: Sequence[str]) -> None:
-        for location in locations:
-            self._files.remove(location)
+    @contextmanager
+    def _files_of_refused(self) -> Iterator[list[str]]:
+        """Give a list of new files, which are removed if their commit is refused; its outcome may also be unknown."""
+        created: list[str] = []
+        try:
+            yield created
+        except (OutcomeUnknown, InDoubt):
+            raise
+        except Exception:
+            for location in created:
+                self._files.remove(location)
+            raise
 
     def location(self, name: TableName) -> str:
         """Return where a new table or view is stored, unless its creator says otherwise.
@@ -181,61 +187,63 @@ class CatalogTables:
         root = root or f"{self._kernel.tables.warehouse}/{name.namespace}"
         return f"{root.rstrip('/')}/{name.table}-{uuid4().hex[:8]}"
 
-    def _once(self, request: Keyed, work: Callable[[], None]) -> None:
-        """Do a request, unless another one with its key is done; a repeat waits for the first.
+    def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
+        """Make writes visible: now, or with the transaction of a token.
 
-        A refusal is final as well: the transaction of the key ends without a write. A failure of the server is not.
+        A repeat of a key waits for the first request. A refusal is final as well: the transaction of the key ends
+        without a write.
         """
-        key = request.scope.key
-        if key is None or request.scope.token is not None:
-            return work()
-        with self._keys.alone(key):
+        if request.scope.token is not None:
+            return self._joined(request.scope).stage(lambda staged: self._unless_in(staged, writes_after, request))
+        with self._keys.alone(request.scope.key):
             if self._is_done(request):
                 return
             try:
-                work()
+                with self._producer.transaction(key=request.scope.key) as transaction:
+                    transaction.change(self._unless_in((), writes_after, request))
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
-                if refusal(error).status >= 500 or not self._repeated_meanwhile(request):
-                    raise
+                self._end(request, error)
 
-    def _repeated_meanwhile(self, request: Keyed) -> bool:
-        """End the transaction of a refused request without a write; return whether a repeat elsewhere was done."""
+    def _end(self, request: Keyed, error: Exception) -> None:
+        """Raise the error of a request, unless a repeat at another server was done."""
+        if isinstance(error, Superseded | DecidedOtherwise):
+            raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
+        if request.scope.key is None or refusal(error).status >= 500:
+            raise error
         try:
             with self._producer.transaction(key=request.scope.key):
-                return False
+                pass  # without a write: refused
         except AlreadyCommitted:
-            return self._is_done(request)
+            self._is_done(request)
+        else:
+            raise error
 
-    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token."""
-        if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda _: writes)
-        try:
-            with self._producer.transaction(key=request.scope.key) as transaction:
-                transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
-        except AlreadyCommitted as known:
-            self._require_same(known.txid, request)
-        except (DecidedOtherwise, Superseded) as lost:  # to a repeat at another server, which goes on
-            raise CatalogRefusal(503, "ServiceUnavailableException", str(lost)) from lost
+    def _unless_in(self, staged: Staged, writes_after: Callable[[Staged], Staged], request: Keyed) -> Staged:
+        return () if request.is_in(staged) else [request.stamped(each) for each in writes_after(staged)]
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        with self._kernel.store.ledgers.open() as ledger:
-            found = ledger.latest(self._producer.group.id, str(request.scope.key))
-        if found is None or found.state is not TxState.COMMITTED:
+        if request.scope.key is None:
             return False
-        self._require_same(found.txid, request)
-        return True
-
-    def _require_same(self, txid: int, request: Keyed) -> None:
         with self._kernel.store.ledgers.open() as ledger:
-            writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
-        key = request.scope.key
-        if not writes:
-            raise conflict(f"the request of Idempotency-Key {key!r} was refused; use another key")
-        if any(each.properties.get(BODY) != request.digest for each in writes):
-            what = f"Idempotency-Key {key!r} was used for another request"
-            raise CatalogRefusal(422, "UnprocessableEntityException", what)
+            found = ledger.latest(self._producer.group.id, request.scope.key)
+            done = found is not None and found.state is TxState.COMMITTED
+            effects = ledger.effects(found.txid) if found is not None and done else ()
+        if done and not effects:
+            raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
+        request.require_same([TableWrite.read(each.payload) for each in effects])
+        return done
+
+    def _new(self, name: TableName, new: NewTable, created: list[str]) -> TableWrite:
+        """Write the first metadata of a table."""
+        raw = self.draft(name, new)
+        first = self._files.write(metadata_location(raw, 0), raw)
+        created.append(first.location)
+        return _created(name, first)
+
+    def _registered(self, name: TableName, location: str) -> TableWrite:
+        self._store.require_free(name, "Table")
+        return _created(name, self._files.read(location))
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])

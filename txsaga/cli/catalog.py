@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def catalog(
         listening("catalog", host, port) as opened,
         connect(given_url(options), namespace=options.namespace, roles=False) as broker,
     ):
-        app = create_app(OpenCatalog(broker), known)
+        app = create_app(cache(lambda: OpenCatalog(broker)), known)
         say(f"http://{host}:{opened.getsockname()[1]}")
         sys.stdout.flush()
         quiet = uvicorn.Config(
