@@ -81,7 +81,7 @@ def test_a_defect_is_found(shared_catalog: str, defect: type[Defect]) -> None:
 
 def test_the_proxy_alone_is_no_defect(shared_catalog: str) -> None:
     with through(Defect(shared_catalog)) as url:
-        found = results(url, [name for name in CASES if name != "idempotent-retry"], patience=20)
+        found = results(url, ["torn-read", "idempotent-retry", "same-base", "create-with-change"], patience=20)
     assert [f"{result.case}: {result.evidence}" for result in found if result.verdict is not CaseVerdict.HELD] == []
 
 
@@ -100,7 +100,7 @@ def test_every_case_finds_some_defect() -> None:
 
 def test_the_page_of_the_kit_lists_every_case_and_what_must_hold() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "check-a-catalog.md").read_text("utf-8")
-    assert re.findall(r"^\| `(\w[a-z-]+)` \| (.*) \|$", page, re.M) == [
+    assert re.findall(r"^\| `(\w[a-z-]+)` \| ([A-Z][^|]*) \|$", page, re.M) == [
         (name, must(case)) for name, case in CASES.items()
     ]
 

@@ -78,9 +78,9 @@ class LoadedTable:
 class KitNamespace:
     """A fresh namespace, and what a case does in it."""
 
-    def __init__(self, client: CatalogClient, *, seconds: float, patience: float) -> None:
+    def __init__(self, client: CatalogClient, *, seconds: float, patience: float, name: str | None = None) -> None:
         self.client, self.seconds, self.patience = client, seconds, patience
-        self.name = f"txsaga_kit_{uuid4().hex[:12]}"
+        self.name = name or f"txsaga_kit_{uuid4().hex[:12]}"
         self._path, self._made = f"/namespaces/{self.name}", list[str]()
 
     def open(self) -> None:
