@@ -54,8 +54,10 @@ PATIENCE = 60.0
 LISTED = "SELECT table_name, metadata_location FROM {s}.iceberg_tables WHERE table_namespace = 'bank' ORDER BY 1"
 _seen = Count()
 warm.set_forkserver_preload(
-    [*(f"tests.chaos.{each}" for each in (*PROGRAMS, "catalog_town")), "uvicorn", "txsaga.catalog.open_catalog"]
-    + ["txsaga.catalog.app", "txsaga.cli.catalog", "txsaga.lake.lake"]
+    [
+        *(f"tests.chaos.{each}" for each in (*PROGRAMS, "catalog_town")),
+        *("uvicorn", "txsaga.catalog.open_catalog", "txsaga.catalog.app", "txsaga.cli.catalog", "txsaga.lake.lake"),
+    ]
 )
 
 

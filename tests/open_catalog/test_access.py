@@ -149,6 +149,32 @@ def test_a_commit_needs_its_right_on_every_table(guarded: httpx.Client) -> None:
     assert refused(answer) == (403, "ForbiddenException")
 
 
+def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Client) -> None:
+    owner = {"authorization": "Bearer owner:o"}
+    place = guarded.get("/v1/namespaces/bank/tables/a", headers=owner).json()["metadata"]["location"]
+    elsewhere = f"{place.rpartition('/bank/')[0]}/shop/b"
+    bank, table = "/v1/namespaces/bank", "/v1/namespaces/bank/tables/a"
+    new = {"name": "new", "schema": SCHEMA}
+    for method, path, body in (
+        ("POST", f"{bank}/tables", {**new, "location": elsewhere}),
+        ("POST", f"{bank}/tables", {**new, "location": f"{place}/../../shop/b"}),
+        ("POST", f"{bank}/tables", {**new, "properties": {"write.metadata.path": elsewhere}}),
+        ("POST", f"{bank}/views", {**VIEW, "location": elsewhere}),
+        ("POST", f"{bank}/register", {"name": "new", "metadata-location": f"{elsewhere}/metadata/1.metadata.json"}),
+        ("POST", f"{bank}/register-view", {"name": "new", "metadata-location": f"{elsewhere}/metadata/1.json"}),
+        ("POST", f"{bank}/properties", {"updates": {"location": elsewhere}}),
+        ("POST", "/v1/namespaces", {"namespace": ["bank", "new"], "properties": {"location": elsewhere}}),
+        ("POST", table, {"updates": [{"action": "set-location", "location": elsewhere}]}),
+        ("POST", table, {"updates": [{"action": "set-properties", "updates": {"write.data.path": elsewhere}}]}),
+        ("DELETE", f"{table}?purgeRequested=true", None),
+    ):
+        assert refused(guarded.request(method, path, json=body, headers=owner)) == (403, "ForbiddenException"), path
+    own = {**new, "location": f"{place.rpartition('/')[0]}/mine"}
+    assert guarded.post(f"{bank}/tables", json=own, headers=owner).status_code == 200
+    admin = {"authorization": "Bearer admin:a"}
+    assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204
+
+
 def test_clients_get_tokens_for_their_credentials(
     guarded: httpx.Client, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:

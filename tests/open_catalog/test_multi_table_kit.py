@@ -24,7 +24,7 @@ from txsaga.testing.catalog.running import CASES, CaseResult, CaseVerdict, must,
 from txsaga.testing.catalog.visibility import Sighting, older
 from txsaga.wiring.connecting import open_store
 
-SHORT = ("--seconds", "1", "--patience", "3")
+SHORT = ("--seconds", "1", "--patience", "10")
 REFERENCE_VIOLATES = {
     *("torn-read", "partial-commit", "same-base", "opposite-orders", "table-twice"),
     *("empty-request", "unknown-requirement"),  # answered with 500

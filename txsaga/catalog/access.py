@@ -60,6 +60,19 @@ class Client(NamedTuple):
                     403, "ForbiddenException", f"client {self.name!r} may not {right} {name}; add it to {right}="
                 )
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may create only in some namespaces: it must not reach the files of other tables."""
+        return not self.may("create", "*")
+
+    def require_own_files(self, root: str, *places: str) -> None:
+        """Refuse places of files outside the folder of a namespace."""
+        for place in places if self.is_limited else ():
+            if not place.startswith(f"{root}/") or "/.." in place:
+                raise CatalogRefusal(
+                    403, "ForbiddenException", f"client {self.name!r} may use files below {root} only, not {place}"
+                )
+
     def sees(self, namespace: str) -> bool:
         """Return whether any table of a namespace, or below it, may be read."""
         patterns = [each for right in RIGHTS for each in self.key.rights.get(right, ())]

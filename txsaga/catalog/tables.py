@@ -183,9 +183,12 @@ class CatalogTables:
 
         The folder is its own, even if one of this name was renamed: removing orphans of one would hurt the other.
         """
-        root = self._store.properties(name.catalog, name.namespace).get("location")
-        root = root or f"{self._kernel.tables.warehouse}/{name.namespace}"
-        return f"{root.rstrip('/')}/{name.table}-{uuid4().hex[:8]}"
+        return f"{self.root(name.catalog, name.namespace)}/{name.table}-{uuid4().hex[:8]}"
+
+    def root(self, catalog: str, namespace: str) -> str:
+        """Return the folder of a namespace."""
+        said = self._store.properties(catalog, namespace).get("location")
+        return (said or f"{self._kernel.tables.warehouse}/{namespace}").rstrip("/")
 
     def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
         """Make writes visible: now, or with the transaction of a token.
