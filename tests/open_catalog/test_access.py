@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,8 +79,8 @@ BODIES: dict[str, Any] = {
     "create_namespace": {"namespace": ["bank", "new"], "properties": {}},
     "change_properties": {"removals": [], "updates": {"a": "b"}},
     "create_table": {"name": "new", "schema": SCHEMA},
-    "register_table": {"name": "new", "metadata-location": "file:///nowhere"},
-    "register_view": {"name": "new", "metadata-location": "file:///nowhere"},
+    "register_table": {"name": "new", "metadata-location": "BELOW/nowhere"},
+    "register_view": {"name": "new", "metadata-location": "BELOW/nowhere"},
     "commit_table": {"requirements": [], "updates": []},
     "commit_view": {"requirements": [], "updates": []},
     "report_metrics": {"report-type": "scan-report"},
@@ -107,6 +108,7 @@ def guarded(serve: Serve, clients: Clients) -> Iterator[httpx.Client]:
     rest = serve(clients)
     rest.headers["authorization"] = "Bearer admin:a"
     created(rest, "a")
+    rest.headers["x-below"] = loaded(rest, "a")["location"].rpartition("/")[0]  # where files of bank are
     del rest.headers["authorization"]
     yield rest
 
@@ -116,7 +118,8 @@ def ask(rest: httpx.Client, route: APIRoute, token: str | None) -> httpx.Respons
     path = route.path.format(namespace="bank", table="a")
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     (method,) = route.methods
-    return rest.request(method, f"/v1{path}", json=BODIES.get(route.name), headers=headers)
+    body = json.dumps(BODIES.get(route.name)).replace("BELOW", rest.headers["x-below"])
+    return rest.request(method, f"/v1{path}", content=body, headers={**headers, "content-type": "application/json"})
 
 
 def test_the_table_of_rights_has_every_route() -> None:
