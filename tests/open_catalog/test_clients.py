@@ -20,7 +20,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import StringType
 
 from tests.lake.books import LEDGER, POSTING, Books
+from tests.open_catalog.conftest import Serve
+from tests.open_catalog.guide import shown
 from tests.services.absent import ci_or_skip
+from txsaga.catalog.access import Clients
 
 pytestmark = pytest.mark.postgres
 ROW = pa.schema([pa.field("id", pa.int64())])
@@ -49,17 +52,23 @@ def catalog(catalog_server: str) -> Iterator[RestCatalog]:
 
 
 @pytest.fixture
-def duck(catalog_server: str, catalog: RestCatalog) -> Iterator[Any]:
-    """Give a connection of DuckDB to the catalog."""
+def duckdb() -> Iterator[Any]:
+    """Give a connection of DuckDB with its extension."""
     if not all(map(find_spec, DUCKDB)):
         ci_or_skip("DuckDB", "make venv")
-    duckdb, *extensions = map(importlib.import_module, DUCKDB)
-    with duckdb.connect() as connection:
+    module, *extensions = map(importlib.import_module, DUCKDB)
+    with module.connect() as connection:
         for extension in extensions:
             (file,) = Path(extension.__file__ or "").parent.rglob("*.duckdb_extension")
             connection.execute(f"LOAD '{file}'")
-        connection.execute(f"ATTACH '' AS home (ENDPOINT '{catalog_server}', {OPEN})")
         yield connection
+
+
+@pytest.fixture
+def duck(duckdb: Any, catalog_server: str, catalog: RestCatalog) -> Any:
+    """Give a connection of DuckDB to the catalog."""
+    duckdb.execute(f"ATTACH '' AS home (ENDPOINT '{catalog_server}', {OPEN})")
+    return duckdb
 
 
 def read(duck: Any, query: str) -> list[Any]:
@@ -157,6 +166,13 @@ class TestDuckDB:
             assert read(duck, f"SELECT id FROM joined.{LEDGER}") == [1]
             assert books.ids() == []
         assert books.ids() == [1]
+
+
+def test_the_lines_of_the_guide_run_in_duckdb(duckdb: Any, serve: Serve, books: Books, tmp_path: Path) -> None:
+    (tmp_path / "clients").write_text(shown("# ID:SECRET"))
+    address = serve(Clients.read(tmp_path / "clients")).base_url
+    duckdb.execute(shown("-- DuckDB").replace("http://127.0.0.1:8181", str(address).rstrip("/")))
+    assert (books.ids("sales.orders"), books.ids("sales.items")) == ([1, 2], [2])
 
 
 def test_clients_append_to_one_table_at_once(catalog: RestCatalog, duck: Any, books: Books) -> None:

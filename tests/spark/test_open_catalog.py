@@ -10,6 +10,7 @@ import pytest
 
 from tests.lake.books import LEDGER, POSTING, TUESDAY, Books, rows
 from tests.open_catalog import conftest
+from tests.open_catalog.guide import shown
 from tests.services.databases import fresh_name
 
 if TYPE_CHECKING:
@@ -92,6 +93,14 @@ def test_spark_changes_columns_branches_and_views(runtime: SparkSession, books: 
     runtime.sql(f"CREATE VIEW {catalog}.bank.large AS SELECT id FROM {table} WHERE id > 1")
     assert ids(runtime, f"{catalog}.bank.large") == [2, 3]
     runtime.sql(f"DROP VIEW {catalog}.bank.large")
+
+
+def test_the_lines_of_the_guide_run_in_spark(runtime: SparkSession, books: Books, open_rest: Open) -> None:
+    lines = shown("-- Spark").removeprefix("-- Spark").replace("home.", f"{open_rest()}.")
+    for statement in filter(str.strip, lines.split(";")):
+        runtime.sql(statement)
+    assert books.ids("sales.old_orders") == [1, 2]
+    assert list(books.table("sales.old_orders").refs()) == ["main", "first"]
 
 
 def test_sessions_write_to_one_table_at_once(runtime: SparkSession, books: Books, open_rest: Open) -> None:
