@@ -72,6 +72,10 @@ PROPER |= {
     "JSON",
     "UI",
     "NOTIFY",
+    "DuckDB",
+    "PyIceberg",
+    "Trino",
+    "Flink",
 }
 LEFT_OUT = {"changelog.md"}  # written as things changed
 WRITTEN = [page for page in PAGES if page.name not in LEFT_OUT]
