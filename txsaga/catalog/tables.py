@@ -24,7 +24,7 @@ from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, InDoubt, OutcomeUnknown, Superseded
+from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, OutcomeUnknown, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.lake.table import TableName, TableWrite, WriteMode
@@ -54,6 +54,14 @@ class Keyed:
     def stamped(self, write: TableWrite) -> TableWrite:
         """Return a write that tells which request it belongs to."""
         return replace(write, properties={BODY: self.digest, KEY: self.scope.key or ""})
+
+    def refusal(self, overtaken: TxSagaError) -> Exception:
+        """Return how it is refused: under a key another process may go on with it."""
+        if isinstance(overtaken, EffectConflict):
+            return overtaken
+        if self.scope.key is None:
+            return conflict(f"{overtaken}; commit again")
+        return OutcomeUnknown(f"{overtaken}; repeat the request with its Idempotency-Key {self.scope.key!r}")
 
     def is_in(self, staged: Staged) -> bool:
         """Return whether a transaction has it already; refuse another request under the same key."""
@@ -166,19 +174,12 @@ class CatalogTables:
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(self._unless_in((), writes_after, request))
-            except AlreadyCommitted:
-                self._require_done(request)
-            except (Superseded, DecidedOtherwise) as overtaken:
-                if request.scope.key is None:
-                    raise conflict(f"{overtaken}; commit again") from None
-                self._require_done(request)
+            except (EffectConflict, DecidedOtherwise, Superseded) as overtaken:
+                if not self._is_done(request):  # by the same request, sent again meanwhile
+                    raise request.refusal(overtaken) from None
 
     def _unless_in(self, staged: Staged, writes_after: Callable[[Staged], Staged], request: Keyed) -> Staged:
         return () if request.is_in(staged) else [request.stamped(each) for each in writes_after(staged)]
-
-    def _require_done(self, request: Keyed) -> None:
-        if not self._is_done(request):
-            raise OutcomeUnknown(f"another request with Idempotency-Key {request.scope.key!r} goes on; repeat it")
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
