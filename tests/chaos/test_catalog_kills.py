@@ -33,7 +33,7 @@ from txsaga.testing.kill import KILL, KillPoint, recorded, sample
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.timeout(1800)]
 READS, DEFAULT_READS = "TXSAGA_CATALOG_READS", 2_000
-LONGEST = 480.0
+LONGEST = 1200.0
 SELDOM = 3.0
 """Seconds between two kills, at most: a server that comes back takes half of one."""
 
@@ -79,6 +79,7 @@ def points_of(world: World, standing: Server) -> list[str]:
     return [str(point) for point in points if point.fact not in town.OWN_CLOCK]
 
 
+@pytest.mark.req("IBM-08", "BEYOND-3")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", [0, 1], ids=["repeated at once", "settled by an engine first"])
 def test_a_server_that_is_killed_leaves_three_tables_as_the_client_is_told(
@@ -134,6 +135,7 @@ def joined_once(broker: Broker, world: World) -> None:
         town.send_and_count(broker, world, town.clients_of(world), world.notes("wanted")[-1])
 
 
+@pytest.mark.req("RMQ-01", "IBM-08")
 def test_whoever_dies_tables_that_were_joined_follow_the_message(
     world: World, standing: Server, seed: int, pytestconfig: pytest.Config
 ) -> None:
@@ -152,6 +154,7 @@ def test_whoever_dies_tables_that_were_joined_follow_the_message(
     assert town.history(world, "a") == ["first", *points]
 
 
+@pytest.mark.req("BEYOND-3")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", ["Opening:1", "Filing:1", "Ending:1", "Deciding:1", "Building:1", "Decided:1"])
 def test_a_store_that_is_killed_leaves_three_tables_as_the_client_is_told(
@@ -168,6 +171,20 @@ def test_a_store_that_is_killed_leaves_three_tables_as_the_client_is_told(
         server.close()
     Audit(world).require()
     assert town.history(world, "a") == [point]
+
+
+def test_the_audit_finds_what_is_torn_lost_doubled_or_back(world: World, standing: Server) -> None:
+    for key in ("k1", "k2"):
+        assert town.insist([standing.client], town.counted_on(standing.client, "twice"), key=key) == 204
+    world.note("acknowledged", "lost")
+    world.note("refused", "twice")
+    for line in ("a 0", "b twice", "c 0"):
+        world.note("reads by nobody 1", line)
+    audit = Audit(world)
+    assert (audit.lost, audit.resurrected, audit.doubled) == ({"lost"}, {"twice"}, ["twice"])
+    assert len(audit.torn) == 1
+    with pytest.raises(AssertionError):
+        audit.require()
 
 
 class CatalogTown(Town):
@@ -191,6 +208,7 @@ class CatalogTown(Town):
         self.kills.append("store")
 
 
+@pytest.mark.req("RMQ-07")
 def test_whoever_is_killed_readers_see_three_tables_of_one_commit(
     world: World, standing: Server, doomed: EmbeddedServer, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,10 +51,6 @@ class Keyed:
         self.scope = scope
         self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
-    def stamped(self, write: TableWrite) -> TableWrite:
-        """Return a write that tells which request it belongs to."""
-        return replace(write, properties={BODY: self.digest, KEY: self.scope.key or ""})
-
     def refusal(self, overtaken: TxSagaError) -> Exception:
         """Return how it is refused: under a key another process may go on with it."""
         if isinstance(overtaken, EffectConflict):
@@ -63,11 +59,12 @@ class Keyed:
             return conflict(f"{overtaken}; commit again")
         return OutcomeUnknown(f"{overtaken}; repeat the request with its Idempotency-Key {self.scope.key!r}")
 
-    def is_in(self, staged: Staged) -> bool:
-        """Return whether a transaction has it already; refuse another request under the same key."""
+    def added_to(self, staged: Staged, writes_after: Callable[[Staged], Staged]) -> Staged:
+        """Return its writes, marked as its own; none if they are staged already."""
         before = [each for each in staged if self.scope.key and each.properties.get(KEY) == self.scope.key]
         self.require_same(before)
-        return bool(before)
+        mark = {BODY: self.digest, KEY: self.scope.key or ""}
+        return () if before else [replace(each, properties=mark) for each in writes_after(staged)]
 
     def require_same(self, writes: Staged) -> None:
         """Refuse another request under the same key."""
@@ -117,7 +114,9 @@ class CatalogTables:
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         with self._files_of_refused() as created:
-            self._decide(lambda _: [self._new(name, new, created)], Keyed(scope, [*name], new.model_dump()))
+            self._decide(
+                lambda _: [self._first(name, self.draft(name, new), created)], Keyed(scope, [*name], new.model_dump())
+            )
         return self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
@@ -169,33 +168,28 @@ class CatalogTables:
     def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
         """Make writes visible: now, or with the transaction of a token."""
         if request.scope.token is not None:
-            self._joined(request.scope).stage(lambda staged: self._unless_in(staged, writes_after, request))
+            self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
         elif not self._is_done(request):
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
-                    transaction.change(self._unless_in((), writes_after, request))
+                    transaction.change(request.added_to((), writes_after))
             except (EffectConflict, DecidedOtherwise, Superseded) as overtaken:
                 if not self._is_done(request):  # by the same request, sent again meanwhile
                     raise request.refusal(overtaken) from None
 
-    def _unless_in(self, staged: Staged, writes_after: Callable[[Staged], Staged], request: Keyed) -> Staged:
-        return () if request.is_in(staged) else [request.stamped(each) for each in writes_after(staged)]
-
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        if request.scope.key is None or request.scope.token is not None:
+        if request.scope.key is None:
             return False
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
-        if found is None or found.state is not TxState.COMMITTED:
-            return False
-        with self._kernel.store.ledgers.open() as ledger:
+            if found is None or found.state is not TxState.COMMITTED:
+                return False
             request.require_same([TableWrite.read(each.payload) for each in ledger.effects(found.txid)])
         return True
 
-    def _new(self, name: TableName, new: NewTable, created: list[str]) -> TableWrite:
+    def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""
-        raw = self.draft(name, new)
         first = self._files.write(metadata_location(raw, 0), raw)
         created.append(first.location)
         return _created(name, first)
@@ -224,9 +218,7 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
-        first = self._files.write(metadata_location(raw, 0), raw)
-        created.append(first.location)
-        return _created(asked.name, first)
+        return self._first(asked.name, raw, created)
 
     def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
