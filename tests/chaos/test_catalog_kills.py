@@ -16,7 +16,7 @@ from tests.chaos import catalog_town as town
 from tests.chaos import child
 from tests.chaos.catalog_town import TABLES, Audit, Server, killed_at, recording
 from tests.chaos.conftest import DONE
-from tests.chaos.invariants import delivered, not_sound
+from tests.chaos.invariants import not_sound
 from tests.chaos.lake_programs import clerk, recover
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.tally import Kills
@@ -29,10 +29,13 @@ from tests.services.free_port import free_port
 from txsaga.broker import Broker
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import AlreadyCommitted
-from txsaga.testing.kill import KILL, KillPoint, recorded
+from txsaga.testing.kill import KILL, KillPoint, recorded, sample
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.timeout(1800)]
-READS, DEFAULT_READS = "TXSAGA_CATALOG_READS", 3_000
+READS, DEFAULT_READS = "TXSAGA_CATALOG_READS", 2_000
+LONGEST = 1200.0
+SELDOM = 3.0
+"""Seconds between two kills, at most: a server that comes back takes half of one."""
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +79,22 @@ def points_of(world: World, standing: Server) -> list[str]:
     return [str(point) for point in points if point.fact not in town.OWN_CLOCK]
 
 
-@pytest.mark.parametrize("settled", [False, True], ids=["repeated at once", "settled by an engine first"])
+@pytest.mark.req("IBM-08", "BEYOND-3")
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("first", [0, 1], ids=["repeated at once", "settled by an engine first"])
 def test_a_server_that_is_killed_leaves_three_tables_as_the_client_is_told(
-    world: World, standing: Server, settled: bool, seed: int, pytestconfig: pytest.Config
+    world: World, standing: Server, first: int, seed: int, pytestconfig: pytest.Config
 ) -> None:
+    """Repeat at once and after an engine in turn: with `--full-matrix` each fact has both."""
     points = points_of(world, standing)
     assert {"Opening:1", "Filed:1", "Ended:1", "Building:1", "Built:1", "Deciding:1", "Decided:1"} <= set(points)
-    for point in points:
+    for number, point in enumerate(points):
         changes = town.counted_on(standing.client, point)
         assert is_killed(Server(world, killed_at(point)), changes, key=point), point
-        if settled:
+        if (number + first) % 2:
             world.let_leases_run_out()
             child.finish(recover, world)
-        assert town.insist([standing.client], changes, key=point) == 204
-        world.note("acknowledged", point)
+        town.note(world, point, town.insist([standing.client], changes, key=point))
         assert [town.history(world, table)[-1] for table in TABLES] == [point] * 3
     Audit(world).require()
     kills = Kills(
@@ -116,11 +121,12 @@ def test_a_commit_that_joins_is_there_once_though_its_server_is_killed(world: Wo
             tx.send(CREDITS, point.encode())
             assert is_killed(Server(world, killed_at(point)), changes, key=point, token=token), point
             assert town.insist([standing.client], changes, key=point, token=token) == 204
-            assert "Filed:1" not in town.history(world, "a")
+            assert point not in town.history(world, "a")
+        world.note("joined", point)
         world.note("acknowledged", point)
     child.finish(recover, world)
     Audit(world).require()
-    assert town.history(world, "a") == sorted(delivered(world, CREDITS), reverse=True)
+    assert town.history(world, "a") == ["Filing:1", "Filed:1"]
 
 
 def joined_once(broker: Broker, world: World) -> None:
@@ -129,10 +135,14 @@ def joined_once(broker: Broker, world: World) -> None:
         town.send_and_count(broker, world, town.clients_of(world), world.notes("wanted")[-1])
 
 
-def test_whoever_dies_tables_that_were_joined_follow_the_message(world: World, standing: Server) -> None:
+@pytest.mark.req("RMQ-01", "IBM-08")
+def test_whoever_dies_tables_that_were_joined_follow_the_message(
+    world: World, standing: Server, seed: int, pytestconfig: pytest.Config
+) -> None:
     world.note("wanted", "first")
-    points = [str(each) for each in child.record(joined_once, world) if each.fact not in town.OWN_CLOCK]
-    assert {"Ending:1", "Ended:1", "Deciding:1", "Built:1", "Decided:1"} <= set(points)
+    found = [each for each in child.record(joined_once, world) if each.fact not in town.OWN_CLOCK]
+    points = [str(each) for each in (found if pytestconfig.getoption("full_matrix") else sample(found, 4, seed))]
+    assert {"Ending:1", "Ended:1", "Deciding:1", "Built:1", "Decided:1"} <= {str(each) for each in found}
     for point in points:
         world.note("wanted", point)
         child.kill(joined_once, world, KillPoint.parse(point))
@@ -141,9 +151,11 @@ def test_whoever_dies_tables_that_were_joined_follow_the_message(world: World, s
         assert town.history(world, "a")[-1] == point
     child.finish(recover, world)
     Audit(world).require()
-    assert sorted(town.history(world, "a")) == delivered(world, CREDITS)
+    assert town.history(world, "a") == ["first", *points]
 
 
+@pytest.mark.req("BEYOND-3")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", ["Opening:1", "Filing:1", "Ending:1", "Deciding:1", "Building:1", "Decided:1"])
 def test_a_store_that_is_killed_leaves_three_tables_as_the_client_is_told(
     world: World, standing: Server, doomed: EmbeddedServer, point: str
@@ -157,9 +169,22 @@ def test_a_store_that_is_killed_leaves_three_tables_as_the_client_is_told(
         assert restarts
     finally:
         server.close()
-    world.note("acknowledged", point)
     Audit(world).require()
     assert town.history(world, "a") == [point]
+
+
+def test_the_audit_finds_what_is_torn_lost_doubled_or_back(world: World, standing: Server) -> None:
+    for key in ("k1", "k2"):
+        assert town.insist([standing.client], town.counted_on(standing.client, "twice"), key=key) == 204
+    world.note("acknowledged", "lost")
+    world.note("refused", "twice")
+    for line in ("a 0", "b twice", "c 0"):
+        world.note("reads by nobody 1", line)
+    audit = Audit(world)
+    assert (audit.lost, audit.resurrected, audit.doubled) == ({"lost"}, {"twice"}, ["twice"])
+    assert len(audit.torn) == 1
+    with pytest.raises(AssertionError):
+        audit.require()
 
 
 class CatalogTown(Town):
@@ -173,7 +198,7 @@ class CatalogTown(Town):
         """Kill a process, or one time in twelve the store; who killed itself comes back."""
         for name, process in list(self._running.items()):
             if process.exitcode is not None:
-                self.kills.append(f"{name} at a fact")
+                self.kills.append(f"{name} at a fact, or by itself")
                 self._start(name)
         if self._random.randrange(12):
             super().kill_somebody(seldom)
@@ -183,6 +208,7 @@ class CatalogTown(Town):
         self.kills.append("store")
 
 
+@pytest.mark.req("RMQ-07")
 def test_whoever_is_killed_readers_see_three_tables_of_one_commit(
     world: World, standing: Server, doomed: EmbeddedServer, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,19 +218,20 @@ def test_whoever_is_killed_readers_see_three_tables_of_one_commit(
     processes, began = CatalogTown(world, seed, doomed), time.monotonic()
     processes.start()
     try:
-        while reads(world.folder) < wanted or len(world.notes("acknowledged")) < 10:
-            processes.kill_somebody(1.0)
-            assert time.monotonic() - began < 900, f"only {reads(world.folder)} reads"
+        while (count := reads(world.folder)) < wanted or len(world.notes("acknowledged")) < 10:
+            processes.kill_somebody(SELDOM)
+            if time.monotonic() - began > LONGEST:
+                break
     finally:
         processes.stop()
     world.let_leases_run_out()
     child.finish(recover, world)
     audit = Audit(world)
     with capsys.disabled():
-        killed = ", ".join(f"{name} {count}" for name, count in sorted(Counter(processes.kills).items()))
+        killed = ", ".join(f"{name} {often}" for name, often in sorted(Counter(processes.kills).items()))
         print(f"\n{audit}; {time.monotonic() - began:.0f} s, {len(processes.kills)} kills: {killed}")
     audit.require()
-    assert set(delivered(world, CREDITS)) <= set(audit.counted)
+    assert count >= wanted
     assert not not_sound(world.home)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.lake.books import LEDGER, Books
-from tests.open_catalog.asking import SCHEMA, change, created, refused
+from tests.open_catalog.asking import SCHEMA, change, created, loaded, refused
 from tests.open_catalog.conftest import Serve
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients

@@ -16,9 +16,11 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import change, committed, created, loaded, property_of, refused
+from tests.open_catalog.asking import SCHEMA, change, committed, created, loaded, property_of, refused
 from txsaga import Folder, errors
 from txsaga.catalog.routes import TOKEN
+from txsaga.catalog.tables import CatalogTables
+from txsaga.messages.decide import Decider
 
 pytestmark = pytest.mark.postgres
 STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
@@ -149,6 +151,66 @@ def test_a_table_that_was_created_is_not_created_again_under_its_key(rest: httpx
     assert len({each.json()["metadata"]["table-uuid"] for each in asked}) == 1
 
 
+def once(name: str) -> dict[str, Any]:
+    """Return a change that can't be applied twice."""
+    field = {"id": 2, "name": "more", "type": "int", "required": False}
+    added = {"action": "add-schema", "schema": {**SCHEMA, "fields": [*SCHEMA["fields"], field]}}
+    require = {"type": "assert-current-schema-id", "current-schema-id": 0}
+    chosen = {"action": "set-current-schema", "schema-id": -1}
+    return {**change(name, require), "updates": [added, chosen]}
+
+
+def test_a_request_is_not_refused_for_what_it_has_done_itself(
+    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(rest, "a", "b")
+    asked, is_done, earlier = (once("a"), once("b")), CatalogTables._is_done, []
+
+    def overtaken(tables: CatalogTables, request: Any) -> bool:
+        found = is_done(tables, request)
+        monkeypatch.undo()
+        earlier.append(committed(rest, *asked, key="k").status_code)
+        return found
+
+    monkeypatch.setattr(CatalogTables, "_is_done", overtaken)
+    assert committed(rest, *asked, key="k").status_code == 204
+    assert earlier == [204]
+    assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
+
+
+def test_a_request_that_a_repeated_one_overtakes_is_answered_as_that_one(
+    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(rest, "a", "b")
+    asked, decide, repeated = (once("a"), once("b")), Decider.decide, []
+
+    def overtaken(decider: Decider, *values: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        repeated.append(committed(rest, *asked, key="k").status_code)
+        return decide(decider, *values, **options)
+
+    monkeypatch.setattr(Decider, "decide", overtaken)
+    assert committed(rest, *asked, key="k").status_code == 204
+    assert repeated == [204]
+    assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
+
+
+def test_a_new_table_keeps_its_metadata_when_the_answer_of_its_decision_is_lost(
+    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = Decider.decide
+
+    def silent(*values: Any, **options: Any) -> None:
+        decide(*values, **options)
+        raise errors.OutcomeUnknown("the connection broke")
+
+    created(rest)
+    monkeypatch.setattr(Decider, "decide", silent)
+    answer = rest.post("/v1/namespaces/bank/tables", json={"name": "a", "schema": SCHEMA})
+    assert refused(answer) == (500, "CommitStateUnknownException")
+    assert loaded(rest, "a")["format-version"] == 2
+
+
 class TestJoined:
     """Commits in the transaction of a token."""
 
@@ -194,6 +256,16 @@ class TestJoined:
             assert property_of(rest, "new", token=token) == "3"
             assert rest.head("/v1/namespaces/bank/tables/new").status_code == 404
         assert [property_of(rest, *each) for each in (("a",), ("a", "m"), ("new",))] == ["1", "2", "3"]
+
+    def test_a_repeated_request_is_staged_once(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a", "b")
+        with books.producer.transaction() as tx:
+            token = tx.token()
+            for _ in range(2):
+                assert committed(rest, once("a"), once("b"), token=token, key="k").status_code == 204
+            assert refused(committed(rest, change("a", n="1"), token=token, key="k"))[0] == 422
+            assert refused(committed(rest, once("a"), token=token, key="other"))[0] == 409
+        assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
 
     def test_a_table_that_changed_meanwhile_rolls_the_transaction_back(self, rest: httpx.Client, books: Books) -> None:
         created(rest, "a", "b")

@@ -7,23 +7,22 @@ that goes on for an abandoned one changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from txsaga.catalog.repeats import Staged
 from txsaga.catalog.store import CatalogStore
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.flows.flow_begin import opened
 from txsaga.flows.step import StepState, last_attempts
-from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite, TransactionToken
+from txsaga.lake.table import TABLE_EFFECT, Effect, TransactionToken
 from txsaga.messages.tx_records import TxRecords
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
-
-Staged = Sequence[TableWrite]
 
 
 class JoinedTransaction:

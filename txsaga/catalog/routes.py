@@ -22,6 +22,7 @@ from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad
+from txsaga.catalog.repeats import CommitScope
 from txsaga.catalog.requests import (
     Change,
     ChangedTables,
@@ -34,7 +35,7 @@ from txsaga.catalog.requests import (
     Renaming,
     places_in,
 )
-from txsaga.catalog.tables import CommitScope, TableChange
+from txsaga.catalog.tables import TableChange
 from txsaga.lake.table import TableName
 
 logger = logging.getLogger("txsaga")

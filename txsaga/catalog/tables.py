@@ -8,19 +8,17 @@ request with that key can be committed any more: otherwise it could be refused f
 
 from __future__ import annotations
 
-import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
-from txsaga.catalog.joining import JoinedTransaction, Staged
+from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal
+from txsaga.catalog.repeats import CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
@@ -33,64 +31,6 @@ from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
-BODY = "txsaga.catalog.request"
-"""The property of a write that holds the digest of its request."""
-KEY = "txsaga.catalog.key"
-"""The property of a write that holds the key of its request."""
-
-
-class CommitScope(NamedTuple):
-    """What a commit belongs to: the transaction of a token, or one of its own, perhaps with a key."""
-
-    token: str | None = None
-    key: str | None = None
-
-
-class Keyed:
-    """A request in its scope, with a digest that tells it from others under the same key."""
-
-    def __init__(self, scope: CommitScope, *said: object) -> None:
-        self.scope = scope
-        self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-    def stamped(self, write: TableWrite) -> TableWrite:
-        """Return a write that tells which request it belongs to."""
-        return replace(write, properties={BODY: self.digest, KEY: self.scope.key or ""})
-
-    def is_in(self, staged: Staged) -> bool:
-        """Return whether a transaction has it already; refuse another request under the same key."""
-        before = [each for each in staged if self.scope.key and each.properties.get(KEY) == self.scope.key]
-        self.require_same(before)
-        return bool(before)
-
-    def require_same(self, writes: Staged) -> None:
-        """Refuse another request under the same key."""
-        if any(each.properties.get(BODY) != self.digest for each in writes):
-            what = f"Idempotency-Key {self.scope.key!r} was used for another request"
-            raise CatalogRefusal(422, "UnprocessableEntityException", what)
-
-
-class KeysUnderWay:
-    """Lets one request of a key in at a time: a repeat waits for the first, and does not take it over."""
-
-    def __init__(self) -> None:
-        self._keys, self._left = set[str](), threading.Condition()
-
-    @contextmanager
-    def alone(self, key: str | None) -> Iterator[None]:
-        """Wait until no other request of the key is under way, and keep others waiting."""
-        if key is None:
-            yield
-            return
-        with self._left:
-            self._left.wait_for(lambda: key not in self._keys)
-            self._keys.add(key)
-        try:
-            yield
-        finally:
-            with self._left:
-                self._keys.remove(key)
-                self._left.notify_all()
 
 
 class TableChange(NamedTuple):
@@ -134,7 +74,9 @@ class CatalogTables:
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
         with self._files_of_refused() as created:
-            self._decide(lambda _: [self._new(name, new, created)], Keyed(scope, [*name], new.model_dump()))
+            self._decide(
+                lambda _: [self._first(name, self.draft(name, new), created)], Keyed(scope, [*name], new.model_dump())
+            )
         return self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
@@ -197,21 +139,23 @@ class CatalogTables:
         without a write.
         """
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda staged: self._unless_in(staged, writes_after, request))
+            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
         with self._keys.alone(request.scope.key):
             if self._is_done(request):
                 return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
-                    transaction.change(self._unless_in((), writes_after, request))
+                    transaction.change(request.added_to((), writes_after))
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
                 self._end(request, error)
 
     def _end(self, request: Keyed, error: Exception) -> None:
         """Raise the error of a request, unless a repeat at another server was done."""
+        if request.scope.key is None:
+            raise conflict(f"{error}; commit again") if isinstance(error, Superseded | DecidedOtherwise) else error
         if isinstance(error, Superseded | DecidedOtherwise):
             raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
-        if request.scope.key is None or refusal(error).status >= 500:
+        if refusal(error).status >= 500:
             raise error
         try:
             with self._producer.transaction(key=request.scope.key):
@@ -220,9 +164,6 @@ class CatalogTables:
             self._is_done(request)
         else:
             raise error
-
-    def _unless_in(self, staged: Staged, writes_after: Callable[[Staged], Staged], request: Keyed) -> Staged:
-        return () if request.is_in(staged) else [request.stamped(each) for each in writes_after(staged)]
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
@@ -237,9 +178,8 @@ class CatalogTables:
         request.require_same([TableWrite.read(each.payload) for each in effects])
         return done
 
-    def _new(self, name: TableName, new: NewTable, created: list[str]) -> TableWrite:
+    def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""
-        raw = self.draft(name, new)
         first = self._files.write(metadata_location(raw, 0), raw)
         created.append(first.location)
         return _created(name, first)
@@ -268,9 +208,7 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
-        first = self._files.write(metadata_location(raw, 0), raw)
-        created.append(first.location)
-        return _created(asked.name, first)
+        return self._first(asked.name, raw, created)
 
     def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
