@@ -341,7 +341,7 @@ def test_commits_of_the_open_catalog_announce_every_durable_step(watch: Watch, w
         watch.seen.clear()
         tables = OpenCatalog(broker).tables
         tables.commit(changes, CommitScope(key="monday"))
-        assert {"Opened", "Filed", "Ended", "Built", "Decided"} <= set(watch.seen)
+        assert {"Opened", "Ended", "Built", "Decided"} <= set(watch.seen)
         with producer.transaction() as tx:
             token = tx.token()
             watch.seen.clear()

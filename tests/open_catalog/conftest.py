@@ -48,10 +48,10 @@ def books(home_url: str, tmp_path: Path) -> Iterator[Books]:
 @pytest.fixture
 def serve(books: Books) -> Iterator[Serve]:
     """Give a way to serve the store of the books to some clients."""
-    catalog = OpenCatalog(books.broker)
     with ExitStack() as opened:
 
         def serve(clients: Clients) -> httpx.Client:
+            catalog = OpenCatalog(books.broker)
             address = opened.enter_context(listening(create_app(lambda: catalog, clients)))
             return opened.enter_context(httpx.Client(base_url=address, timeout=30))
 

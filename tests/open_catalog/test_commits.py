@@ -17,7 +17,9 @@ from pyiceberg.table import Table
 
 from tests.lake.books import LEDGER, POSTING, Books, rows
 from tests.open_catalog.asking import SCHEMA, change, committed, created, loaded, property_of, refused
+from tests.open_catalog.conftest import Serve
 from txsaga import Folder, errors
+from txsaga.catalog.access import Clients
 from txsaga.catalog.routes import TOKEN
 from txsaga.catalog.tables import CatalogTables
 from txsaga.messages.decide import Decider
@@ -161,15 +163,16 @@ def once(name: str) -> dict[str, Any]:
 
 
 def test_a_request_is_not_refused_for_what_it_has_done_itself(
-    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    rest: httpx.Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created(rest, "a", "b")
+    elsewhere = serve(Clients())
     asked, is_done, earlier = (once("a"), once("b")), CatalogTables._is_done, []
 
     def overtaken(tables: CatalogTables, request: Any) -> bool:
         found = is_done(tables, request)
         monkeypatch.undo()
-        earlier.append(committed(rest, *asked, key="k").status_code)
+        earlier.append(committed(elsewhere, *asked, key="k").status_code)
         return found
 
     monkeypatch.setattr(CatalogTables, "_is_done", overtaken)
@@ -179,14 +182,15 @@ def test_a_request_is_not_refused_for_what_it_has_done_itself(
 
 
 def test_a_request_that_a_repeated_one_overtakes_is_answered_as_that_one(
-    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    rest: httpx.Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created(rest, "a", "b")
+    elsewhere = serve(Clients())
     asked, decide, repeated = (once("a"), once("b")), Decider.decide, []
 
     def overtaken(decider: Decider, *values: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        repeated.append(committed(rest, *asked, key="k").status_code)
+        repeated.append(committed(elsewhere, *asked, key="k").status_code)
         return decide(decider, *values, **options)
 
     monkeypatch.setattr(Decider, "decide", overtaken)

@@ -154,6 +154,8 @@ class CatalogTables:
         if request.scope.key is None:
             raise conflict(f"{error}; commit again") if isinstance(error, Superseded | DecidedOtherwise) else error
         if isinstance(error, Superseded | DecidedOtherwise):
+            if self._is_done(request):
+                return
             raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
         if refusal(error).status >= 500:
             raise error
