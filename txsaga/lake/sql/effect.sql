@@ -10,10 +10,6 @@ SELECT e.kind, e.payload FROM txsaga.effect e
    AND p.attempt = CAST(e.payload ->> 'attempt' AS int4)
  WHERE e.txid = :txid AND e.seq > :first ORDER BY e.seq;
 
--- name: pointer
-SELECT metadata_location FROM txsaga.iceberg_tables
- WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table;
-
 -- name: create_namespace
 INSERT INTO txsaga.iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
 VALUES (:catalog, :namespace, 'exists', 'true') ON CONFLICT DO NOTHING;
@@ -41,3 +37,9 @@ SELECT :catalog, :namespace, :table, part, :txid FROM unnest(CAST(:parts AS varc
 
 -- name: turn
 SELECT pg_advisory_xact_lock(hashtextextended(:key, 0));
+
+-- name: pointers
+-- Not of views, which other engines may store in the same table.
+SELECT catalog_name, table_namespace, table_name, metadata_location FROM txsaga.iceberg_tables
+ WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'
+   AND (catalog_name, table_namespace, table_name) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]));
