@@ -16,9 +16,8 @@ from sqlalchemy import Connection, text
 from txsaga.consume import log_store
 from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, IdentityChanged, SchemaMissing
-from txsaga.store import sql_files
+from txsaga.store import partitions, sql_files
 from txsaga.store.connection import session_name
-from txsaga.store.partitions import extend
 
 SQL = sql_files.read("store/sql/founding.sql")
 
@@ -29,9 +28,9 @@ HOME = """s.system_identifier = here.system AND s.place = here.place
 """A standby has no timeline to compare."""
 
 
-def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
+def found(connection: Connection, namespace: str) -> None:
     """Make a fresh schema a store: identity, first tick, partitions; an existing store gets partitions."""
-    extend(connection, namespace, span_ahead)
+    partitions.extend(connection, namespace, partitions.SPAN)
     s = f'"{namespace}"'
     if connection.execute(text(SQL["known"].format(s=s))).one_or_none() is not None:
         return
