@@ -39,11 +39,9 @@ class Capabilities:
     aux: bool = False  # an auxiliary lane can commit and roll back in it
     joint_commit: bool = False  # several steps can share one of its transactions
     mixing: bool = True  # coordinated and uncoordinated work may share one instance
-    isolated: bool = False  # its work is invisible before the decision
     sessions: bool = True  # its work lives in a session, and is lost with it
     tells_reads: bool = False  # it detects that a branch changed nothing
     one_writer: bool = False  # a second writer waits for the first, whatever they write
-    evidence: bool = False  # its own commit leaves a row, or a file, that shows the outcome
 
 
 def _database(
@@ -55,15 +53,13 @@ def _database(
         last_resource=True,
         aux=True,
         joint_commit=True,
-        isolated=True,
         tells_reads=tells_reads,
         one_writer=one_writer,
-        evidence=True,
     )
 
 
 def _voting(kind: ResourceKind, **more: bool) -> Capabilities:
-    return Capabilities(kind=kind, two_phase=True, tells_reads=True, evidence=True, **more)
+    return Capabilities(kind=kind, two_phase=True, tells_reads=True, **more)
 
 
 CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
@@ -74,11 +70,11 @@ CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
             _database(ResourceKind.MARIADB),
             _database(ResourceKind.MYSQL),
             _database(ResourceKind.SQLITE, two_phase=False, one_writer=True),
-            _voting(ResourceKind.BROKER, joint_commit=True, isolated=True),
+            _voting(ResourceKind.BROKER, joint_commit=True),
             _voting(ResourceKind.HTTP, sessions=False),
             _voting(ResourceKind.CALLABLE, sessions=False),
-            _voting(ResourceKind.ROCKETMQ, sessions=False, isolated=True),
-            _voting(ResourceKind.FILES, isolated=True),
+            _voting(ResourceKind.ROCKETMQ, sessions=False),
+            _voting(ResourceKind.FILES),
             Capabilities(kind=ResourceKind.QUEUE),
         )
     }
