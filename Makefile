@@ -1,7 +1,7 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix mutants transfers constraints pictures docs
+.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix mutants transfers catalog-reads constraints pictures docs
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
@@ -75,6 +75,9 @@ mutants: venv ## a fault in the engine for each rule of the protocol, and the te
 
 transfers: venv ## 500 transfers while everybody is killed, also by RocketMQ's client; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py tests/chaos/test_gateway_kills.py $(ARGS)
+
+catalog-reads: venv ## 100,000 reads beside commits of three tables while everybody is killed; TXSAGA_CATALOG_READS sets them
+	TXSAGA_CATALOG_READS=$${TXSAGA_CATALOG_READS:-100000} $(py) -m pytest -s tests/chaos/test_catalog_kills.py $(ARGS)
 
 soak: venv ## two writers of the same tables for ten minutes while every process is killed; TXSAGA_SOAK sets the seconds
 	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)

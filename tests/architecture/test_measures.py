@@ -15,6 +15,7 @@ MARKS = {
     "lines of the iceberg": 1_893,
     "lines of the console": 3_180,
     "lines of the gateway": 2_470,
+    "lines of the testing.catalog": 1_350,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,

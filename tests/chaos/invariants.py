@@ -9,7 +9,7 @@ from sqlalchemy import text
 import txsaga
 from tests.chaos.world import World, database
 from tests.services.databases import fresh_name
-from txsaga.store import schema
+from txsaga.store import partitions
 
 # Each of these must find nothing once everything is settled and dispatched.
 WRONG = {
@@ -92,7 +92,7 @@ def assert_sound(world: World, before: Mapping[int, int]) -> None:
 def _dropped(world: World, txids: Iterable[int]) -> set[int]:
     """Return those that went with their partition: nothing is left of them, and none of its numbers is to come."""
     with database(world.home_database) as engine, engine.connect() as connection:
-        found = connection.execute(text(DROPPED.format(s=world.name)), {"txids": list(txids), "span": schema.SPAN})
+        found = connection.execute(text(DROPPED.format(s=world.name)), {"txids": list(txids), "span": partitions.SPAN})
         return set(found.scalars())
 
 

@@ -18,6 +18,10 @@ from tests.chaos import child, coordinated, lake_programs, nine_events, scenario
 from tests.chaos.conftest import Worlds
 from tests.chaos.world import BANK, World, database
 from txsaga.broker import Broker
+from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.repeats import CommitScope
+from txsaga.catalog.requests import Change
+from txsaga.catalog.tables import TableChange
 from txsaga.checkback.doubts_store import Doubts
 from txsaga.checkback.leases_store import Leases
 from txsaga.checkback.questions_store import Questions
@@ -30,6 +34,7 @@ from txsaga.flows.ballots_store import BallotLedger
 from txsaga.flows.flows_store import FlowLedger, Flows
 from txsaga.flows.work_store import BranchLedger, WorkStore
 from txsaga.lake.effects_store import TableLedger
+from txsaga.lake.table import TableName
 from txsaga.messages.halves_store import HalfStore, Schedule
 from txsaga.messages.ledger_store import Ledger
 from txsaga.messages.registry_store import Registry
@@ -323,6 +328,25 @@ def test_those_who_write_into_tables_announce_every_durable_step(
     with houses() as world, child.opened(world, {}, watch) as broker:
         program(broker, world)
     assert {"Staged", "Filed", "Built", "Decided"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_commits_of_the_open_catalog_announce_every_durable_step(watch: Watch, world: World) -> None:
+    names = [TableName("txsaga", "books", each) for each in ("ledger", "posting", "balance")]
+    set_to = Change(updates=[{"action": "set-properties", "updates": {"n": "1"}}])
+    changes = [TableChange(name, set_to) for name in names]
+    with child.opened(world, {}, watch) as broker:
+        producer = lake_programs.clerk(broker)
+        lake_programs.open_tables(producer)
+        watch.seen.clear()
+        tables = OpenCatalog(broker).tables
+        tables.commit(changes, CommitScope(key="monday"))
+        assert {"Opened", "Ended", "Built", "Decided"} <= set(watch.seen)
+        with producer.transaction() as tx:
+            token = tx.token()
+            watch.seen.clear()
+            tables.commit(changes, CommitScope(token=token))
+            assert watch.seen == ["Filing", "Filed"]
 
 
 @pytest.mark.postgres

@@ -22,7 +22,7 @@ from txsaga.checkback.profile import LEASE
 from txsaga.checkback.questions import Ask, Lead, PutOff, QuestionAnswer, VerdictRecord
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.records import Doubt
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.connection import by_index
 from txsaga.store.pipeline import PipelineConnection, Rows
 from txsaga.store.statement import StatementCall
@@ -147,7 +147,7 @@ def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Fille
     """Give the statements, prepared on an empty store that was filled afterwards."""
     url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('doubts')}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(schema, "SPAN", SPAN)
+        patch.setattr(partitions, "SPAN", SPAN)
         store, stored = stack.enter_context(closing(open_store(url))), Stored(url)
         store.log.extend_partitions(2 * SPAN)
         sent = {name: sent_by(store, call) for name, call in CALLS.items()}

@@ -21,7 +21,7 @@ from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.clock import wall_clock
-from txsaga.store import doctor, schema
+from txsaga.store import doctor, partitions
 from txsaga.store.right import Right
 from txsaga.testing.checking import check_once
 from txsaga.wiring.connecting import open_store
@@ -312,7 +312,7 @@ def test_a_transaction_that_holds_back_the_clean_up_is_named(
 
 def test_numbers_that_run_out_are_told(examine: Examine, home: str) -> None:
     stored = Stored(home)
-    for last, severity, code in ((2 * schema.SPAN - 1_000, "warning", 0), (2 * schema.SPAN - 1, "error", 7)):
+    for last, severity, code in ((2 * partitions.SPAN - 1_000, "warning", 0), (2 * partitions.SPAN - 1, "error", 7)):
         stored.rows("SELECT setval('tx_seq', :last)", last=last)
         got, found = examine(home)
         assert (got, bad(found)) == (code, {"partitions": severity})

@@ -16,7 +16,7 @@ from tests.store.plan import scans_of
 from txsaga.console.queries import ConsoleQueries
 from txsaga.core.records import TxFilter
 from txsaga.inspect.trace import AssignedOffsets, TracePlace
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -111,7 +111,7 @@ def history(home_database: str) -> Iterator[Store]:
     """Give what the pages read, of a store with a history."""
     url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('history')}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(schema, "SPAN", SPAN)
+        patch.setattr(partitions, "SPAN", SPAN)
         store = stack.enter_context(closing(open_store(url)))
         stored = Stored(url)
         store.log.extend_partitions(COUNT + SPAN)

@@ -4,15 +4,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, new_group, opened, settle
 from txsaga.core.decision import Decision
 from txsaga.errors import PointerMoved, TransactionError
+from txsaga.lake.lake import HomeCatalog
 from txsaga.lake.table import Effect, Swap, TableName
 from txsaga.store.store import Store
 
 LEDGER, POSTING = TableName("txsaga", "bank", "ledger"), TableName("txsaga", "bank", "posting")
+
+
+def _pointers(store: Store) -> Mapping[TableName, str]:
+    return HomeCatalog(LEDGER.catalog, store.engine).pointers([LEDGER, POSTING])
 
 
 class EffectContract:
@@ -23,8 +30,7 @@ class EffectContract:
         life = opened(store, new_group(store))
         first, second = (Effect("table", 1, attempt, {"number": attempt, "big": 2**62 + 1}) for attempt in (1, 2))
         with store.ledgers.open() as ledger:
-            ledger.keep(life.txid, first)
-            ledger.keep(life.txid, second)
+            ledger.keep(life.txid, [first, second])
             assert not ledger.effects(life.txid)
             ledger.win(life.txid, 1, 2)
         with store.ledgers.open() as ledger:
@@ -35,7 +41,7 @@ class EffectContract:
         kept = [Effect("table", 1, 1, {"number": number}) for number in range(12)]
         with store.ledgers.open() as ledger:
             for each in kept:
-                ledger.keep(life.txid, each)
+                ledger.keep(life.txid, [each])
             ledger.win(life.txid, 1, 1)
         with store.ledgers.open() as ledger:
             assert ledger.effects(life.txid) == kept
@@ -46,17 +52,15 @@ class EffectContract:
         life = opened(store, new_group(store))
         settle(store, life, decision)
         with pytest.raises(TransactionError), store.ledgers.open() as ledger:
-            ledger.keep(life.txid, Effect("table", 1, 1, {}))
+            ledger.keep(life.txid, [Effect("table", 1, 1, {})])
         with pytest.raises(TransactionError), store.ledgers.open() as ledger:
             ledger.reserve_table(life.txid, LEDGER, [""])
 
     def test_a_table_is_there_once_its_pointer_is(self, store: Store) -> None:
         with store.ledgers.open() as ledger:
-            assert ledger.pointer(LEDGER) is None
             ledger.swap([Swap(LEDGER, None, "file:/0.json")])
-        with store.ledgers.open() as ledger:
-            assert ledger.pointer(LEDGER) == "file:/0.json"
-            assert ledger.pointer(POSTING) is None
+            assert _pointers(store) == {}
+        assert _pointers(store) == {LEDGER: "file:/0.json"}
 
     @pytest.mark.rule("R2")
     def test_pointers_move_all_or_none(self, store: Store) -> None:
@@ -66,10 +70,10 @@ class EffectContract:
         for stale in (Swap(POSTING, "9", "1"), Swap(POSTING, None, "1")):
             with pytest.raises(PointerMoved), store.ledgers.open() as ledger:
                 ledger.swap([Swap(LEDGER, "0", "1"), stale])
+        assert _pointers(store) == {LEDGER: "0", POSTING: "0"}
         with store.ledgers.open() as ledger:
-            assert [ledger.pointer(name) for name in (LEDGER, POSTING)] == ["0", "0"]
             ledger.swap([Swap(POSTING, "0", "1"), Swap(LEDGER, "0", "1")])
-            assert [ledger.pointer(name) for name in (LEDGER, POSTING)] == ["1", "1"]
+        assert _pointers(store) == {LEDGER: "1", POSTING: "1"}
 
     def test_one_undecided_transaction_overwrites_a_part_of_a_table(self, store: Store) -> None:
         group = new_group(store)

@@ -29,10 +29,8 @@ POLICIES: Mapping[PolicyName, tuple[str, str]] = {
 }
 """What each policy sends to, and which brokers must accept."""
 NOT_OF_A_DAG = {
-    Refusal.NO_INPUT,
     Refusal.NO_COORDINATOR,
     Refusal.COORDINATORS,
-    Refusal.BROKER_COORDINATES,
     Refusal.NO_LANE,
     Refusal.QUEUE_LANE,
     Refusal.NO_MIX,

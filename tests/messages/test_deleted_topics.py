@@ -33,8 +33,7 @@ from txsaga.errors import (
 )
 from txsaga.flows.actions import compensation
 from txsaga.messages.producer import Producer
-from txsaga.store.partitions import Partitions
-from txsaga.store.schema import SPAN
+from txsaga.store.partitions import SPAN, Partitions
 
 TYPES: dict[Way, str] = {plainly: "normal"}
 GONE, KEYS = "gone", count()

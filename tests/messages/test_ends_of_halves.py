@@ -18,7 +18,7 @@ from tests.store.past import Scene as Past
 from txsaga.core.decision import Decision
 from txsaga.core.records import End, Half, Receipt
 from txsaga.errors import EndRefused, StoreError, TxSagaError, UnknownTransaction
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.connection import transaction
 from txsaga.store.pipeline import LibpqSession
 from txsaga.store.statement import StatementCall
@@ -146,7 +146,7 @@ def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Sce
 def test_one_whose_partition_was_dropped_is_not_decided_again(
     home_url: str, monkeypatch: pytest.MonkeyPatch, parked: bool
 ) -> None:
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(partitions, "SPAN", SPAN)
     with closing(open_store(home_url)) as store, closing(open_store(home_url)) as other:
         past = Past(other, Stored(home_url))  # the session itself hears of nothing
         past.crowd()

@@ -14,7 +14,7 @@ from tests.contracts.samples import COMMIT, ROLLBACK, answered, decided, is_held
 from tests.scene.stored import Stored
 from txsaga.core.records import Due, End, Half, Receipt
 from txsaga.core.topic import TopicType
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -112,7 +112,7 @@ def test_whoever_is_first_at_a_message_there_is_one_decision_and_it_was_told(
 def test_a_partition_with_a_message_that_waits_stays_and_one_that_goes_takes_the_row_along(
     open_one: Callable[[], Store], stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "SPAN", 10)
+    monkeypatch.setattr(partitions, "SPAN", 10)
     store = open_one()
     topic = store.registry.create_topic("later", TopicType.DELAY, 1, retention_seconds=0)
     store.log.extend_partitions(30)

@@ -31,8 +31,8 @@ def catalog_server(home_url: str, tmp_path: Path) -> Iterator[str]:
     with started("catalog", "--port", "0", env=env) as server:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
-        server.send_signal(signal.SIGINT)
-        assert server.wait(20) == exits.INTERRUPTED
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == exits.OK
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def serve(books: Books) -> Iterator[Serve]:
     with ExitStack() as opened:
 
         def serve(clients: Clients) -> httpx.Client:
-            address = opened.enter_context(listening(create_app(OpenCatalog(books.broker), clients)))
+            catalog = OpenCatalog(books.broker)
+            address = opened.enter_context(listening(create_app(lambda: catalog, clients)))
             return opened.enter_context(httpx.Client(base_url=address, timeout=30))
 
         yield serve

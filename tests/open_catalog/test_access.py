@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.lake.books import LEDGER, Books
-from tests.open_catalog.asking import SCHEMA, change, created, refused
+from tests.open_catalog.asking import SCHEMA, change, created, loaded, refused
 from tests.open_catalog.conftest import Serve
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
@@ -78,8 +79,8 @@ BODIES: dict[str, Any] = {
     "create_namespace": {"namespace": ["bank", "new"], "properties": {}},
     "change_properties": {"removals": [], "updates": {"a": "b"}},
     "create_table": {"name": "new", "schema": SCHEMA},
-    "register_table": {"name": "new", "metadata-location": "file:///nowhere"},
-    "register_view": {"name": "new", "metadata-location": "file:///nowhere"},
+    "register_table": {"name": "new", "metadata-location": "BELOW/nowhere"},
+    "register_view": {"name": "new", "metadata-location": "BELOW/nowhere"},
     "commit_table": {"requirements": [], "updates": []},
     "commit_view": {"requirements": [], "updates": []},
     "report_metrics": {"report-type": "scan-report"},
@@ -107,6 +108,7 @@ def guarded(serve: Serve, clients: Clients) -> Iterator[httpx.Client]:
     rest = serve(clients)
     rest.headers["authorization"] = "Bearer admin:a"
     created(rest, "a")
+    rest.headers["x-below"] = loaded(rest, "a")["location"].rpartition("/")[0]  # where files of bank are
     del rest.headers["authorization"]
     yield rest
 
@@ -116,7 +118,8 @@ def ask(rest: httpx.Client, route: APIRoute, token: str | None) -> httpx.Respons
     path = route.path.format(namespace="bank", table="a")
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     (method,) = route.methods
-    return rest.request(method, f"/v1{path}", json=BODIES.get(route.name), headers=headers)
+    body = json.dumps(BODIES.get(route.name)).replace("BELOW", rest.headers["x-below"])
+    return rest.request(method, f"/v1{path}", content=body, headers={**headers, "content-type": "application/json"})
 
 
 def test_the_table_of_rights_has_every_route() -> None:
@@ -147,6 +150,32 @@ def test_a_commit_needs_its_right_on_every_table(guarded: httpx.Client) -> None:
     body = {"table-changes": [change("a", n="1"), change("a", namespace="shop", n="1")]}
     answer = guarded.post("/v1/transactions/commit", json=body, headers={"authorization": "Bearer owner:o"})
     assert refused(answer) == (403, "ForbiddenException")
+
+
+def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Client) -> None:
+    owner = {"authorization": "Bearer owner:o"}
+    place = guarded.get("/v1/namespaces/bank/tables/a", headers=owner).json()["metadata"]["location"]
+    elsewhere = f"{place.rpartition('/bank/')[0]}/shop/b"
+    bank, table = "/v1/namespaces/bank", "/v1/namespaces/bank/tables/a"
+    new = {"name": "new", "schema": SCHEMA}
+    for method, path, body in (
+        ("POST", f"{bank}/tables", {**new, "location": elsewhere}),
+        ("POST", f"{bank}/tables", {**new, "location": f"{place}/../../shop/b"}),
+        ("POST", f"{bank}/tables", {**new, "properties": {"write.metadata.path": elsewhere}}),
+        ("POST", f"{bank}/views", {**VIEW, "location": elsewhere}),
+        ("POST", f"{bank}/register", {"name": "new", "metadata-location": f"{elsewhere}/metadata/1.metadata.json"}),
+        ("POST", f"{bank}/register-view", {"name": "new", "metadata-location": f"{elsewhere}/metadata/1.json"}),
+        ("POST", f"{bank}/properties", {"updates": {"location": elsewhere}}),
+        ("POST", "/v1/namespaces", {"namespace": ["bank", "new"], "properties": {"location": elsewhere}}),
+        ("POST", table, {"updates": [{"action": "set-location", "location": elsewhere}]}),
+        ("POST", table, {"updates": [{"action": "set-properties", "updates": {"write.data.path": elsewhere}}]}),
+        ("DELETE", f"{table}?purgeRequested=true", None),
+    ):
+        assert refused(guarded.request(method, path, json=body, headers=owner)) == (403, "ForbiddenException"), path
+    own = {**new, "location": f"{place.rpartition('/')[0]}/mine"}
+    assert guarded.post(f"{bank}/tables", json=own, headers=owner).status_code == 200
+    admin = {"authorization": "Bearer admin:a"}
+    assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204
 
 
 def test_clients_get_tokens_for_their_credentials(

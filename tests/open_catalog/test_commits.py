@@ -16,9 +16,13 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import change, committed, created, loaded, property_of, refused
+from tests.open_catalog.asking import SCHEMA, change, committed, created, loaded, property_of, refused
+from tests.open_catalog.conftest import Serve
 from txsaga import Folder, errors
+from txsaga.catalog.access import Clients
 from txsaga.catalog.routes import TOKEN
+from txsaga.catalog.tables import CatalogTables
+from txsaga.messages.decide import Decider
 
 pytestmark = pytest.mark.postgres
 STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
@@ -27,6 +31,11 @@ STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
 def arrow(table: Table, *ids: int) -> pa.Table:
     """Lay out entries as PyIceberg takes them."""
     return rows(*ids).cast(table.schema().as_arrow())
+
+
+def joined(rest: httpx.Client, token: str) -> RestCatalog:
+    """Return the catalog as a client sees it in a transaction."""
+    return RestCatalog("home", uri=str(rest.base_url), **{f"header.{TOKEN}": token})
 
 
 def test_several_tables_are_committed_together(rest: httpx.Client) -> None:
@@ -144,6 +153,68 @@ def test_a_table_that_was_created_is_not_created_again_under_its_key(rest: httpx
     assert len({each.json()["metadata"]["table-uuid"] for each in asked}) == 1
 
 
+def once(name: str) -> dict[str, Any]:
+    """Return a change that can't be applied twice."""
+    field = {"id": 2, "name": "more", "type": "int", "required": False}
+    added = {"action": "add-schema", "schema": {**SCHEMA, "fields": [*SCHEMA["fields"], field]}}
+    require = {"type": "assert-current-schema-id", "current-schema-id": 0}
+    chosen = {"action": "set-current-schema", "schema-id": -1}
+    return {**change(name, require), "updates": [added, chosen]}
+
+
+def test_a_request_is_not_refused_for_what_it_has_done_itself(
+    rest: httpx.Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(rest, "a", "b")
+    elsewhere = serve(Clients())
+    asked, is_done, earlier = (once("a"), once("b")), CatalogTables._is_done, []
+
+    def overtaken(tables: CatalogTables, request: Any) -> bool:
+        found = is_done(tables, request)
+        monkeypatch.undo()
+        earlier.append(committed(elsewhere, *asked, key="k").status_code)
+        return found
+
+    monkeypatch.setattr(CatalogTables, "_is_done", overtaken)
+    assert committed(rest, *asked, key="k").status_code == 204
+    assert earlier == [204]
+    assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
+
+
+def test_a_request_that_a_repeated_one_overtakes_is_answered_as_that_one(
+    rest: httpx.Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(rest, "a", "b")
+    elsewhere = serve(Clients())
+    asked, decide, repeated = (once("a"), once("b")), Decider.decide, []
+
+    def overtaken(decider: Decider, *values: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        repeated.append(committed(elsewhere, *asked, key="k").status_code)
+        return decide(decider, *values, **options)
+
+    monkeypatch.setattr(Decider, "decide", overtaken)
+    assert committed(rest, *asked, key="k").status_code == 204
+    assert repeated == [204]
+    assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
+
+
+def test_a_new_table_keeps_its_metadata_when_the_answer_of_its_decision_is_lost(
+    rest: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = Decider.decide
+
+    def silent(*values: Any, **options: Any) -> None:
+        decide(*values, **options)
+        raise errors.OutcomeUnknown("the connection broke")
+
+    created(rest)
+    monkeypatch.setattr(Decider, "decide", silent)
+    answer = rest.post("/v1/namespaces/bank/tables", json={"name": "a", "schema": SCHEMA})
+    assert refused(answer) == (500, "CommitStateUnknownException")
+    assert loaded(rest, "a")["format-version"] == 2
+
+
 class TestJoined:
     """Commits in the transaction of a token."""
 
@@ -190,6 +261,16 @@ class TestJoined:
             assert rest.head("/v1/namespaces/bank/tables/new").status_code == 404
         assert [property_of(rest, *each) for each in (("a",), ("a", "m"), ("new",))] == ["1", "2", "3"]
 
+    def test_a_repeated_request_is_staged_once(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a", "b")
+        with books.producer.transaction() as tx:
+            token = tx.token()
+            for _ in range(2):
+                assert committed(rest, once("a"), once("b"), token=token, key="k").status_code == 204
+            assert refused(committed(rest, change("a", n="1"), token=token, key="k"))[0] == 422
+            assert refused(committed(rest, once("a"), token=token, key="other"))[0] == 409
+        assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2
+
     def test_a_table_that_changed_meanwhile_rolls_the_transaction_back(self, rest: httpx.Client, books: Books) -> None:
         created(rest, "a", "b")
         uuid = loaded(rest, "a")["table-uuid"]
@@ -228,6 +309,34 @@ class TestJoined:
         flow.end()
         assert (property_of(rest, "a"), property_of(rest, "b")) == (None, "2")
 
+    def test_appends_on_each_other_keep_what_was_published_meanwhile(self, rest: httpx.Client, books: Books) -> None:
+        books.create(LEDGER)
+        books.append(1)
+        with books.producer.transaction() as tx:
+            table = joined(rest, tx.token()).load_table(LEDGER)
+            table.append(arrow(table, 2))
+            books.append(3)
+            table.append(arrow(table, 4))
+            again = joined(rest, tx.token()).load_table(LEDGER)
+            again.append(arrow(again, 5))
+            assert books.ids() == [1, 3]
+        assert books.ids() == [1, 2, 3, 4, 5]
+        newest = books.table().current_snapshot()
+        assert newest is not None and newest.summary is not None
+        assert newest.summary["total-records"] == "5"
+
+    def test_an_overwrite_on_an_append_is_refused_if_another_one_was_published(
+        self, rest: httpx.Client, books: Books
+    ) -> None:
+        books.create(LEDGER)
+        books.append(1)
+        with pytest.raises(errors.TableMoved), books.producer.transaction() as tx:
+            table = joined(rest, tx.token()).load_table(LEDGER)
+            table.append(arrow(table, 2))
+            table.overwrite(arrow(table, 4))
+            books.append(3)
+        assert books.ids() == [1, 3]
+
     def test_a_token_of_another_transaction_opens_nothing(self, rest: httpx.Client, books: Books) -> None:
         created(rest, "a")
         with books.producer.transaction() as tx, books.producer.transaction() as other:
@@ -247,8 +356,7 @@ def test_pyiceberg_reads_and_writes_the_same_tables_on_both_ways(rest: httpx.Cli
     assert books.ids() == [1, 2]
     with books.producer.transaction() as tx:
         tx.table(LEDGER).append(rows(3))
-        joined = RestCatalog("home", uri=str(rest.base_url), **{f"header.{TOKEN}": tx.token()})
-        posting = joined.load_table(POSTING)
+        posting = joined(rest, tx.token()).load_table(POSTING)
         posting.append(arrow(posting, 4))
         assert (books.ids(), books.ids(POSTING)) == ([1, 2], [])
     assert (books.ids(), books.ids(POSTING)) == ([1, 2, 3], [4])

@@ -18,7 +18,7 @@ NOT_ASKED = {
     "tables.namespacePropertiesOnEmptyNamespace",
     "views.listViewsInEmptyNamespace",
 }
-"""Of the namespace without a name, which no path of the protocol can name."""
+"""Of the namespace without a name: no path names it, and the client asks for none in it."""
 DOT_IN_A_NAMESPACE = "tables.testNamespaceWithDot"
 """Rows of a JdbcCatalog, which ours share with other engines, have a dot between two levels of a namespace."""
 

@@ -15,10 +15,11 @@ class MemoryTables(TableLedger):
 
     _kept: Kept
 
-    def keep(self, txid: int, effect: Effect) -> None:
+    def keep(self, txid: int, kept: Sequence[Effect]) -> None:
         """Keep what the decision shall do."""
-        self._require_undecided(txid)
-        self._kept.effects[txid] = (*self._kept.effects.get(txid, ()), effect)
+        if kept:
+            self._require_undecided(txid)
+            self._kept.effects[txid] = (*self._kept.effects.get(txid, ()), *kept)
 
     def effects(self, txid: int) -> Sequence[Effect]:
         """Return the effects that count."""

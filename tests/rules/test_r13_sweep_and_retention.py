@@ -22,7 +22,7 @@ from txsaga.core.decision import LocalState
 from txsaga.core.records import Receipt
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable
 from txsaga.messages.producer import Producer
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R13"), pytest.mark.postgres]
@@ -34,7 +34,7 @@ PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent =
 @pytest.fixture
 def store_url(home_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the URL of a fresh store whose partitions hold ten numbers."""
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(partitions, "SPAN", SPAN)
     open_store(home_url).close()
     return home_url
 

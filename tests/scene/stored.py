@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import DateTime, NullPool, create_engine, text
 
-from txsaga.store import schema
+from tests.store import tables
 from txsaga.store.connection import parse_url
 
 
@@ -60,7 +60,7 @@ class Stored:
     def let_all_pass(self, seconds: float) -> None:
         """Let time pass for everything that has a moment: what a sleep would do, save for what runs meanwhile."""
         with self._engine.begin() as connection:
-            for table in schema.metadata.tables.values():
+            for table in tables.metadata.tables.values():
                 moments = [column for column in table.columns if isinstance(column.type, DateTime)]
                 earlier = ", ".join(
                     f'"{each.name}" = "{each.name}" - {seconds} * interval \'1 second\'' for each in moments

@@ -23,15 +23,15 @@ def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
     """Replace the migrations of a namespace that is empty; yield what does them one by one."""
     from alembic import command
 
-    from txsaga.store import functions, migrate, schema
+    from txsaga.store import functions, migrate, partitions
     from txsaga.store.connection import transaction
 
     scripts: dict[int, tuple[str, str]] = {}
     one_by_one: Install = migrate._upgrade
-    in_full, to_head, span = migrate.migrate, command.upgrade, schema.SPAN
+    in_full, to_head, span = migrate.migrate, command.upgrade, partitions.SPAN
 
     def migrated(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
-        ordinary = migrate._upgrade is install and command.upgrade is to_head and schema.SPAN == span
+        ordinary = migrate._upgrade is install and command.upgrade is to_head and partitions.SPAN == span
         if spares is not None and ordinary and FRESH.search(namespace):
             with transaction(engine) as connection:
                 if _is_spare(connection, namespace, spares):
@@ -42,14 +42,14 @@ def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
         fresh = FRESH.search(namespace) and migrate.current(connection, namespace) is None
         if not fresh or command.upgrade is not to_head:
             one_by_one(connection, namespace)
-        elif schema.SPAN in scripts:
-            script, of = scripts[schema.SPAN]
+        elif partitions.SPAN in scripts:
+            script, of = scripts[partitions.SPAN]
             _send(connection, script.replace(of, namespace))
         else:
             with _recorded(connection) as sent:
                 one_by_one(connection, namespace)
                 functions.write(connection, namespace)
-            scripts[schema.SPAN] = ";\n".join(sent), namespace
+            scripts[partitions.SPAN] = ";\n".join(sent), namespace
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "_upgrade", install)
@@ -59,7 +59,7 @@ def installed_by_script(spares: Spares | None = None) -> Iterator[Install]:
 
 def _is_spare(connection: Connection, namespace: str, spares: Spares) -> bool:
     """Make a spare namespace a store of this name, if there is one."""
-    from txsaga.store import founding, granting, migrate, schema
+    from txsaga.store import founding, granting, migrate
 
     migrate.check_server(connection)
     granting.one_by_one(connection, namespace)
@@ -67,7 +67,7 @@ def _is_spare(connection: Connection, namespace: str, spares: Spares) -> bool:
         return False
     connection.exec_driver_sql(f'SET LOCAL search_path TO "{namespace}"')
     _send(connection, ";".join(_functions(namespace)))
-    founding.found(connection, namespace, span_ahead=schema.SPAN)
+    founding.found(connection, namespace)
     return True
 
 

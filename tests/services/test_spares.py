@@ -10,8 +10,9 @@ import txsaga
 from tests.services.databases import fresh_name
 from tests.services.installing import Install, installed_by_script
 from tests.services.spares import Spares, described_in_short
+from tests.store import tables
 from tests.store.catalog import DRIFT, described, installed
-from txsaga.store import migrate, schema
+from txsaga.store import migrate
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -55,7 +56,7 @@ def rows(engine: Engine, namespace: str) -> dict[str, object]:
     """Count the rows of each table, and read where each sequence stands."""
     found: dict[str, object] = {}
     with engine.connect() as connection:
-        for table in schema.metadata.tables:
+        for table in tables.metadata.tables:
             found[table] = connection.execute(text(f'SELECT count(*) FROM "{namespace}"."{table}"')).scalar_one()
         sql = "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = :s"
         found.update(map(tuple, connection.execute(text(sql), {"s": namespace})))

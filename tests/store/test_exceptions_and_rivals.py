@@ -13,7 +13,6 @@ from tests.scene.probe import Probe, pid_of
 from tests.scene.stored import Stored
 from tests.store.past import SPAN, Scene, named, partitions
 from txsaga.store import partitions as dropping
-from txsaga.store import schema
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -26,7 +25,7 @@ DECIDED = "INSERT INTO op (txid, decision) VALUES (:txid, {})"
 @pytest.fixture
 def store_url(home_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the URL of a fresh store with small partitions."""
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(dropping, "SPAN", SPAN)
     open_store(home_url).close()
     return home_url
 

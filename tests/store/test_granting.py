@@ -10,9 +10,10 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 import txsaga
 from tests.scene.stored import Stored
+from tests.store import tables
 from tests.store.logins import PASSWORD, Logins, logins
 from txsaga.errors import ConfigError, RightsMissing
-from txsaga.store import doctor, founding, functions, granting, migrate, privileges, schema
+from txsaga.store import doctor, founding, functions, granting, migrate, privileges
 from txsaga.store.connection import make_engine, parse_url, transaction
 from txsaga.store.right import Right
 from txsaga.wiring.connecting import open_store
@@ -57,7 +58,7 @@ def send(url: str, topic: str = "news", group: str = "plain") -> None:
 
 
 def test_every_table_sequence_and_function_is_in_the_table_of_rights(made: Logins, stored: Stored) -> None:
-    assert set(privileges.TABLES) == {*schema.metadata.tables, "alembic_version"}
+    assert set(privileges.TABLES) == {*tables.metadata.tables, "alembic_version"}
     sequences = "SELECT relname FROM pg_class WHERE relnamespace = :s::regnamespace AND relkind = 'S'"
     of = {"s": made.namespace}
     assert {name for (name,) in stored.rows(sequences.replace(":s::", "CAST(:s AS text)::"), **of)} == set(

@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.samples import ROLLBACK, decided, drain, end_of, opened
 from tests.scene.stored import Stored
 from tests.store.past import MORE, SPAN, Scene, named, partitions
-from txsaga.store import founding, schema
+from txsaga.store import founding
 from txsaga.store import partitions as spared
 from txsaga.store.connection import transaction
 from txsaga.store.store import Store
@@ -30,7 +30,7 @@ INSERT INTO op (txid, decision) SELECT DISTINCT txid, 2 FROM h"""
 
 @pytest.fixture
 def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(spared, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
     store.close()

@@ -34,7 +34,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Half
 from txsaga.core.topic import TopicType
 from txsaga.errors import StoreError
-from txsaga.store import schema
+from txsaga.store import partitions as dropping
 from txsaga.store.connection import parse_url
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
@@ -46,7 +46,7 @@ LATE = "INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body) VALUES (50, 1, 
 
 @pytest.fixture
 def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(dropping, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
     store.close()

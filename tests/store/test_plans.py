@@ -20,7 +20,7 @@ from tests.store.plan import Prepared, scans_of
 from txsaga.consume import log_store
 from txsaga.messages import halves_store, registry_store
 from txsaga.messages.hot_statements import TOKEN, WRITERS, Hot
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.right import Right
 from txsaga.store.statement import BatchStatement, PreparedStatement
 from txsaga.store.store import Store
@@ -154,7 +154,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
     """Prepare statements on an empty store, and fill it."""
     url = f"{database}{'&' if '?' in database else '?'}namespace={fresh_name('plans')}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(schema, "SPAN", SPAN)
+        patch.setattr(partitions, "SPAN", SPAN)
         store, stored = stack.enter_context(closing(open_store(url))), Stored(url)
         store.log.extend_partitions(2 * SPAN)
         engine = store.engine

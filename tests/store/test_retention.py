@@ -20,7 +20,7 @@ from tests.contracts.samples import (
 )
 from tests.scene.stored import Stored
 from txsaga.core.topic import TopicType
-from txsaga.store import schema
+from txsaga.store import partitions
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -67,7 +67,7 @@ class Scene:
 
 @pytest.fixture
 def scene(home_url: str, stored: Stored, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(partitions, "SPAN", SPAN)
     store = open_store(home_url)
     yield Scene(store, stored)
     store.close()

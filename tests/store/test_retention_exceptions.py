@@ -28,7 +28,7 @@ from txsaga.core.chunk import BODY, Chunk
 from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import Due, End, Half, Receipt, TxRecord
 from txsaga.core.topic import TopicType
-from txsaga.store import schema
+from txsaga.store import partitions as dropping
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
 
@@ -39,7 +39,7 @@ MANY = timedelta(days=365)
 
 @pytest.fixture
 def store(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(schema, "SPAN", SPAN)
+    monkeypatch.setattr(dropping, "SPAN", SPAN)
     store = open_store(home_url)
     yield store
     store.close()

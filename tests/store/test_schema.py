@@ -11,9 +11,10 @@ from sqlalchemy import Engine, text
 from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.installing import Install, installed_by_script
+from tests.store import tables
 from tests.store.catalog import DRIFT, described, installed
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
-from txsaga.store import migrate, schema
+from txsaga.store import migrate
 from txsaga.store.connection import make_engine, parse_url
 from txsaga.store.store import Store
 from txsaga.wiring.connecting import open_store
@@ -53,7 +54,7 @@ def created(engine: Engine) -> Iterator[str]:
     namespace = fresh_name("made")
     with engine.execution_options(schema_translate_map={None: namespace}).begin() as connection:
         connection.execute(text(f'CREATE SCHEMA "{namespace}"'))
-        schema.metadata.create_all(connection)
+        tables.metadata.create_all(connection)
     yield namespace
     with engine.begin() as connection:
         connection.execute(text(f'DROP SCHEMA "{namespace}" CASCADE'))

@@ -16,7 +16,9 @@ import time
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from fastapi import Request
 
 from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.gateway.access_keys import AccessKey, read_keys
@@ -58,6 +60,19 @@ class Client(NamedTuple):
                     403, "ForbiddenException", f"client {self.name!r} may not {right} {name}; add it to {right}="
                 )
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may create only in some namespaces: it must not reach the files of other tables."""
+        return not self.may("create", "*")
+
+    def require_own_files(self, root: str, *places: str) -> None:
+        """Refuse places of files outside the folder of a namespace."""
+        for place in places if self.is_limited else ():
+            if not place.startswith(f"{root}/") or "/.." in place:
+                raise CatalogRefusal(
+                    403, "ForbiddenException", f"client {self.name!r} may use files below {root} only, not {place}"
+                )
+
     def sees(self, namespace: str) -> bool:
         """Return whether any table of a namespace, or below it, may be read."""
         patterns = [each for right in RIGHTS for each in self.key.rights.get(right, ())]
@@ -71,6 +86,13 @@ class Client(NamedTuple):
             raise CatalogRefusal(
                 403, "ForbiddenException", f"client {self.name!r} may not {right} in {namespace}; add {namespace}.*"
             )
+
+
+class Doorkeeper(Protocol):
+    """Knows the client of a request."""
+
+    async def client_of(self, request: Request) -> Client:
+        """Return who sends it; refuse a stranger."""
 
 
 class Clients:
@@ -109,6 +131,11 @@ class Clients:
                 401, "NotAuthorizedException", "the request has no token that is good here; ask for one"
             )
         return Client(found, self._keys[found])
+
+    async def client_of(self, request: Request) -> Client:
+        """Return who sends a request."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        return self.client(token.strip() if kind.lower() == "bearer" else None)
 
     def _matches(self, name: str, secret: str) -> bool:
         known = (self._keys or {}).get(name)

@@ -12,9 +12,8 @@ from urllib.parse import parse_qsl
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 
-from txsaga.catalog.access import LIFETIME, Clients, credentials_of
+from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, credentials_of
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
 from txsaga.catalog.routes import Asking, router
@@ -22,16 +21,19 @@ from txsaga.errors import TxSagaError
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 
 logger = logging.getLogger("txsaga")
+KEY_LIFETIME = "PT30M"
+"""How long a client may repeat a request with its key; a decision is kept longer."""
 LARGEST = 32 * 1024 * 1024  # bytes of a request
 Scope = MutableMapping[str, Any]
 
 
-def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
-    """Return the application of a catalog."""
+def create_app(opened: Callable[[], OpenCatalog], doorkeeper: Doorkeeper) -> FastAPI:
+    """Return the application of a catalog; clients get tokens here if the doorkeeper has a list of them."""
     app = FastAPI(title="txsaga catalog", version="1", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.catalog, app.state.clients = catalog, clients
+    app.state.opened, app.state.doorkeeper = opened, doorkeeper
     app.add_api_route("/v1/config", config, methods=["GET"])
-    app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
+    if isinstance(doorkeeper, Clients):
+        app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
     for prefix in ("/v1", "/v1/{prefix}"):
         app.include_router(router, prefix=prefix)
     app.add_middleware(UndecodedPaths)
@@ -41,10 +43,11 @@ def create_app(catalog: OpenCatalog, clients: Clients) -> FastAPI:
         BadUpdate,
         RequirementFailed,
         RequestValidationError,
-        HTTPException,
         Exception,
     ):
         app.add_exception_handler(kind, _refused)
+    for status in (400, 404, 405):
+        app.add_exception_handler(status, _not_served)
     app.middleware("http")(_bounded)
     return app
 
@@ -58,12 +61,12 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
             for method in methods
         }
     )
-    return {"defaults": {}, "overrides": {}, "endpoints": served}
+    return {"defaults": {}, "overrides": {}, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
 
 
 async def tokens(request: Request) -> Response:
     """Return an access token for credentials, or for a token that is still good."""
-    clients: Clients = request.app.state.clients
+    clients: Clients = request.app.state.doorkeeper
     form = dict(parse_qsl((await request.body()).decode(errors="replace")))
     try:
         match form.get("grant_type"):
@@ -104,6 +107,8 @@ def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
 
 async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
     """Refuse a request before it is read: its whole body would be kept in memory."""
+    if "transfer-encoding" in request.headers:
+        return _answer(CatalogRefusal(411, "BadRequestException", "the request does not say its length"))
     if int(request.headers.get("content-length", 0)) > LARGEST:
         return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
     return await go_on(request)
@@ -114,12 +119,15 @@ async def _refused(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             return _answer(bad(f"{'.'.join(str(each) for each in first['loc'][1:]) or 'body'}: {first['msg']}"))
-        case HTTPException():
-            return _answer(CatalogRefusal(error.status_code, "BadRequestException", str(error.detail)))
     found = refusal(error)
     if found.status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _answer(found)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    status, line = getattr(error, "status_code", 500), getattr(error, "detail", error)
+    return _answer(CatalogRefusal(status, "BadRequestException", f"{request.method} {request.url.path}: {line}"))
 
 
 def _answer(refused: CatalogRefusal) -> Response:

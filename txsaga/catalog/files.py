@@ -48,6 +48,8 @@ class MetadataFiles:
                 return self._kept[location]
         try:
             text = self._storage.read(location)
+        except ValueError as wrong:
+            raise bad(f"{location} can't be read: {wrong}") from None
         except WarehouseAway as away:
             if isinstance(away.__cause__, FileNotFoundError):
                 raise CatalogRefusal(
@@ -55,9 +57,12 @@ class MetadataFiles:
                 ) from None
             raise
         try:
-            return self._keep(MetadataFile(location, text, json.loads(text)))
+            raw = json.loads(text)
         except ValueError:
-            raise bad(f"{location} holds no metadata") from None
+            raw = None
+        if not isinstance(raw, dict) or not ("table-uuid" in raw or "view-uuid" in raw):
+            raise bad(f"{location} holds no metadata")
+        return self._keep(MetadataFile(location, text, raw))
 
     def write(self, location: str, raw: dict[str, Any]) -> MetadataFile:
         """Write a new file, and make it durable."""

@@ -7,22 +7,22 @@ that goes on for an abandoned one changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from txsaga.catalog.repeats import Staged
 from txsaga.catalog.store import CatalogStore
+from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.flows.flow_begin import opened
 from txsaga.flows.step import StepState, last_attempts
-from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite, TransactionToken
+from txsaga.lake.table import TABLE_EFFECT, Effect, TransactionToken
 from txsaga.messages.tx_records import TxRecords
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
-
-Staged = Sequence[TableWrite]
 
 
 class JoinedTransaction:
@@ -40,10 +40,13 @@ class JoinedTransaction:
 
     def stage(self, writes_after: Callable[[Staged], Staged]) -> None:
         """Stage what `writes_after` returns for what was staged before."""
-        with self._kernel.store.ledgers.open() as ledger:
+        with (
+            self._kernel.announce.around(facts.Filing, self._txid, about="a commit that joins"),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
             self._own(ledger)
-            for write in writes_after(self._staged(ledger)):
-                ledger.keep(self._txid, Effect(TABLE_EFFECT, self._token.part, self._token.attempt, write.payload()))
+            place, writes = (self._token.part, self._token.attempt), writes_after(self._staged(ledger))
+            ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])
 
     def _staged(self, ledger: Ledger) -> Staged:
         return self._store.staged(ledger.connection, self._txid, self._token.part, self._token.attempt)

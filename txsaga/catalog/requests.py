@@ -4,11 +4,20 @@ What clients send. Schemas, partition specs and updates are kept as they are sen
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Json = dict[str, Any]
+PLACES = (
+    "location",
+    "write.metadata.path",
+    "write.data.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+"""The properties that name places of files."""
 
 
 class Request(BaseModel):
@@ -50,6 +59,12 @@ class NewTable(Request):
     properties: dict[str, str] | None = None
 
 
+def places_in(properties: Mapping[str, str] | None, location: str | None = None) -> list[str]:
+    """Return the places of files that properties of a table or view name, with its location."""
+    named = [location, *((properties or {}).get(key) for key in PLACES)]
+    return [each for each in named if each]
+
+
 class Registration(Request):
     """A table whose metadata exists."""
 
@@ -71,6 +86,17 @@ class Change(Request):
     identifier: Identifier | None = None
     requirements: list[Json] = []
     updates: list[Json] = []
+
+    @property
+    def places(self) -> list[str]:
+        """The places of files that it sets."""
+        found = []
+        for each in self.updates:
+            said, location = each.get("updates"), each.get("location")
+            found += places_in(
+                said if isinstance(said, dict) else None, location if isinstance(location, str) else None
+            )
+        return found
 
 
 class ChangedTables(Request):

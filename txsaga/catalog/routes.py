@@ -11,17 +11,18 @@ import base64
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import unquote_plus
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog.access import Client, Clients
+from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad
+from txsaga.catalog.repeats import CommitScope
 from txsaga.catalog.requests import (
     Change,
     ChangedTables,
@@ -32,8 +33,9 @@ from txsaga.catalog.requests import (
     PropertyChanges,
     Registration,
     Renaming,
+    places_in,
 )
-from txsaga.catalog.tables import CommitScope, TableChange
+from txsaga.catalog.tables import TableChange
 from txsaga.lake.table import TableName
 
 logger = logging.getLogger("txsaga")
@@ -44,7 +46,7 @@ router = APIRouter()
 
 
 def _catalog(request: Request) -> OpenCatalog:
-    catalog: OpenCatalog = request.app.state.catalog
+    catalog: OpenCatalog = request.app.state.opened()
     if "prefix" in request.path_params:
         raise CatalogRefusal(
             404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
@@ -60,6 +62,18 @@ Catalog = Annotated[OpenCatalog, Depends(_catalog)]
 InScope = Annotated[CommitScope, Depends(_scope)]
 PageToken = Annotated[str | None, Query(alias="pageToken")]
 PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
+
+
+def _require_places(catalog: OpenCatalog, client: Client, namespace: str, places: Sequence[str]) -> None:
+    if places and client.is_limited:
+        client.require_own_files(catalog.tables.root(catalog.name, namespace), *places)
+
+
+def _require_places_of_namespace(client: Client, properties: Mapping[str, str]) -> None:
+    if "location" in properties and client.is_limited:
+        raise CatalogRefusal(
+            403, "ForbiddenException", f"client {client.name!r} may not choose a folder for a namespace"
+        )
 
 
 def joined(levels: Sequence[str]) -> str:
@@ -79,11 +93,10 @@ def _named(catalog: OpenCatalog, identifier: Identifier) -> TableName:
     return _name(catalog, joined(identifier.namespace), identifier.name)
 
 
-def client_of(request: Request) -> Client:
+async def client_of(request: Request) -> Client:
     """Return who sends a request."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    clients: Clients = request.app.state.clients
-    return clients.client(token.strip() if kind.lower() == "bearer" else None)
+    doorkeeper: Doorkeeper = request.app.state.doorkeeper
+    return await doorkeeper.client_of(request)
 
 
 Asking = Annotated[Client, Depends(client_of)]
@@ -155,6 +168,7 @@ def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace) -> dic
     """Create a namespace."""
     namespace = joined(new.namespace)
     client.require_namespace("create", namespace)
+    _require_places_of_namespace(client, new.properties)
     catalog.store.create_namespace(catalog.name, namespace, new.properties)
     return {"namespace": new.namespace, "properties": new.properties}
 
@@ -178,12 +192,15 @@ def drop_namespace(catalog: Catalog, namespace: OwnNamespace) -> None:
 
 
 @router.post("/namespaces/{namespace}/properties")
-def change_properties(catalog: Catalog, namespace: OwnNamespace, changes: PropertyChanges) -> dict[str, object]:
+def change_properties(
+    catalog: Catalog, client: Asking, namespace: OwnNamespace, changes: PropertyChanges
+) -> dict[str, object]:
     """Set and remove properties of a namespace."""
     if both := sorted(set(changes.removals) & set(changes.updates)):
         raise CatalogRefusal(
             422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}"
         )
+    _require_places_of_namespace(client, changes.updates)
     missed = catalog.store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
     gone = [key for key in changes.removals if key not in missed]
     return {"updated": list(changes.updates), "removed": gone, "missing": missed}
@@ -200,6 +217,7 @@ def create_table(catalog: Catalog, client: Asking, namespace: SeenNamespace, new
     """Create a table, or only draft it."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
+    _require_places(catalog, client, namespace, places_in(new.properties, new.location))
     if new.stage_create:
         return JSONResponse({"metadata": catalog.tables.draft(name, new), "config": {}})
     return _loaded(catalog.tables.create(name, new, scope))
@@ -212,6 +230,7 @@ def register_table(
     """Make a table of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
+    _require_places(catalog, client, namespace, [given.metadata_location])
     return _loaded(catalog.tables.register(name, given.metadata_location, scope, overwrite=given.overwrite))
 
 
@@ -241,16 +260,18 @@ def commit_table(catalog: Catalog, client: Asking, table: WrittenTable, change: 
     if change.identifier is not None and _named(catalog, change.identifier) != table:
         raise bad(f"the body is for another table than {table}")
     asked = TableChange(table, change)
-    client.require("create" if asked.creates else "write", table)
+    _require_change(catalog, client, asked)
     catalog.tables.commit([asked], scope)
     return _loaded(catalog.tables.load(table, scope))
 
 
 @router.delete("/namespaces/{namespace}/tables/{table}", status_code=204)
 def drop_table(
-    catalog: Catalog, table: OwnTable, purge: Annotated[bool, Query(alias="purgeRequested")] = False
+    catalog: Catalog, client: Asking, table: OwnTable, purge: Annotated[bool, Query(alias="purgeRequested")] = False
 ) -> None:
-    """Drop a table, and with `purgeRequested` its files."""
+    """Drop a table, and with `purgeRequested` its files: its manifests may name those of other tables."""
+    if purge and client.is_limited:
+        raise CatalogRefusal(403, "ForbiddenException", f"client {client.name!r} may not have files deleted")
     catalog.tables.drop(table, purge=purge)
 
 
@@ -286,8 +307,13 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
     if not changes:
         raise bad("the commit changes no table")
     for asked in changes:
-        client.require("create" if asked.creates else "write", asked.name)
+        _require_change(catalog, client, asked)
     catalog.tables.commit(changes, scope)
+
+
+def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
+    client.require("create" if asked.creates else "write", asked.name)
+    _require_places(catalog, client, asked.name.namespace, asked.change.places)
 
 
 @router.get("/namespaces/{namespace}/views")
@@ -301,6 +327,7 @@ def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new:
     """Create a view."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
+    _require_places(catalog, client, namespace, places_in(new.properties, new.location))
     return _loaded(catalog.views.create(name, new))
 
 
@@ -309,6 +336,7 @@ def register_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, gi
     """Make a view of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
+    _require_places(catalog, client, namespace, [given.metadata_location])
     return _loaded(catalog.views.register(name, given.metadata_location))
 
 
@@ -325,8 +353,9 @@ def has_view(catalog: Catalog, table: ReadTable) -> None:
 
 
 @router.post("/namespaces/{namespace}/views/{table}")
-def commit_view(catalog: Catalog, table: WrittenTable, change: Change) -> Response:
+def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change) -> Response:
     """Replace a view, or change its properties."""
+    _require_places(catalog, client, table.namespace, change.places)
     return _loaded(catalog.views.commit(table, change))
 
 

@@ -1,52 +1,36 @@
 """
 Tables of the open catalog: created, changed and dropped as Iceberg clients ask; each commit is a decision.
 
-A commit is checked against the newest metadata first, so that a refusal costs no transaction. What was checked is
-recorded, not what came out of it: whichever process decides applies the same updates to the metadata of that moment.
+A commit is checked against the newest metadata first. What was checked is recorded, not what came out of it: whichever
+process decides applies the same updates to the metadata of that moment. A commit with a key is checked once no earlier
+request with that key can be committed any more: otherwise it could be refused for what that request changes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
-from txsaga.catalog.joining import JoinedTransaction, Staged
-from txsaga.catalog.refusals import CatalogRefusal, bad, missing
+from txsaga.catalog.joining import JoinedTransaction
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal
+from txsaga.catalog.repeats import CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
-from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, InDoubt, OutcomeUnknown, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
+from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.lake.table import TableName, TableWrite, WriteMode
 
 GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
-BODY = "txsaga.catalog.request"
-"""The property of a write that holds the digest of its request."""
-
-
-class CommitScope(NamedTuple):
-    """What a commit belongs to: the transaction of a token, or one of its own, perhaps with a key."""
-
-    token: str | None = None
-    key: str | None = None
-
-
-class Keyed:
-    """A request in its scope, with a digest that tells it from others under the same key."""
-
-    def __init__(self, scope: CommitScope, *said: object) -> None:
-        self.scope = scope
-        self.digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 class TableChange(NamedTuple):
@@ -67,7 +51,7 @@ class CatalogTables:
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
         self._kernel, self._store, self._files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
-        self._producer = broker.producer(GROUP)
+        self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
@@ -89,23 +73,17 @@ class CatalogTables:
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        request = Keyed(scope, [*name], new.model_dump())
-        if self._is_done(request):
-            return self.load(name, scope)
-        raw = self.draft(name, new)
-        first = self._files.write(metadata_location(raw, 0), raw)
-        with on_failure(self._files.remove, first.location):
-            self._decide([_created(name, first)], request)
-        return first
+        with self._files_of_refused() as created:
+            self._decide(
+                lambda _: [self._first(name, self.draft(name, new), created)], Keyed(scope, [*name], new.model_dump())
+            )
+        return self.load(name, scope)
 
     def register(self, name: TableName, location: str, scope: CommitScope, *, overwrite: bool) -> MetadataFile:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        request = Keyed(scope, [*name], location)
-        if not self._is_done(request):
-            self._store.require_free(name, "Table")
-            self._decide([_created(name, self._files.read(location))], request)
+        self._decide(lambda _: [self._registered(name, location)], Keyed(scope, [*name], location))
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -114,12 +92,8 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        if scope.token is not None:
-            self._joined(scope).stage(lambda staged: self._writes(changes, staged, []))
-        elif not self._is_done(request):
-            created: list[str] = []
-            with on_failure(self._remove, created):
-                self._decide(self._writes(changes, (), created), request)
+        with self._files_of_refused() as created:
+            self._decide(lambda staged: self._writes(changes, staged, created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -133,42 +107,88 @@ class CatalogTables:
         assert scope.token is not None
         return JoinedTransaction(self._kernel, self._store, scope.token)
 
-    def _remove(self, locations: Sequence[str]) -> None:
-        for location in locations:
-            self._files.remove(location)
+    @contextmanager
+    def _files_of_refused(self) -> Iterator[list[str]]:
+        """Give a list of new files, which are removed if their commit is refused; its outcome may also be unknown."""
+        created: list[str] = []
+        try:
+            yield created
+        except (OutcomeUnknown, InDoubt):
+            raise
+        except Exception:
+            for location in created:
+                self._files.remove(location)
+            raise
 
     def location(self, name: TableName) -> str:
-        """Return where a new table or view is stored, unless its creator says otherwise."""
-        root = self._store.properties(name.catalog, name.namespace).get("location")
-        return f"{(root or f'{self._kernel.tables.warehouse}/{name.namespace}').rstrip('/')}/{name.table}"
+        """Return where a new table or view is stored, unless its creator says otherwise.
 
-    def _decide(self, writes: Sequence[TableWrite], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token."""
+        The folder is its own, even if one of this name was renamed: removing orphans of one would hurt the other.
+        """
+        return f"{self.root(name.catalog, name.namespace)}/{name.table}-{uuid4().hex[:8]}"
+
+    def root(self, catalog: str, namespace: str) -> str:
+        """Return the folder of a namespace."""
+        said = self._store.properties(catalog, namespace).get("location")
+        return (said or f"{self._kernel.tables.warehouse}/{namespace}").rstrip("/")
+
+    def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
+        """Make writes visible: now, or with the transaction of a token.
+
+        A repeat of a key waits for the first request. A refusal is final as well: the transaction of the key ends
+        without a write.
+        """
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda _: writes)
+            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
+        with self._keys.alone(request.scope.key):
+            if self._is_done(request):
+                return
+            try:
+                with self._producer.transaction(key=request.scope.key) as transaction:
+                    transaction.change(request.added_to((), writes_after))
+            except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
+                self._end(request, error)
+
+    def _end(self, request: Keyed, error: Exception) -> None:
+        """Raise the error of a request, unless a repeat at another server was done."""
+        if request.scope.key is None:
+            raise conflict(f"{error}; commit again") if isinstance(error, Superseded | DecidedOtherwise) else error
+        if isinstance(error, Superseded | DecidedOtherwise):
+            if self._is_done(request):
+                return
+            raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
+        if refusal(error).status >= 500:
+            raise error
         try:
-            with self._producer.transaction(key=request.scope.key) as transaction:
-                transaction.change([replace(each, properties={BODY: request.digest}) for each in writes])
-        except AlreadyCommitted as known:
-            self._require_same(known.txid, request)
+            with self._producer.transaction(key=request.scope.key):
+                pass  # without a write: refused
+        except AlreadyCommitted:
+            self._is_done(request)
+        else:
+            raise error
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        if request.scope.key is None or request.scope.token is not None:
+        if request.scope.key is None:
             return False
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
-        if found is None or found.state is not TxState.COMMITTED:
-            return False
-        self._require_same(found.txid, request)
-        return True
+            done = found is not None and found.state is TxState.COMMITTED
+            effects = ledger.effects(found.txid) if found is not None and done else ()
+        if done and not effects:
+            raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
+        request.require_same([TableWrite.read(each.payload) for each in effects])
+        return done
 
-    def _require_same(self, txid: int, request: Keyed) -> None:
-        with self._kernel.store.ledgers.open() as ledger:
-            writes = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
-        if any(each.properties.get(BODY) != request.digest for each in writes):
-            what = f"Idempotency-Key {request.scope.key!r} was used for another request"
-            raise CatalogRefusal(422, "UnprocessableEntityException", what)
+    def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
+        """Write the first metadata of a table."""
+        first = self._files.write(metadata_location(raw, 0), raw)
+        created.append(first.location)
+        return _created(name, first)
+
+    def _registered(self, name: TableName, location: str) -> TableWrite:
+        self._store.require_free(name, "Table")
+        return _created(name, self._files.read(location))
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
@@ -190,25 +210,11 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
-        first = self._files.write(metadata_location(raw, 0), raw)
-        created.append(first.location)
-        return _created(asked.name, first)
+        return self._first(asked.name, raw, created)
 
     def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
-        append = append_in(asked.change.requirements, asked.change.updates)
-        if (
-            append is not None
-            and append.base != base.raw.get("current-snapshot-id")
-            and base.raw["format-version"] == 2
-        ):
-            table_metadata.require(
-                base.raw, append.requirements
-            )  # it is put on top of what is there when it is decided
-            after = base.raw
-        else:
-            table_metadata.require(base.raw, asked.change.requirements)
-            after = table_metadata.updated(base.raw, asked.change.updates, moment=now(), location=None)
+        after = _changed(base.raw, change)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(
@@ -232,14 +238,25 @@ class CatalogTables:
         base = self._files.read(location)
         raw = base.raw
         for each in staged:
-            if each.mode is WriteMode.CHANGE and each.change is not None:
-                table_metadata.require(raw, each.change["requirements"])
-                raw = table_metadata.updated(raw, each.change["updates"], moment=now(), location=None)
+            if each.change is not None:
+                raw = _changed(raw, each.change)
             elif each.mode is not WriteMode.CREATE:
                 raise bad(f"the transaction writes to table {each.name} without this catalog; write to it in one way")
         if raw is base.raw:
             return base
         return MetadataFile(f"{location}#staged-{len(staged)}", json.dumps(raw).encode(), raw)
+
+
+def _changed(raw: Json, change: Mapping[str, Sequence[Json]]) -> Json:
+    """Return the metadata after a commit; an append on an old snapshot as if it were on the newest."""
+    requirements, updates = change["requirements"], change["updates"]
+    append, newest = append_in(requirements, updates), raw.get("current-snapshot-id")
+    if append is not None and raw["format-version"] == 2 and append.base != (None if newest == -1 else newest):
+        current = next((each for each in raw.get("snapshots") or () if each["snapshot-id"] == newest), None)
+        place = {"sequence": raw.get("last-sequence-number", 0) + 1, "manifest_list": append.snapshot["manifest-list"]}
+        requirements, updates = append.requirements, append.on(current, **place, moment=now())
+    table_metadata.require(raw, requirements)
+    return table_metadata.updated(raw, updates, moment=now(), location=None)
 
 
 def _created(name: TableName, first: MetadataFile) -> TableWrite:

@@ -17,16 +17,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Float, cast, func, literal, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, Engine
 
 from txsaga.checkback.profile import LEASE, MIN_AGE
 from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord, kept
 from txsaga.core.decision import Decision
-from txsaga.core.lifecycle import TxState
 from txsaga.core.records import DecisionOutcome, Doubt
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema, sql_files
+from txsaga.store import sql_files
 from txsaga.store.connection import UNCOMPILED, by_index, transaction
 from txsaga.store.pipeline import ConnectionPool
 
@@ -186,10 +184,12 @@ def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> i
     forget(connection, namespace)
     connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
-    shortest = _shortest(connection, age)
-    found = _look(connection, hot, first, age, behind=shortest)
-    found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
-    return found + _left_alone(connection, age, shortest)
+    ages = {"age": age.total_seconds(), "lease": LEASE.total_seconds()}
+    shortest = connection.exec_driver_sql(SQL["shortest"].format(s=namespace), ages).scalar_one()
+    found = _look(connection, hot, namespace, first, age, behind=shortest)
+    found += _look(connection, hot, namespace, second, age, behind=max(age, SECOND_LOOK).total_seconds())
+    left = connection.exec_driver_sql(SQL["left_alone"].format(s=namespace), ages | {"shortest": shortest})
+    return found + left.rowcount
 
 
 def forget(connection: Connection, namespace: str) -> None:
@@ -197,47 +197,15 @@ def forget(connection: Connection, namespace: str) -> None:
     connection.exec_driver_sql(SQL["forget"].format(s=namespace))
 
 
-def _shortest(connection: Connection, age: timedelta) -> timedelta:
-    """Return the minimum age of any group: half messages are examined then, and due at their own group's age."""
-    said = cast(schema.producer_group.c.checks["min_age"].astext, Float)
-    least = connection.execute(select(func.min(said))).scalar()
-    return age if least is None else min(age, timedelta(seconds=least))
-
-
-def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind: timedelta) -> int:
-    point = schema.checkpoint
-    connection.execute(insert(point).values(name=name, txid=0).on_conflict_do_nothing())
-    query = select(point.c.txid).where(point.c.name == name).with_for_update(skip_locked=True)
-    low = connection.execute(query).scalar()
-    if low is None:
-        return 0
-    tick = schema.tick
-    newest = select(tick.c.last_txid).where(tick.c.at <= func.clock_timestamp() - behind)
-    high = min(connection.execute(newest.order_by(tick.c.id.desc()).limit(1)).scalar() or 0, low + RANGE)
+def _look(connection: Connection, hot: Hot, namespace: str, name: str, age: timedelta, *, behind: float) -> int:
+    """Examine the next numbers of one pass, up to those that were taken `behind` seconds ago."""
+    point = {"name": name, "behind": behind, "range": RANGE}
+    for statement in ("checkpoint", "examined"):
+        found = connection.exec_driver_sql(SQL[statement].format(s=namespace), point)
+    low, high = found.one_or_none() or (0, 0)
     if high <= low:
         return 0
     values = {"lo": low, "hi": high, "age": age.total_seconds(), "least": MIN_AGE}
-    found = connection.exec_driver_sql(hot.sweep, values).rowcount
-    connection.execute(point.update().where(point.c.name == name).values(txid=high))
-    return found
-
-
-def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> int:
-    tx, doubt, group = schema.tx, schema.doubt, schema.producer_group
-    closed = [TxState.SEALED.value, TxState.PREPARED.value]
-    now = func.clock_timestamp()
-    said = func.make_interval(0, 0, 0, 0, 0, 0, cast(group.c.checks["min_age"].astext, Float))
-    lease = func.make_interval(0, 0, 0, 0, 0, 0, func.coalesce(tx.c.lease, LEASE.total_seconds()))
-    found = (
-        select(tx.c.txid, tx.c.pgroup, literal(True))
-        .outerjoin(group, group.c.id == tx.c.pgroup)
-        .where(
-            tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
-            tx.c.touched <= now - shortest,
-            tx.c.touched <= now - func.coalesce(said, age),
-            or_(tx.c.state.in_(closed), tx.c.touched <= now - lease),
-            or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits for its store
-        )
-    )
-    statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)
-    return connection.execute(statement.on_conflict_do_nothing()).rowcount
+    listed = connection.exec_driver_sql(hot.sweep, values).rowcount
+    connection.exec_driver_sql(SQL["examine_on"].format(s=namespace), {"name": name, "txid": high})
+    return listed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -45,10 +47,11 @@ def catalog(
         listening("catalog", host, port) as opened,
         connect(given_url(options), namespace=options.namespace, roles=False) as broker,
     ):
-        app = create_app(OpenCatalog(broker), known)
+        app = create_app(cache(lambda: OpenCatalog(broker)), known)
         say(f"http://{host}:{opened.getsockname()[1]}")
         sys.stdout.flush()
         quiet = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, timeout_keep_alive=75
         )
+        signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again once it has stopped
         uvicorn.Server(quiet).run(sockets=[opened])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -81,8 +82,20 @@ def create_app(home: Home, guard: Guard) -> FastAPI:
     if guard.signs_in:
         app.include_router(pages.entrance)
     app.include_router(pages.router)
+    _mount_catalog(app, home, guard)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
+
+
+def _mount_catalog(app: FastAPI, home: Home, guard: Guard) -> None:
+    """Serve the open catalog as well, where its packages are installed."""
+    try:
+        from txsaga.catalog.app import create_app as catalog_of
+        from txsaga.catalog.open_catalog import OpenCatalog
+        from txsaga.console.engines import Engines
+    except ImportError:
+        return
+    app.mount("/iceberg", catalog_of(cache(lambda: OpenCatalog(home.broker)), Engines(guard)))
 
 
 async def _finished(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:

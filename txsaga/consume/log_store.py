@@ -25,13 +25,13 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import IsolationLevel
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from txsaga.core.forking import at_fork
 from txsaga.core.records import Bounds, LogEntry, TickResult
 from txsaga.errors import StoreError, StoreUnavailable
 from txsaga.messages.hot_statements import Hot
-from txsaga.store import schema, sql_files
+from txsaga.store import sql_files
 from txsaga.store.connection import is_lost, transaction, translated
 from txsaga.store.partitions import Partitions
 from txsaga.store.pipeline import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
@@ -109,7 +109,7 @@ class Log:
     """The log of one namespace."""
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
-        self._engine, self._hot = engine, hot
+        self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
         self._ticks = PipelineConnection(engine, timeout=NO_HURRY)  # a decision, however large, is one tick
         self._readers = ConnectionPool(engine)
         self._wakeup = Wakeup(engine, channel_of(namespace))
@@ -145,20 +145,18 @@ class Log:
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
         """Return tail and head of queues."""
-        q = schema.queue
         with transaction(self._engine) as connection:
-            rows = connection.execute(select(q.c.qid, q.c.tail, q.c.head).where(q.c.qid.in_(qids)))
+            rows = connection.exec_driver_sql(SQL["bounds"].format(s=self._schema), {"qids": [*qids]})
             return {qid: Bounds(tail, head) for qid, tail, head in rows}
 
     def offset_at(self, qid: int, moment: datetime) -> int:
         """Return the first offset published at or after a moment, by binary search, since times rise with offsets."""
-        entry = schema.log
         low, high = self.bounds([qid])[qid]
+        sql = SQL["chunk_before"].format(s=self._schema)
         with transaction(self._engine) as connection:
             while low < high:
                 middle = (low + high) // 2
-                query = select(entry.c.base, entry.c.n, entry.c.at).where(entry.c.qid == qid, entry.c.base <= middle)
-                row = connection.execute(query.order_by(entry.c.base.desc()).limit(1)).one_or_none()
+                row = connection.exec_driver_sql(sql, {"qid": qid, "middle": middle}).one_or_none()
                 if row is not None and row.at >= moment:
                     high = row.base
                 else:

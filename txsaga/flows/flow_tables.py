@@ -52,8 +52,7 @@ class FlowTables(TableWrites):
     def record(self, ledger: Ledger) -> None:
         """Store everything, in the commit that ends the step."""
         life = self.life("write to a table")
-        for effect in self.recorded:
-            ledger.keep(life.txid, effect)
+        ledger.keep(life.txid, self.recorded)
         for found in self._judged:
             gates.vote(ledger, life.txid, found)
         if self.recorded:

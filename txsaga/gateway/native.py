@@ -196,8 +196,8 @@ class RocketMQParticipant(TccParticipant):
             until = time.monotonic() + SEEN
         while missing := self._view.missing(missing):
             if time.monotonic() > until:
-                if not self._view.missing(missing, GIVEN_UP):
-                    return Finish.HAZARD
+                if (reserved.settled or 0.0) >= FINISH and not self._view.missing(missing, GIVEN_UP):
+                    return Finish.HAZARD  # no process ends them any more
                 raise errors.RetryLater(f"RocketMQ gets COMMIT for {missing[0]} when it asks (it said {why!r})")
             time.sleep(LOOK)
         return Finish.DONE

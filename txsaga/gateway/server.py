@@ -116,9 +116,9 @@ class GatewayServer:
 
     def _handler(self, method: Any) -> Any:
         written = {"response_serializer": lambda made: made.SerializeToString()}  # requests are read by us: see `_read`
-        if method.name == "Telemetry":
-            return grpc.stream_stream_rpc_method_handler(self._telemetry, **written)
-        if method.name in self._streamed:
+        if method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._served_in_parts(method), **written)
+        if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(self._served_in_parts(method), **written)
         return grpc.unary_unary_rpc_method_handler(self._served(method), **written)
 
@@ -127,7 +127,7 @@ class GatewayServer:
 
         async def serve(written: bytes, context: Any) -> Any:
             try:
-                caller, request = self._called(method, written, context)
+                request, caller = self._called(method, written, context)
                 if method.name == "NotifyClientTermination":
                     self._checks.clients.leave(caller)
                 return await call(request)
@@ -136,35 +136,33 @@ class GatewayServer:
 
         return serve
 
-    def _served_in_parts(self, method: Any) -> Callable[[bytes, Any], AsyncIterator[Any]]:
-        call = self._streamed[method.name]
-
-        async def serve(written: bytes, context: Any) -> AsyncIterator[Any]:
+    def _served_in_parts(self, method: Any) -> Callable[[Any, Any], Awaitable[None]]:
+        async def parts(said: Any, context: Any) -> AsyncIterator[Any]:
             try:
-                caller, request = self._called(method, written, context)
-                async for part in call(request, caller):
+                async for part in self._parts(method, said, context):
                     yield part
             except Exception as refused:  # noqa: BLE001
                 yield wire.new(method.output_type.name, status=of_error(refused))
 
+        async def serve(said: Any, context: Any) -> None:
+            with suppress(grpc.aio.InternalError):  # the client is gone
+                async for part in parts(said, context):
+                    await context.write(part)
+
         return serve
 
-    def _called(self, method: Any, written: bytes, context: Any) -> tuple[Caller, Any]:
-        """Return who calls and what it asks for, if it may."""
+    def _parts(self, method: Any, said: Any, context: Any) -> AsyncIterator[Any]:
+        if not method.client_streaming:
+            return self._streamed[method.name](*self._called(method, said, context))
+        return self._checks.clients.telemetry(_commands(said), self._signatures.caller(context.invocation_metadata()))
+
+    def _called(self, method: Any, written: bytes, context: Any) -> tuple[Any, Caller]:
+        """Return what is asked for and who asks, if it may."""
         caller = self._signatures.caller(context.invocation_metadata())
         self._checks.clients.saw(caller)
         request = _read(method.input_type.name, written)
         caller.require_call(method.name, request)
-        return caller, request
-
-    async def _telemetry(self, commands: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        try:
-            caller = self._signatures.caller(context.invocation_metadata())
-        except CallRefused as refused:
-            yield wire.new("TelemetryCommand", status=of_error(refused))
-            return
-        async for command in self._checks.clients.telemetry(_commands(commands), caller):
-            yield command
+        return request, caller
 
 
 def _read(name: str, request: bytes) -> Any:

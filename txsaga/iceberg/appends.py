@@ -68,3 +68,8 @@ def append_in(requirements: Sequence[Json], updates: Sequence[Json]) -> Append |
     if not (to_main and same and snapshot["summary"].get("operation") == "append" and "manifest-list" in snapshot):
         return None
     return Append(snapshot, based[0].get("snapshot-id"), [each for each in requirements if each is not based[0]])
+
+
+def touches_snapshots(updates: Sequence[Json]) -> bool:
+    """Return whether a commit adds or removes snapshots, or points branches elsewhere."""
+    return any("snapshot" in str(each.get("action")) for each in updates)

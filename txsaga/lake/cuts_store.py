@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.consume.log_store import Log
 from txsaga.errors import StoreUnavailable
 from txsaga.lake.cut import Cut
+from txsaga.lake.effects_store import pointers_of
 from txsaga.lake.table import TableName
 from txsaga.store import sql_files
 from txsaga.store.connection import translating
@@ -31,8 +32,7 @@ class PostgresCuts:
     """Makes cuts of one namespace."""
 
     def __init__(self, engine: Engine, log: Log, namespace: str) -> None:
-        self._engine, self._log = engine, log
-        self._heads, self._pointers = (sql.format(s=f'"{namespace}"') for sql in (SQL["heads"], SQL["pointers"]))
+        self._engine, self._log, self._namespace = engine, log, namespace
 
     @contextmanager
     def cut(self, tables: Sequence[TableName] = ()) -> Iterator[Cut]:
@@ -60,11 +60,9 @@ class PostgresCuts:
     def _read(
         self, ticked: psycopg.Connection[Any], home: Connection, tables: Sequence[TableName]
     ) -> tuple[dict[str, tuple[int, ...]], dict[TableName, str]]:
-        heads = {name: tuple(offsets) for name, offsets in ticked.execute(self._heads).fetchall()}
-        pointers: dict[TableName, str] = {}
-        if tables:
-            columns = [list(column) for column in zip(*tables, strict=True)]
-            pointers = {TableName(*name): at for *name, at in ticked.execute(self._pointers, columns).fetchall()}
+        sql = SQL["heads"].format(s=f'"{self._namespace}"')
+        heads = {name: tuple(offsets) for name, offsets in ticked.execute(sql)}
+        pointers = pointers_of(ticked.execute, self._namespace, tables)
         (snapshot,) = ticked.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         with translating():
             home.execute(text(f"SET TRANSACTION SNAPSHOT '{snapshot}'"))

@@ -8,7 +8,8 @@ expected value, the whole decision is undone: none of its tables changes, and no
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -31,21 +32,17 @@ class TableLedger(HomeTransaction):
         """The connection, for operations that only PostgreSQL offers."""
         return self._connection
 
-    def keep(self, txid: int, kept: Effect) -> None:
+    def keep(self, txid: int, kept: Sequence[Effect]) -> None:
         """Store what the decision of an undecided transaction does in the home database."""
-        self._require_undecided(txid)
-        payload = json.dumps({**kept.payload, "part": kept.part, "attempt": kept.attempt})
-        self._run(SQL["keep"], txid=txid, kind=kept.kind, payload=payload, first=FIRST)
+        if kept:
+            self._require_undecided(txid)
+            payloads = [json.dumps({**each.payload, "part": each.part, "attempt": each.attempt}) for each in kept]
+            self._run(SQL["keep"], txid=txid, kinds=[each.kind for each in kept], payloads=payloads, first=FIRST)
 
     def effects(self, txid: int) -> Sequence[Effect]:
         """Return the effects that count, in order: those of the attempts that won their parts (R4)."""
         rows = self._run(SQL["counting"], txid=txid, first=FIRST)
         return [Effect(kind, payload.pop("part"), payload.pop("attempt"), payload) for kind, payload in rows]
-
-    def pointer(self, name: TableName) -> str | None:
-        """Return the location of a table's newest metadata; None if there is no such table."""
-        found: str | None = self._run(SQL["pointer"], **name._asdict()).scalar()
-        return found
 
     def swap(self, swaps: Sequence[Swap]) -> None:
         """Move pointers, each from its expected metadata; raise `PointerMoved` if one has another."""
@@ -72,3 +69,13 @@ class TableLedger(HomeTransaction):
 
     def _require_undecided(self, txid: int) -> None:
         raise NotImplementedError
+
+
+def pointers_of(
+    run: Callable[[str, tuple[list[str], ...]], Iterable[Any]], namespace: str, names: Sequence[TableName]
+) -> dict[TableName, str]:
+    """Return the locations of the newest metadata of tables; `run` runs a statement of the driver."""
+    if not names:
+        return {}
+    columns = tuple(list(column) for column in zip(*names, strict=True))
+    return {TableName(*name): at for *name, at in run(SQL["pointers"].format(s=f'"{namespace}"'), columns)}

@@ -29,14 +29,14 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.config import Config
-from sqlalchemy import Engine, select, tuple_
+from sqlalchemy import Engine
 
 from txsaga.errors import ConfigError, FormatRefused, LakeMissing, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
 from txsaga.lake.branches import TableBranches
-from txsaga.lake.catalog_tables import iceberg_tables
 from txsaga.lake.collecting import Collector, folders
 from txsaga.lake.differences import TRANSACTION, ends, replaced
+from txsaga.lake.effects_store import pointers_of
 from txsaga.lake.files import mapping_of
 from txsaga.lake.gates import Subject
 from txsaga.lake.metadata import KEPT_SNAPSHOTS, Draft, Metadata, require_version
@@ -63,12 +63,9 @@ class HomeCatalog(SqlCatalog):
 
     def pointers(self, names: Sequence[TableName]) -> Mapping[TableName, str]:
         """Return the locations of the newest metadata of several tables, in one query."""
-        c = iceberg_tables.c
-        place = (c.catalog_name, c.table_namespace, c.table_name)
-        kind = (c.iceberg_type == "TABLE") | c.iceberg_type.is_(None)  # not a view of another engine
-        asked = select(*place, c.metadata_location).where(tuple_(*place).in_([tuple(name) for name in names]), kind)
+        namespace = self.engine.get_execution_options()["schema_translate_map"][None]
         with translating(), self.engine.connect() as connection:
-            return {TableName(*row[:3]): row[3] for row in connection.execute(asked)}
+            return pointers_of(connection.exec_driver_sql, namespace, names)
 
 
 OURS = {

@@ -97,7 +97,7 @@ class Draft:
     """The next version of a table's metadata, before it is written."""
 
     def __init__(self, old: Metadata) -> None:
-        self.old, self._now = old, int(wall_clock().timestamp() * 1000)
+        self.old, self._now, self.rebased = old, int(wall_clock().timestamp() * 1000), False
         self.raw: Json = {**old.raw}
         for key in ("snapshots", "snapshot-log", "metadata-log"):
             self.raw[key] = list(old.raw.get(key) or [])

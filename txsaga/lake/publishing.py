@@ -18,7 +18,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from txsaga.core.failure import on_failure
 from txsaga.errors import TableMoved
-from txsaga.iceberg.appends import append_in
+from txsaga.iceberg.appends import append_in, touches_snapshots
 from txsaga.lake import manifests
 from txsaga.lake.differences import REMEDY, Replaced, rebased, replaced, summary_of
 from txsaga.lake.metadata import Draft, Json, Metadata, require_version
@@ -148,8 +148,12 @@ class Publisher:
         """Return what an Iceberg client asks for; an append is put on top of what was published since."""
         append, current = append_in(change["requirements"], change["updates"]), draft.current
         now = None if current is None else current["snapshot-id"]
-        if append is None or append.base == now or metadata.version != 2:
+        fits = append is None or append.base == now or metadata.version != 2
+        if fits and not (draft.rebased and touches_snapshots(change["updates"])):
             return change["requirements"], change["updates"]
+        if append is None:
+            raise ValueError("main has changed, and only appends are put on top of that")
+        draft.rebased = True  # what is based on this append lacks what it was put on top of
         location = f"{metadata.folder('metadata')}/snap-{append.snapshot['snapshot-id']}-1-{uuid4()}.avro"
         swaps.written.append(location)
         listed = [*manifests.added_by(self._storage, append.snapshot), *manifests.listed(self._storage, current)]

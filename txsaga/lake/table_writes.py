@@ -234,15 +234,6 @@ class TableWrites:
         life, self.may_conflict = self.life("be joined"), True
         return str(TransactionToken(self._identity(life), life.token.hex(), life.owner, self._part, life.owner))
 
-    def change(self, writes: Sequence[TableWrite]) -> None:
-        """Store the records of what an Iceberg client asks for, of several tables in one commit."""
-        life, self.may_conflict = self.life("write to a table"), True
-        effects = [Effect(TABLE_EFFECT, self._part, self.attempt(life), write.payload()) for write in writes]
-        with self._recording(life, ", ".join(str(write.name) for write in writes)) as ledger:
-            for effect in effects:
-                ledger.keep(life.txid, effect)
-        self.recorded += effects
-
     def branch_writer(self, session: object) -> BranchWriter | None:
         """Return the branch writer of a session."""
         return None if session is None else self._kernel.tables.branch_writer(session)
@@ -327,7 +318,7 @@ class TableWrites:
     def file(self, life: TxRecord, about: object, effect: Effect) -> None:
         """Store the effect of a staged write."""
         with self._recording(life, about) as ledger:
-            ledger.keep(life.txid, effect)
+            ledger.keep(life.txid, [effect])
         self.recorded.append(effect)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
@@ -354,7 +345,7 @@ class TableWrites:
         effect = None if write is None else Effect(TABLE_EFFECT, self._part, life.owner, write.payload())
         with self._recording(life, about) as ledger:
             if effect is not None:
-                ledger.keep(life.txid, effect)
+                ledger.keep(life.txid, [effect])
             if found is not None:
                 gates.vote(ledger, life.txid, found)
         if effect is not None:

@@ -38,6 +38,7 @@ class StoredBlock:
         self.receipt: Receipt | None = None
         self.bodies: Mapping[int, bytes] = {}  # late ones, by slot
         self.recorded: Sequence[Effect] = ()  # writes into tables
+        self.last: list[Effect] = []  # those that are stored with the closing point
 
     @property
     def txid(self) -> int | None:
@@ -109,7 +110,7 @@ class StoredBlock:
         if isinstance(stored, Receipt):
             return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
         by = DecidedBy(who=f"owner {stored.owner}", why=why, owner=stored.owner)
-        known = self.recorded if decision is Decision.COMMIT else ()
+        known = [*self.recorded, *self.last] if decision is Decision.COMMIT else ()
         decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
         return run_blocking(decide)
 
@@ -120,6 +121,7 @@ class StoredBlock:
                     TxRecords(self._kernel).own(ledger, life)
                     if rows:
                         ledger.add(life, PART, rows)
+                    ledger.keep(life.txid, self.last)
                     ledger.win(life.txid, PART, life.owner)
                     ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
             except OutcomeUnknown:

@@ -44,14 +44,13 @@ from txsaga.core.validation import validate_late
 from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
 from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
+from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
 from txsaga.messages.stored_block import ENTER, PART, BlockStage, StoredBlock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
-    from txsaga.lake.table import TableWrite
 
 
 class AsyncSlot:
@@ -147,7 +146,8 @@ class Transaction(InLoop[AsyncTransaction]):
     def change(self, writes: Sequence[TableWrite]) -> None:
         """Change tables as an Iceberg client asks."""
         self._require_open("write to a table")
-        self._tables.change(writes)
+        life = self._contribution.opened()
+        self._contribution.last += [Effect(TABLE_EFFECT, PART, life.owner, write.payload()) for write in writes]
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the decision moves the staged rows into it."""

@@ -35,8 +35,6 @@ from txsaga.provider.planning.modes import (
     DeclaredStep,
     FlowDeclaration,
     Input,
-    InputKind,
-    Statement,
     StepMode,
 )
 from txsaga.provider.planning.refusals import problems
@@ -261,7 +259,7 @@ def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> FlowDeclaration:
     steps = tuple(step for task in ordered for step in _steps(task))
     return FlowDeclaration(
         name=begin.dag_id,
-        inputs=(Input(name="run", kind=InputKind.TRIGGER),),
+        input=Input(name="run"),
         resources=tuple(_resources(begin.flow_resources, steps)),
         steps=steps,
         outputs=tuple(task.sends() for task in ordered if isinstance(task, Publish)),
@@ -293,7 +291,7 @@ def _steps(task: Any) -> Iterator[DeclaredStep]:
         yield DeclaredStep(
             name=task.task_id,
             resource=said["on"],
-            statements=tuple(Statement(text=each) for each in texts),
+            statements=tuple(texts),
             hold=read_hold(said.get("hold")),
         )
 

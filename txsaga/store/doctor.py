@@ -25,7 +25,7 @@ from txsaga.checkback.profile import PROFILES, Exhausted
 from txsaga.consume import log_store
 from txsaga.core.clock import wall_clock
 from txsaga.errors import LakeMissing, RightsMissing, StoreUnavailable, TxSagaError
-from txsaga.store import founding, granting, migrate, schema, sql_files
+from txsaga.store import founding, granting, migrate, partitions, sql_files
 from txsaga.store.connection import NETWORK, SESSION, make_engine, parse_url, transaction, translating
 from txsaga.store.functions import functions as written_for
 from txsaga.store.migrate import OLDEST
@@ -452,7 +452,7 @@ def room(connection: Connection, namespace: str) -> Finding:
     remedy = "run `txsaga engine`, which adds partitions"
     if left <= 1:
         return error(told, remedy)
-    return ok(told) if left > schema.SPAN // 2 else warning(told, remedy)
+    return ok(told) if left > partitions.SPAN // 2 else warning(told, remedy)
 
 
 def dispatcher(store: Store) -> Finding:

@@ -11,44 +11,41 @@ from __future__ import annotations
 import secrets
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import Connection, text
 
 from txsaga.consume import log_store
 from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, IdentityChanged, SchemaMissing
-from txsaga.store import schema, sql_files
+from txsaga.store import partitions, sql_files
 from txsaga.store.connection import session_name
-from txsaga.store.partitions import extend
 
 SQL = sql_files.read("store/sql/founding.sql")
 
 SERVER = SQL["server"]
-
-KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswith("token_")]
-"""Columns of `store` that all may read: token keys are the owner's."""
 
 HOME = """s.system_identifier = here.system AND s.place = here.place
        AND s.timeline = coalesce(here.timeline, s.timeline)"""
 """A standby has no timeline to compare."""
 
 
-def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
+def found(connection: Connection, namespace: str) -> None:
     """Make a fresh schema a store: identity, first tick, partitions; an existing store gets partitions."""
-    extend(connection, namespace, span_ahead)
-    if connection.execute(select(schema.store.c.uuid)).one_or_none() is not None:
+    partitions.extend(connection, namespace, partitions.SPAN)
+    s = f'"{namespace}"'
+    if connection.execute(text(SQL["known"].format(s=s))).one_or_none() is not None:
         return
     uuid = uuid4()
-    pads = _pads(secrets.token_bytes(32), uuid, 1)
-    connection.execute(insert(schema.store).values(uuid=uuid, incarnation=1, **_here(connection, namespace), **pads))
-    connection.execute(insert(schema.tick).values(id=0, snap=func.pg_current_snapshot(), last_txid=0))
+    values = {"uuid": uuid, **_here(connection, namespace), **_pads(secrets.token_bytes(32), uuid, 1)}
+    connection.execute(text(SQL["found"].format(s=s)), values)
+    connection.execute(text(SQL["first_tick"].format(s=s)))
 
 
 def recognise(connection: Connection) -> StoreId:
     """Return the store's identity, or raise `IdentityChanged` on another server, timeline or place."""
-    row = connection.execute(select(*KNOWN_TO_ALL)).one_or_none()
+    namespace = connection.get_execution_options()["schema_translate_map"][None]
+    row = connection.execute(text(SQL["known"].format(s=f'"{namespace}"'))).one_or_none()
     if row is None:
         raise SchemaMissing("the namespace holds no store; run `txsaga db migrate`")
-    namespace = connection.get_execution_options()["schema_translate_map"][None]
     system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
     here = system, timeline or row.timeline, place
     if here != (row.system_identifier, row.timeline, row.place):
@@ -67,11 +64,12 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
     connection.execute(text(f"LOCK TABLE {s}.store IN ACCESS EXCLUSIVE MODE"))
     connection.execute(text(SQL["end_others"].format(name=session_name(namespace))))
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
-    row = connection.execute(select(schema.store).with_for_update()).one()
+    row = connection.execute(text(SQL["locked"].format(s=s))).one()
     incarnation = row.incarnation + 1
     births = (*row.births, connection.execute(text(SQL["newest"].format(s=s))).scalar_one())
     changed = {**_here(connection, namespace), **_pads(row.token_key, row.uuid, incarnation)}
-    connection.execute(update(schema.store).values(incarnation=incarnation, births=births, **changed))
+    values = {"incarnation": incarnation, "births": [*births], **changed}
+    connection.execute(text(SQL["adopt"].format(s=s)), values)
     if blocked := connection.execute(text(log_store.SQL["blocked"].format(s=s))).first():
         told, remedy = log_store.blockage(blocked, s)
         raise ConfigError(f"{told}; as the owner: `{remedy}`, then adopt again")

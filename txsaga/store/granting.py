@@ -9,12 +9,12 @@ directly. A role of that name without a right in this namespace is not ours and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
 from txsaga.errors import ConfigError
-from txsaga.store import functions, schema, sql_files
+from txsaga.store import functions, sql_files
 from txsaga.store.privileges import privileges
 from txsaga.store.right import EVERY_RIGHT, SIGN, Login, Right
 
@@ -128,8 +128,7 @@ def _new_group(connection: Connection, name: str) -> list[str]:
 
 
 def _own(connection: Connection, s: str, group: str, role: str) -> str:
-    known: Any = schema.producer_group
-    if connection.execute(known.select().where(known.c.name == group)).one_or_none() is None:
+    if connection.execute(text(SQL["group"].format(s=s)), {"name": group}).one_or_none() is None:
         raise ConfigError(f"producer group {group!r} is not registered yet; its first producer does that")
     quoted = [value.replace("'", "''") for value in (role, group)]
     return f"UPDATE {s}.producer_group SET role = '{quoted[0]}' WHERE name = '{quoted[1]}'"

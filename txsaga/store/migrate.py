@@ -24,7 +24,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
     """Bring a namespace to this program's schema; return its old one. Renew rights if `renew`, or if needed."""
-    from txsaga.store import founding, functions, granting, schema
+    from txsaga.store import founding, functions, granting
 
     with transaction(engine) as connection:
         check_server(connection)
@@ -37,7 +37,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None
         before = _known(connection, namespace)
         _upgrade(connection, namespace)
         changed = functions.write(connection, namespace) or before != newest()
-        founding.found(connection, namespace, span_ahead=schema.SPAN)
+        founding.found(connection, namespace)
         if renew or changed:
             granting.renew(connection, namespace)
     return before

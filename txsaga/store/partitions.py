@@ -18,9 +18,11 @@ from sqlalchemy import Connection, Engine, text
 
 from txsaga.checkback.doubts_store import LOOKS
 from txsaga.errors import StoreUnavailable
-from txsaga.store import schema, sql_files
+from txsaga.store import sql_files
 from txsaga.store.connection import transaction
 
+SPAN = 1_000_000
+"""Transaction numbers per partition."""
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
 LOCKED_TIMEOUT = "200ms"
@@ -107,7 +109,7 @@ class Partitions:
 
 def attaching(s: str) -> str:
     """Return the function body that adds a partition to a table."""
-    return SQL["attach_partition"].format(s=s, span=schema.SPAN, lock_timeout=LOCK_TIMEOUT)
+    return SQL["attach_partition"].format(s=s, span=SPAN, lock_timeout=LOCK_TIMEOUT)
 
 
 def dropping(s: str) -> str:
@@ -115,7 +117,7 @@ def dropping(s: str) -> str:
     holding = [*needed(s), left(s)]
     written = SQL["drop_partition"].format(
         s=s,
-        span=schema.SPAN,
+        span=SPAN,
         locked_timeout=LOCKED_TIMEOUT,
         needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in holding),
         spares=NEEDS["spares"].format(s=s),
@@ -141,7 +143,7 @@ def extend(connection: Connection, namespace: str, ahead: int) -> int:
         low = have[-1][1] if have else 0
         while low <= last + ahead:
             connection.execute(text(f"SELECT {s}.attach_partition(:table, :low)"), {"table": table, "low": low})
-            low, added = low + schema.SPAN, added + 1
+            low, added = low + SPAN, added + 1
     return added
 
 
@@ -161,7 +163,7 @@ def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int
 
 def left(s: str) -> str:
     """Return SQL that asks whether the partition from :low to :bound is left as it is."""
-    return NEEDS["left"].format(s=s, share=SHARE, most=schema.SPAN // SHARE, bytes=BYTES)
+    return NEEDS["left"].format(s=s, share=SHARE, most=SPAN // SHARE, bytes=BYTES)
 
 
 def weigh(engine: Engine, namespace: str, bounds: Sequence[tuple[int, int]]) -> None:

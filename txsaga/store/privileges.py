@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from txsaga.store import schema
 from txsaga.store.right import SIGN, Right
 
 WORD = re.compile(r"[A-Z]+")
@@ -30,13 +29,9 @@ class Needs(NamedTuple):
     engine: str = ""
 
 
-def _but(table: str, *hidden: str) -> str:
-    shown = [f'"{column.name}"' for column in schema.metadata.tables[table].columns if column.name not in hidden]
-    return f"SELECT ({', '.join(shown)})"
-
-
-STORE = _but("store", "token_inner", "token_outer", "token_key")
-WITHOUT_BODY = _but("half", "body")
+# Not token_inner, token_outer and token_key: the keys of tokens are the owner's.
+STORE = "SELECT (single, uuid, incarnation, births, system_identifier, timeline, place, rejecting, cluster)"
+WITHOUT_BODY = "SELECT (txid, born, batch, pgroup, qid, part, attempt, chunk, n, evidence, immunity, keyed)"
 NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
 MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"

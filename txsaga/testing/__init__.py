@@ -1,9 +1,10 @@
 """
-Helpers for your own tests: the kill harness, one round of check-back, and the contract of a participant.
+Helpers for your own tests: the kill harness, one round of check-back, the contract of a participant, and a catalog kit.
 
 - `txsaga.testing.kill`: observers that kill their process at a fact, or record every fact
 - `txsaga.testing.checking`: one round of check-back in the calling thread
 - `ParticipantContract`: what a participant of two-phase commit must do; subclass it and provide its fixtures
+- `python -m txsaga.testing.catalog URL`: what a REST catalog does with several tables in one commit
 - `FakeClock`: a clock that moves only when advanced
 
 Each is loaded on first use: a process that is to be killed loads this package without pytest.

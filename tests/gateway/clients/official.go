@@ -13,6 +13,8 @@ import (
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+
+	"official/must"
 )
 
 var saying sync.Mutex
@@ -21,12 +23,6 @@ func say(words ...string) {
 	saying.Lock()
 	defer saying.Unlock()
 	fmt.Println(strings.Join(words, "\t"))
-}
-
-func need(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }
 
 func configuration(group string) *rocketmq.Config {
@@ -44,14 +40,14 @@ func made(topic, body string) *rocketmq.Message {
 
 func sent(producer rocketmq.Producer, message *rocketmq.Message) *rocketmq.SendReceipt {
 	receipts, err := producer.Send(context.Background(), message)
-	need(err)
+	must.Succeed(err)
 	return receipts[0]
 }
 
 func send() {
 	producer, err := rocketmq.NewProducer(configuration(""), rocketmq.WithTopics("news", "lines", "later"))
-	need(err)
-	need(producer.Start())
+	must.Succeed(err)
+	must.Succeed(producer.Start())
 	say("sent", sent(producer, made("news", "normal")).MessageID)
 	ordered := made("lines", "ordered")
 	ordered.SetMessageGroup("g")
@@ -61,12 +57,12 @@ func send() {
 	say("sent", sent(producer, delayed).MessageID)
 	recalled.SetDelayTimestamp(time.Now().Add(time.Minute))
 	id, err := producer.Recall(context.Background(), "later", sent(producer, recalled).RecallHandle)
-	need(err)
+	must.Succeed(err)
 	say("recalled", id)
 	if _, err = producer.Send(context.Background(), made("orders", "no transaction")); err != nil {
 		say("refused", err.Error())
 	}
-	need(producer.GracefulStop())
+	must.Succeed(producer.GracefulStop())
 }
 
 func check(message *rocketmq.MessageView) rocketmq.TransactionResolution {
@@ -81,18 +77,18 @@ func check(message *rocketmq.MessageView) rocketmq.TransactionResolution {
 func transact() rocketmq.Producer {
 	producer, err := rocketmq.NewProducer(configuration(""), rocketmq.WithTopics("orders"),
 		rocketmq.WithTransactionChecker(&rocketmq.TransactionChecker{Check: check}))
-	need(err)
-	need(producer.Start())
+	must.Succeed(err)
+	must.Succeed(producer.Start())
 	for _, body := range []string{"committed", "rolled back", "left, committed", "left, rolled back"} {
 		transaction := producer.BeginTransaction()
 		receipts, err := producer.SendWithTransaction(context.Background(), made("orders", body), transaction)
-		need(err)
+		must.Succeed(err)
 		say("half", receipts[0].MessageID)
 		switch body {
 		case "committed":
-			need(transaction.Commit())
+			must.Succeed(transaction.Commit())
 		case "rolled back":
-			need(transaction.RollBack())
+			must.Succeed(transaction.RollBack())
 		}
 	}
 	return producer
@@ -103,8 +99,8 @@ func receive(expected int) {
 	consumer, err := rocketmq.NewSimpleConsumer(configuration("readers"), rocketmq.WithSimpleAwaitDuration(time.Second),
 		rocketmq.WithSimpleSubscriptionExpressions(map[string]*rocketmq.FilterExpression{
 			"news": rocketmq.SUB_ALL, "lines": rocketmq.SUB_ALL, "later": rocketmq.SUB_ALL, "orders": blue}))
-	need(err)
-	need(consumer.Start())
+	must.Succeed(err)
+	must.Succeed(consumer.Start())
 	for end := time.Now().Add(time.Minute); expected > 0 && time.Now().Before(end); {
 		messages, err := consumer.Receive(context.Background(), 16, 15*time.Second)
 		if err != nil {
@@ -112,12 +108,12 @@ func receive(expected int) {
 		}
 		for _, each := range messages {
 			say("received", string(each.GetBody()), each.GetMessageId(), each.GetProperties()["color"])
-			need(consumer.ChangeInvisibleDuration(each, 20*time.Second))
-			need(consumer.Ack(context.Background(), each))
+			must.Succeed(consumer.ChangeInvisibleDuration(each, 20*time.Second))
+			must.Succeed(consumer.Ack(context.Background(), each))
 			expected--
 		}
 	}
-	need(consumer.GracefulStop())
+	must.Succeed(consumer.GracefulStop())
 }
 
 func push() {
@@ -132,8 +128,8 @@ func push() {
 	}}
 	consumer, err := rocketmq.NewPushConsumer(configuration("pushers"), rocketmq.WithPushMessageListener(listener),
 		rocketmq.WithPushSubscriptionExpressions(map[string]*rocketmq.FilterExpression{"news": rocketmq.SUB_ALL}))
-	need(err)
-	need(consumer.Start())
+	must.Succeed(err)
+	must.Succeed(consumer.Start())
 	select {
 	case <-done:
 	case <-time.After(40 * time.Second):
@@ -147,5 +143,5 @@ func main() {
 	producer := transact()
 	receive(5)
 	push()
-	need(producer.GracefulStop())
+	must.Succeed(producer.GracefulStop())
 }

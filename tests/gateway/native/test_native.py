@@ -328,7 +328,7 @@ def test_a_commit_is_not_done_before_the_topic_has_the_message(
 
 @pytest.mark.timeout(180)
 def test_a_half_that_another_rocketmq_has_given_up_is_a_hazard_and_it_tells_who_has_keys(
-    broker: Broker, topic: RocketMQTopic
+    broker: Broker, topic: RocketMQTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys, first = ("anna", "secret12"), topic
     with rocketmq_server(*keys, **{**QUICK, "transactionCheckMax": 2}) as server:
@@ -350,6 +350,9 @@ def test_a_half_that_another_rocketmq_has_given_up_is_a_hazard_and_it_tells_who_
             participant.finish(branch, Decision.COMMIT)
         view = topic.registered(keys=keys).view
         until(lambda: not view.missing(["01DD"], GIVEN_UP))
+        with pytest.raises(errors.RetryLater, match="01DD"):  # its finisher may still end it
+            participant.finish(branch, Decision.COMMIT)
+        monkeypatch.setattr(native, "FINISH", 0.1)
         assert participant.finish(branch, Decision.COMMIT) is Finish.HAZARD
         participant.close()
 

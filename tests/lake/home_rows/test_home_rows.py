@@ -18,8 +18,8 @@ from txsaga.core.decision import LocalState
 from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, StoreError
 from txsaga.lake import arrow_rows, home_rows_store
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.store.partitions import SPAN
 from txsaga.store.right import Right
-from txsaga.store.schema import SPAN
 from txsaga.testing.checking import check_once
 
 __all__ = ["books", "open_books", "shop", "warehouse"]

@@ -13,7 +13,6 @@ from txsaga.provider.planning.modes import (
     Input,
     Output,
     ResourceMode,
-    Statement,
 )
 from txsaga.provider.planning.refusals import Refusal
 
@@ -34,22 +33,13 @@ def local(name: str, kind: str = "postgresql", **said: object) -> DeclaredResour
     return resource(name, kind, ResourceMode.LOCAL, **said)
 
 
-def sql(*texts: str, uncoordinated: bool = False) -> tuple[Statement, ...]:
-    return tuple(Statement(text=text, uncoordinated=uncoordinated) for text in texts or ("UPDATE account SET x = 1",))
-
-
-def step(name: str, on: str | None = None, *statements: Statement, **said: object) -> DeclaredStep:
+def step(name: str, on: str | None = None, *statements: str, **said: object) -> DeclaredStep:
     return replace(DeclaredStep(name=name, resource=on, statements=statements), **said)  # type: ignore[arg-type]
 
 
 def works(name: str, on: str, **said: object) -> DeclaredStep:
     """Make a step with one statement."""
-    return step(name, on, *sql(), **said)
-
-
-def marked(name: str, on: str, **said: object) -> DeclaredStep:
-    """Make a step with one uncoordinated statement."""
-    return step(name, on, *sql(uncoordinated=True), **said)
+    return step(name, on, "UPDATE account SET x = 1", **said)
 
 
 def settles(name: str, on: str, decision: Decision = Decision.COMMIT) -> DeclaredStep:
@@ -66,7 +56,7 @@ def flow(
 
     made = FlowDeclaration(
         name="transfer",
-        inputs=of(Input) or (INPUT,),  # type: ignore[arg-type]
+        input=next((part for part in parts if isinstance(part, Input)), INPUT),
         resources=of(DeclaredResource),  # type: ignore[arg-type]
         steps=of(DeclaredStep),  # type: ignore[arg-type]
         outputs=of(Output),  # type: ignore[arg-type]
@@ -78,32 +68,31 @@ def flow(
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the work of a flow is settled when an input receives something."""
+    """Where the work of a flow is settled."""
 
     flow: FlowDeclaration
-    input: Input
 
     @property
     def received(self) -> modes.Received:
-        return modes.received(self.flow, self.input)
+        return modes.received(self.flow)
 
     @property
     def works(self) -> tuple[modes.PlacedWork, ...]:
-        return modes.works(self.flow, self.input, modes.DECLARED)
+        return modes.works(self.flow, modes.DECLARED)
 
     @property
     def outputs(self) -> tuple[modes.PlacedSends, ...]:
-        return modes.sends(self.flow, self.input)
+        return modes.sends(self.flow)
 
     @property
-    def units(self) -> tuple[modes.PlacedUnit, ...]:
-        return modes.units(self.flow, self.works)
+    def settled_lanes(self) -> dict[str, tuple[str, ...]]:
+        return modes.settled_lanes(self.flow, self.works)
 
 
 def run(of: FlowDeclaration) -> Placed:
-    """Place the work of a flow without problems, for its first input."""
+    """Place the work of a flow without problems."""
     assert not refusals.problems(of)
-    return Placed(of, of.inputs[0])
+    return Placed(of)
 
 
 def problems(of: FlowDeclaration) -> list[tuple[Refusal, str]]:

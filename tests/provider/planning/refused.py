@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.provider.planning.declared import (
-    INPUT,
     flow,
     lane,
     local,
-    marked,
     resource,
     settles,
-    sql,
     step,
     works,
 )
@@ -30,7 +27,6 @@ def req(*ids: str) -> pytest.MarkDecorator:
 
 
 REFUSED = [
-    pytest.param(flow(inputs=()), Refusal.NO_INPUT, "transfer", "no input; give it an input", marks=req("IBM-43")),
     pytest.param(
         flow(resource("lite", "sqlite"), works("debit", "lite")),
         Refusal.NO_TWO_PHASE,
@@ -65,16 +61,9 @@ REFUSED = [
         )
         for kind in ("http", "callable", "files")
     ),
-    pytest.param(
-        flow(resource("other", "files"), marked("note", "other")),
-        Refusal.NO_LANE,
-        "other",
-        "files has no auxiliary transactions",
-        marks=req("IBM-14", "IBM-40"),
-    ),
     *(
         pytest.param(
-            flow(resource("orders", kind), marked("put", "orders"), settles("keep", "orders", decision)),
+            flow(local("orders", kind), works("put", "orders"), settles("keep", "orders", decision)),
             Refusal.QUEUE_LANE,
             "orders",
             f"asks for the {decision.name} of its lane, but {kind} has no lane; this is a limit of the queue system",
@@ -91,7 +80,7 @@ REFUSED = [
         marks=req("IBM-37"),
     ),
     pytest.param(
-        flow(resource("db2", no_mix=True), works("debit", "db2"), marked("note", "db2")),
+        flow(resource("db2", no_mix=True), works("debit", "db2"), works("note", "db2", mode=StepMode.COMMIT)),
         Refusal.NO_MIX,
         "db2",
         r"can't mix coordinated and uncoordinated work \(by db2\).*; use two instances, one for each kind of work",
@@ -102,13 +91,6 @@ REFUSED = [
         Refusal.NO_MIX,
         "db2",
         r"can't mix coordinated and uncoordinated work \(by a, b\)",
-        marks=req("IBM-31"),
-    ),
-    pytest.param(
-        flow(resource("db2", no_mix=True), works("x", "db2"), INPUT, Input(name="chatter", persistent=False)),
-        Refusal.NO_MIX,
-        "db2",
-        "can't mix coordinated and uncoordinated work",
         marks=req("IBM-31"),
     ),
     pytest.param(
@@ -124,13 +106,6 @@ REFUSED = [
         "transfer",
         r"2 coordinators \(home, away\); keep one",
         marks=req("IBM-47"),
-    ),
-    pytest.param(
-        flow(resource("other", "broker"), coordinators=("other",)),
-        Refusal.BROKER_COORDINATES,
-        "other",
-        "it is a broker and can't coordinate the flow; a broker is a resource",
-        marks=req("WM-43"),
     ),
     pytest.param(
         flow(local("old", "db2"), works("a", "old", mode=StepMode.COMMIT, propagates=("b",)), step("b")),
@@ -160,14 +135,14 @@ REFUSED = [
         marks=req("IBM-40"),
     ),
     pytest.param(
-        flow(PG, step("read", "current", *sql("UPDATE a", "SELECT 1"), hold=Hold.JOURNAL)),
+        flow(PG, step("read", "current", "UPDATE a", "SELECT 1", hold=Hold.JOURNAL)),
         Refusal.JOURNAL_READS,
         "current",
         "statement 2 of step 'read' is journalled and has a SELECT; the statement runs only at the decision",
         marks=pytest.mark.rule("R17"),
     ),
     pytest.param(
-        flow(PG, step("read", "current", *sql("INSERT INTO a VALUES (1) RETURNING id"), hold=Hold.JOURNAL)),
+        flow(PG, step("read", "current", "INSERT INTO a VALUES (1) RETURNING id", hold=Hold.JOURNAL)),
         Refusal.JOURNAL_READS,
         "current",
         "statement 1 of step 'read' is journalled and has a RETURNING",
@@ -205,7 +180,7 @@ REFUSED = [
         flow(Input(name="orders", retries=2)),
         Refusal.RETRIES,
         "orders",
-        "a rollback puts a topic back",
+        "a rollback puts it back",
         marks=req("IBM-56"),
     ),
     pytest.param(

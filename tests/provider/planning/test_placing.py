@@ -11,17 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.provider.planning.declared import (
-    INPUT,
-    Placed,
     flow,
     lane,
     local,
-    marked,
     places,
     resource,
     run,
     settles,
-    sql,
     step,
     works,
 )
@@ -36,10 +32,8 @@ from txsaga.provider.planning.modes import (
     STEPS,
     FlowDeclaration,
     Input,
-    InputKind,
     Output,
     Persistence,
-    PlacedUnit,
     ResourceMode,
     Settles,
     StepMode,
@@ -52,7 +46,7 @@ AUTOMATIC, YES, NO = TransactionMode
 PG, PG2 = resource("current"), resource("mortgage")
 TABLES: Mapping[str, tuple[Mapping[tuple[object, ...], object], tuple[type[Enum] | type[bool], ...]]] = {
     "inputs": (INPUTS, (TransactionMode, bool, bool)),  # type: ignore[dict-item]
-    "steps": (STEPS, (ResourceMode, StepMode, bool, bool)),  # type: ignore[dict-item]
+    "steps": (STEPS, (ResourceMode, StepMode, bool)),  # type: ignore[dict-item]
     "outputs": (OUTPUTS, (TransactionMode, bool)),  # type: ignore[dict-item]
     "persistence": (PERSISTENCE, (Persistence, bool, bool)),  # type: ignore[dict-item]
 }
@@ -76,7 +70,7 @@ def test_a_queue_has_an_answer_for_every_place_of_a_step() -> None:
 
 @pytest.mark.req("IBM-12", "IBM-46")
 def test_a_flow_is_not_coordinated_unless_it_asks() -> None:
-    assert not FlowDeclaration(name="transfer").coordinated
+    assert not FlowDeclaration(name="transfer", input=Input(name="run")).coordinated
     assert places(flow(PG, PG2, works("debit", "current"), works("credit", "mortgage"), coordinated=False)) == [
         OWN_END,
         OWN_END,
@@ -188,7 +182,7 @@ def test_an_output_chooses_its_persistence(
 
 @pytest.mark.req("IBM-56")
 def test_files_settle_at_their_own_end_and_have_retries() -> None:
-    found = run(flow(PG, works("debit", "current"), Input(name="drop", kind=InputKind.FILES, retries=2)))
+    found = run(flow(PG, works("debit", "current"), Input(name="drop", put_back=False, retries=2)))
     assert found.received.settles.value == OWN_END
     assert found.works[0].settles is Settles.MAIN
 
@@ -196,24 +190,13 @@ def test_files_settle_at_their_own_end_and_have_retries() -> None:
 @pytest.mark.req("IBM-56")
 def test_a_step_that_takes_no_part_settles_at_its_own_end_and_the_end_has_nothing_to_do() -> None:
     found = run(flow(local("current", "http"), step("call", "current")))
-    assert [each.settles.value for each in found.works] == [OWN_END]
-    assert found.units == ()
-
-
-@pytest.mark.req("IBM-33")
-def test_leaving_main_is_a_choice_per_statement() -> None:
-    of = flow(PG, step("debit", "current", *sql("INSERT INTO a"), *sql("INSERT INTO b", uncoordinated=True)))
-    assert [(each.statement.text, each.settles.value, each.lane) for each in run(of).works] == [
-        ("INSERT INTO a", MAIN, None),
-        ("INSERT INTO b", LANE, "current"),
-    ]
+    assert [(each.settles.value, each.lane, each.hold) for each in found.works] == [(OWN_END, None, None)]
 
 
 @pytest.mark.req("IBM-15")
 def test_a_resource_can_be_given_to_a_lane() -> None:
     found = run(flow(PG, lane("audit"), works("debit", "current"), works("note", "audit")))
-    assert [each.settles.value for each in found.works] == [MAIN, LANE]
-    assert [unit.lane for unit in found.units] == ["audit"]
+    assert [(each.settles.value, each.lane) for each in found.works] == [(MAIN, None), (LANE, "audit")]
 
 
 @pytest.mark.req("IBM-26", "IBM-23")
@@ -223,11 +206,10 @@ def test_a_data_source_has_one_lane_whatever_its_names() -> None:
         lane("t2", instance="db1"),
         lane("t3", instance="db2"),
         *(works(f"write {name}", name) for name in ("t1", "t2", "t3")),
+        settles("keep", "t2"),
     )
-    assert [(unit.lane, unit.steps) for unit in run(of).units] == [
-        ("db1", ("write t1", "write t2")),
-        ("db2", ("write t3",)),
-    ]
+    assert [each.lane for each in run(of).works] == ["db1", "db1", "db2"]
+    assert run(of).settled_lanes == {"keep": ("write t1", "write t2")}
 
 
 @pytest.mark.req("IBM-25", "IBM-29")
@@ -243,28 +225,19 @@ def test_a_lane_is_used_again_after_settling_and_what_is_open_follows_the_outcom
         settles("drop", "db1", Decision.ROLLBACK),
         works("three", "db1"),
     )
-    assert run(of).units == (
-        PlacedUnit(lane="db1", number=1, steps=("one",), decision=Decision.COMMIT, settled_by="keep"),
-        PlacedUnit(lane="db1", number=2, steps=("two", "more"), decision=Decision.ROLLBACK, settled_by="drop"),
-        PlacedUnit(lane="db1", number=3, steps=("three",)),
-        PlacedUnit(lane="db2", number=1, steps=("other",)),
-    )
+    assert run(of).settled_lanes == {"keep": ("one",), "drop": ("two", "more")}
 
 
 def test_a_step_may_work_in_a_lane_and_settle_it() -> None:
     of = flow(lane("audit"), works("note", "audit", settle=Decision.COMMIT))
-    assert run(of).units == (
-        PlacedUnit(lane="audit", number=1, steps=("note",), decision=Decision.COMMIT, settled_by="note"),
-    )
+    assert run(of).settled_lanes == {"note": ("note",)}
 
 
 @pytest.mark.req("IBM-34", "IBM-35")
 @pytest.mark.parametrize("kind", ["queue", "broker"])
 def test_uncoordinated_work_on_a_queue_commits_at_once_each_by_itself(kind: str) -> None:
-    of = flow(resource("orders", kind), marked("put", "orders"), marked("get", "orders"))
+    of = flow(local("orders", kind), works("put", "orders"), works("get", "orders"))
     assert [(each.settles.value, each.lane, each.hold) for each in run(of).works] == [(AT_ONCE, None, None)] * 2
-    assert run(of).units == ()
-    assert places(flow(local("orders", kind), works("put", "orders"))) == [AT_ONCE]
     assert places(flow(resource("orders", kind), works("put", "orders"), coordinated=False)) == [AT_ONCE]
 
 
@@ -278,43 +251,31 @@ def test_any_mix_of_steps_and_lanes_on_databases_has_a_plan() -> None:
     steps = [works(f"step {number}", ("current", *(each.name for each in lanes))[number % 5]) for number in range(20)]
     found = run(flow(PG, *lanes, *steps))
     assert [each.settles.value for each in found.works] == [MAIN, *[LANE] * 4] * 4
-    assert len(found.units) == 4
+    assert len({each.lane for each in found.works if each.lane}) == 4
 
 
-STATEMENTS = st.lists(st.tuples(st.sampled_from(["current", "mortgage", "audit"]), st.booleans()), min_size=1)
+STATEMENTS = st.lists(st.sampled_from(["current", "mortgage", "audit"]), min_size=1)
 
 
 @pytest.mark.req("IBM-38")
 @given(STATEMENTS, st.data())
-def test_the_cut_into_steps_changes_no_place(statements: list[tuple[str, bool]], data: st.DataObject) -> None:
+def test_the_cut_into_steps_changes_no_place(statements: list[str], data: st.DataObject) -> None:
     def placed(groups: list[list[int]]) -> list[tuple[str, str, str | None]]:
         steps = [
-            step(
-                f"step {number}",
-                statements[group[0]][0],
-                *(s for at in group for s in sql(f"UPDATE t{at}", uncoordinated=statements[at][1])),
-            )
+            step(f"step {number}", statements[group[0]], *(f"UPDATE t{at}" for at in group))
             for number, group in enumerate(groups)
         ]
         found = run(flow(PG, PG2, lane("audit"), *steps))
-        return [(each.statement.text, each.settles.value, each.lane) for each in found.works]
+        return [(each.statement, each.settles.value, each.lane) for each in found.works]
 
     one_by_one = [[at] for at in range(len(statements))]
     joined: list[list[int]] = []
-    for at, (on, _) in enumerate(statements):
-        if joined and statements[joined[-1][0]][0] == on and data.draw(st.booleans()):
+    for at, on in enumerate(statements):
+        if joined and statements[joined[-1][0]] == on and data.draw(st.booleans()):
             joined[-1].append(at)
         else:
             joined.append([at])
     assert placed(one_by_one) == placed(joined)
-
-
-@pytest.mark.req("IBM-44")
-def test_each_input_opens_a_transaction_of_its_own() -> None:
-    of = flow(PG, works("debit", "current"), INPUT, Input(name="chatter", persistent=False), Input(name="by hand"))
-    found = [Placed(of, each) for each in of.inputs]
-    assert [each.received.inherited for each in found] == [True, False, True]
-    assert [each.works[0].settles.value for each in found] == [MAIN, OWN_END, MAIN]
 
 
 @pytest.mark.rule("R2")

@@ -14,7 +14,6 @@ from tests.provider.planning.declared import (
     flow,
     lane,
     local,
-    marked,
     problems,
     resource,
     settles,
@@ -31,6 +30,7 @@ from txsaga.provider.planning.modes import (
     FlowDeclaration,
     Input,
     Output,
+    StepMode,
 )
 from txsaga.provider.planning.refusals import Refusal
 from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
@@ -60,7 +60,7 @@ ACCEPTED = [
         flow(resource("a", no_mix=True), lane("b", no_mix=True), works("x", "a"), works("y", "b")), marks=req("IBM-31")
     ),
     pytest.param(flow(resource("db2", no_mix=True), works("x", "db2"), coordinated=False), marks=req("IBM-31")),
-    pytest.param(flow(PG, works("x", "current"), marked("y", "current")), marks=req("IBM-31", "IBM-33")),
+    pytest.param(flow(PG, works("x", "current"), works("y", "current", mode=StepMode.COMMIT)), marks=req("IBM-31")),
     pytest.param(flow(coordinators=(), coordinated=False), marks=req("IBM-47")),
     pytest.param(flow(coordinators=("home", "home")), marks=req("IBM-47")),
 ]
@@ -82,7 +82,7 @@ def test_what_a_kind_declares_is_what_counts() -> None:
 
 @pytest.mark.req("IBM-31")
 def test_a_kind_that_can_not_mix_needs_no_flag() -> None:
-    of = flow(resource("db2", "db2"), works("debit", "db2"), marked("note", "db2"))
+    of = flow(resource("db2", "db2"), works("debit", "db2"), works("note", "db2", mode=StepMode.COMMIT))
     declared = replace(CAPABILITIES[ResourceKind.POSTGRESQL], mixing=False)
     found = refusals.problems(of, {"db2": declared})
     assert [each.refusal for each in found] == [Refusal.NO_MIX]
@@ -100,12 +100,15 @@ FAULTS: dict[Refusal, Callable[[int], tuple[Part, ...]]] = {
     Refusal.UNDECLARED: lambda n: (resource(f"r{n}", "db2"), works(f"s{n}", f"r{n}")),
     Refusal.NO_LANE: lambda n: (lane(f"r{n}", "http"), works(f"s{n}", f"r{n}")),
     Refusal.QUEUE_LANE: lambda n: (lane(f"r{n}", "queue"), works(f"s{n}", f"r{n}")),
-    Refusal.NO_MIX: lambda n: (resource(f"r{n}", no_mix=True), works(f"s{n}", f"r{n}"), marked(f"m{n}", f"r{n}")),
+    Refusal.NO_MIX: lambda n: (
+        resource(f"r{n}", no_mix=True),
+        works(f"s{n}", f"r{n}"),
+        works(f"m{n}", f"r{n}", mode=StepMode.COMMIT),
+    ),
     Refusal.HOLD_PREPARED: lambda n: (lane(f"r{n}", "sqlite"), works(f"s{n}", f"r{n}", hold=Hold.PREPARED)),
     Refusal.JOURNAL_BLIND: lambda n: (resource(f"r{n}"), step(f"s{n}", f"r{n}", hold=Hold.JOURNAL)),
     Refusal.NOTHING_TO_SETTLE: lambda n: (lane(f"r{n}"), settles(f"s{n}", f"r{n}")),
     Refusal.UNKNOWN: lambda n: (step(f"s{n}", f"nowhere {n}"),),
-    Refusal.RETRIES: lambda n: (Input(name=f"i{n}", retries=1),),
 }
 
 

@@ -143,3 +143,33 @@ WITH gone AS (DELETE FROM txsaga.doubt d WHERE (SELECT o.txid FROM txsaga.op o W
 INSERT INTO txsaga.event (txid, at, what, who, why)
 SELECT gone.txid, CAST(r ->> 'at' AS timestamptz), 'CHECK ' || (r ->> 'answer'), r ->> 'who', r ->> 'why'
   FROM gone, jsonb_array_elements(gone.remarks) AS r;
+
+-- name: shortest
+-- The minimum age of any group: half messages are examined then, and due at their own group's age.
+SELECT least(%(age)s, min((checks ->> 'min_age')::float8)) FROM txsaga.producer_group;
+
+-- name: checkpoint
+INSERT INTO txsaga.checkpoint (name, txid) VALUES (%(name)s, 0) ON CONFLICT DO NOTHING;
+
+-- name: examined
+-- How far a pass has got, and how far it may go now; nothing while another round is at it.
+SELECT c.txid, least(c.txid + %(range)s, coalesce((
+         SELECT t.last_txid FROM txsaga.tick t
+          WHERE t.at <= (SELECT clock_timestamp()) - %(behind)s * interval '1 second' ORDER BY t.id DESC LIMIT 1), 0))
+  FROM txsaga.checkpoint c WHERE c.name = %(name)s FOR UPDATE OF c SKIP LOCKED;
+
+-- name: examine_on
+UPDATE txsaga.checkpoint SET txid = %(txid)s WHERE name = %(name)s;
+
+-- name: left_alone
+-- The states are those that the index covers. What voted yes in another store's transaction waits for that store.
+INSERT INTO txsaga.doubt (txid, pgroup, keyed)
+SELECT tx.txid, tx.pgroup, true FROM txsaga.tx LEFT JOIN txsaga.producer_group p ON p.id = tx.pgroup
+ WHERE tx.state IN ('active', 'sealed', 'prepared')
+   AND tx.touched <= (SELECT clock_timestamp()) - %(shortest)s * interval '1 second'
+   AND tx.touched <= (SELECT clock_timestamp())
+                     - coalesce((p.checks ->> 'min_age')::float8, %(age)s) * interval '1 second'
+   AND (tx.state <> 'active' OR tx.touched <= (SELECT clock_timestamp())
+                                              - coalesce(tx.lease, %(lease)s) * interval '1 second')
+   AND (tx.coordinator IS NULL OR tx.state <> 'prepared')
+    ON CONFLICT DO NOTHING;

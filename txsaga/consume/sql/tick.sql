@@ -117,3 +117,9 @@ BEGIN
     more := prior.cap IS NOT NULL;
     RETURN NEXT;
 END;
+
+-- name: bounds
+SELECT qid, tail, head FROM txsaga.queue WHERE qid = ANY (%(qids)s);
+
+-- name: chunk_before
+SELECT base, n, at FROM txsaga.log WHERE qid = %(qid)s AND base <= %(middle)s ORDER BY base DESC LIMIT 1;

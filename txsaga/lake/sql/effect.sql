@@ -1,7 +1,8 @@
 -- name: keep
 INSERT INTO txsaga.effect (txid, seq, kind, payload)
-SELECT :txid, greatest((SELECT max(seq) FROM txsaga.effect WHERE txid = :txid), CAST(:first AS int4)) + 1,
-       CAST(:kind AS varchar), CAST(:payload AS jsonb);
+SELECT :txid, greatest((SELECT max(seq) FROM txsaga.effect WHERE txid = :txid), CAST(:first AS int4)) + number,
+       kind, CAST(payload AS jsonb)
+  FROM unnest(CAST(:kinds AS varchar[]), CAST(:payloads AS text[])) WITH ORDINALITY AS e (kind, payload, number);
 
 -- name: counting
 -- Those of the attempts that won their parts.
@@ -9,10 +10,6 @@ SELECT e.kind, e.payload FROM txsaga.effect e
   JOIN txsaga.part p ON p.txid = e.txid AND p.part = CAST(e.payload ->> 'part' AS int4)
    AND p.attempt = CAST(e.payload ->> 'attempt' AS int4)
  WHERE e.txid = :txid AND e.seq > :first ORDER BY e.seq;
-
--- name: pointer
-SELECT metadata_location FROM txsaga.iceberg_tables
- WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table;
 
 -- name: create_namespace
 INSERT INTO txsaga.iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
@@ -41,3 +38,9 @@ SELECT :catalog, :namespace, :table, part, :txid FROM unnest(CAST(:parts AS varc
 
 -- name: turn
 SELECT pg_advisory_xact_lock(hashtextextended(:key, 0));
+
+-- name: pointers
+-- Not of views, which other engines may store in the same table.
+SELECT catalog_name, table_namespace, table_name, metadata_location FROM txsaga.iceberg_tables
+ WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'
+   AND (catalog_name, table_namespace, table_name) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]));

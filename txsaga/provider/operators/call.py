@@ -27,12 +27,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 from txsaga.errors import ConfigError, StepLeftOut
 from txsaga.flows.step import HOME, StepState, last_attempts
 from txsaga.provider.operators.task import HOLD_IT, JoinedFlow, StepOperator, as_plain, skipped_as_left_out
-from txsaga.provider.planning.modes import DeclaredStep, Statement, StepMode
+from txsaga.provider.planning.modes import DeclaredStep, StepMode
 from txsaga.provider.reference import step_name_of
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step passes."""
-IN_HELD = frozenset({"send", "table", "check", "check_staged", "consume", "frames"})
+IN_HELD = frozenset({"send", "table", "token", "check", "check_staged", "consume", "frames"})
 """Methods of a flow that only work in a held step."""
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
@@ -58,7 +58,7 @@ class PythonStep(StepOperator):
 
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow, with the function as its statement."""
-        texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
+        texts = (f"function {self.python_callable.__name__}",) if self.on is not None else ()
         return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
     @property
@@ -168,7 +168,7 @@ class CallStep(StepOperator):
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""
         name = getattr(self.python_callable, "__name__", "call")
-        texts = (Statement(text=f"function {name}"),) if self.on is not None else ()
+        texts = (f"function {name}",) if self.on is not None else ()
         return DeclaredStep(
             name=self.task_id, resource=self.on, statements=texts, mode=StepMode.COMMIT if self.on else self.mode
         )

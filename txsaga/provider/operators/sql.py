@@ -18,7 +18,7 @@ from txsaga.provider.connections import AMBIENT, producer_of
 from txsaga.provider.operators.messages import body_of
 from txsaga.provider.operators.task import JoinedFlow, StepOperator, refused_for_good
 from txsaga.provider.options import store_of
-from txsaga.provider.planning.modes import DeclaredStep, Statement
+from txsaga.provider.planning.modes import DeclaredStep
 from txsaga.provider.reference import TransactionLink, group_of, own_key_of
 from txsaga.provider.resources import stored_name
 
@@ -63,8 +63,9 @@ class SqlStep(StepOperator):
 
     def declared(self) -> DeclaredStep | None:
         """Return this task as a declared step of the flow."""
-        texts = tuple(Statement(text=each) for each in self.statements)
-        return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
+        return DeclaredStep(
+            name=self.task_id, resource=self.on, statements=self.statements, hold=self.hold, mode=self.mode
+        )
 
 
 def done_now(

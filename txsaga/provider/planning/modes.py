@@ -21,15 +21,6 @@ from txsaga.flows.step import Hold
 from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 
 
-class InputKind(StrEnum):
-    """What starts a flow."""
-
-    TOPIC = "topic"  # a topic of the home store
-    QUEUE = "queue"  # a queue of a foreign broker
-    FILES = "files"
-    TRIGGER = "trigger"  # manual, on a schedule, or user-defined
-
-
 class TransactionMode(StrEnum):
     """Whether an input or output is transactional."""
 
@@ -64,13 +55,13 @@ class StepMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Something that starts the flow: one transaction for each item received."""
+    """What starts the flow: one transaction for each item received."""
 
     name: str
-    kind: InputKind = InputKind.TOPIC
+    put_back: bool = True  # a rollback restores it; otherwise it settles at its own end and has retries instead
     persistent: bool = True
     transaction: TransactionMode = TransactionMode.AUTOMATIC
-    retries: int = 0  # for files, which a rollback does not restore
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,31 +82,23 @@ class DeclaredResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """One statement; without text, the work of a function."""
-
-    text: str = ""
-    uncoordinated: bool = False  # it runs outside the main transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredStep:
     """One step: work on a resource, or settling its lane, or a function alone."""
 
     name: str
     resource: str | None = None
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[str, ...] = ()
     mode: StepMode = StepMode.AUTOMATIC
     hold: Hold | None = None  # None: what its resource supports
     propagates: tuple[str, ...] = ()  # the steps that it calls and waits for
     settle: Decision | None = None  # for the open unit of its resource's lane, after its own statements
 
     @property
-    def work(self) -> tuple[Statement, ...]:
-        """Its statements on its resource."""
+    def work(self) -> tuple[str, ...]:
+        """Its statements on its resource; an empty one is the work of a function."""
         if self.resource is None or (self.settle and not self.statements):
             return ()
-        return self.statements or (Statement(),)
+        return self.statements or ("",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +117,7 @@ class FlowDeclaration:
     """A message flow."""
 
     name: str
-    inputs: tuple[Input, ...] = ()
+    input: Input
     resources: tuple[DeclaredResource, ...] = ()
     steps: tuple[DeclaredStep, ...] = ()
     outputs: tuple[Output, ...] = ()
@@ -176,24 +159,15 @@ INPUTS: Mapping[tuple[TransactionMode, bool | None, bool | None], Received] = {
 }
 """Key: the input's mode, whether the flow is coordinated, whether the received data is persistent."""
 
-PUT_BACK: Mapping[InputKind, bool] = {
-    InputKind.TOPIC: True,
-    InputKind.QUEUE: True,
-    InputKind.FILES: False,
-    InputKind.TRIGGER: True,
+STEPS: Mapping[tuple[ResourceMode, StepMode | None, bool | None], Settles] = {
+    (ResourceMode.MAIN, StepMode.AUTOMATIC, True): Settles.MAIN,
+    (ResourceMode.MAIN, StepMode.AUTOMATIC, False): Settles.OWN_END,
+    (ResourceMode.MAIN, StepMode.COMMIT, None): Settles.OWN_END,
+    (ResourceMode.LANE, StepMode.AUTOMATIC, None): Settles.LANE,
+    (ResourceMode.LANE, StepMode.COMMIT, None): Settles.OWN_END,
+    (ResourceMode.LOCAL, None, None): Settles.OWN_END,
 }
-"""Whether a rollback puts the input back. Otherwise the input is settled as `OWN_END` and has retries instead."""
-
-STEPS: Mapping[tuple[ResourceMode, StepMode | None, bool | None, bool | None], Settles] = {
-    (ResourceMode.MAIN, StepMode.AUTOMATIC, False, True): Settles.MAIN,
-    (ResourceMode.MAIN, StepMode.AUTOMATIC, False, False): Settles.OWN_END,
-    (ResourceMode.MAIN, StepMode.COMMIT, False, None): Settles.OWN_END,
-    (ResourceMode.MAIN, None, True, None): Settles.LANE,
-    (ResourceMode.LANE, StepMode.AUTOMATIC, None, None): Settles.LANE,
-    (ResourceMode.LANE, StepMode.COMMIT, None, None): Settles.OWN_END,
-    (ResourceMode.LOCAL, None, None, None): Settles.OWN_END,
-}
-"""Key: resource mode, step mode, whether the statement is uncoordinated, whether the resource takes part."""
+"""Key: resource mode, step mode, whether the resource takes part."""
 
 QUEUES: Mapping[Settles, Settles] = {
     Settles.MAIN: Settles.MAIN,
@@ -246,7 +220,7 @@ class PlacedWork:
 
     step: str
     resource: str
-    statement: Statement
+    statement: str
     settles: Settles
     lane: str | None = None
     hold: Hold | None = None  # None: nothing is held
@@ -257,58 +231,35 @@ class PlacedSends:
     """One output and where it is settled."""
 
     output: str
-    topic: str
     settles: Settles
     persistent: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedUnit:
-    """Work of one lane that is settled together; without a decision of its own it follows that of the flow."""
-
-    lane: str
-    number: int
-    steps: tuple[str, ...]
-    decision: Decision | None = None
-    settled_by: str | None = None
-
-
-def received(flow: FlowDeclaration, input: Input) -> Received:
-    """Return what the mode of an input means in this flow."""
-    found = fitting(INPUTS, (input.transaction, flow.coordinated, input.persistent))
-    if found.settles is Settles.MAIN and not PUT_BACK[input.kind]:
+def received(flow: FlowDeclaration) -> Received:
+    """Return what the mode of its input means in this flow."""
+    found = fitting(INPUTS, (flow.input.transaction, flow.coordinated, flow.input.persistent))
+    if found.settles is Settles.MAIN and not flow.input.put_back:
         return found._replace(settles=Settles.OWN_END)
     return found
 
 
-def works(flow: FlowDeclaration, input: Input, abilities: Abilities) -> tuple[PlacedWork, ...]:
+def works(flow: FlowDeclaration, abilities: Abilities) -> tuple[PlacedWork, ...]:
     """Place the work of every step whose resource is declared."""
-    inherited = received(flow, input).inherited
+    inherited = received(flow).inherited
     return tuple(placed for step in flow.steps for placed in _placed(flow, step, inherited, abilities))
 
 
-def sends(flow: FlowDeclaration, input: Input) -> tuple[PlacedSends, ...]:
-    """Place every output."""
-    return tuple(_sent(flow, output, input) for output in flow.outputs)
-
-
-def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[PlacedUnit, ...]:
-    """Divide the work of each lane into units, at the steps where the flow settles the lane."""
-    done: list[PlacedUnit] = []
-    lanes = dict.fromkeys(each.lane for each in placed if each.lane)
-    for lane in lanes:
-        number, steps = 1, list[str]()
-        of_lane = {each.name for each in flow.resources if each.source == lane}
-        for step in flow.steps:
-            steps += dict.fromkeys(each.step for each in placed if each.lane == lane and each.step == step.name)
-            if steps and step.settle and step.resource in of_lane:
-                done.append(
-                    PlacedUnit(lane=lane, number=number, steps=tuple(steps), decision=step.settle, settled_by=step.name)
-                )
-                number, steps = number + 1, []
-        if steps:
-            done.append(PlacedUnit(lane=lane, number=number, steps=tuple(steps)))
-    return tuple(done)
+def settled_lanes(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> dict[str, tuple[str, ...]]:
+    """Return, for each step that settles a lane with open work, the steps whose work that is."""
+    found: dict[str, tuple[str, ...]] = {}
+    working: dict[str, list[str]] = {}
+    for step in flow.steps:
+        for lane in dict.fromkeys(each.lane for each in placed if each.step == step.name and each.lane):
+            working.setdefault(lane, []).append(step.name)
+        resource = flow.resource_of(step)
+        if step.settle and resource is not None and resource.source in working:
+            found[step.name] = tuple(working.pop(resource.source))
+    return found
 
 
 def able(resource: DeclaredResource, abilities: Abilities) -> Capabilities:
@@ -336,7 +287,7 @@ def _placed(flow: FlowDeclaration, step: DeclaredStep, inherited: bool, abilitie
     hold = hold_of(step, resource, abilities)
     joins = inherited and (flow.coordinated or home_effect(resource, hold))
     for statement in step.work:
-        settles = fitting(STEPS, (resource.mode, step.mode, statement.uncoordinated, joins))
+        settles = fitting(STEPS, (resource.mode, step.mode, joins))
         if resource.kind in QUEUE_KINDS:
             settles = QUEUES[settles]
         below = settles is Settles.OWN_END and step.mode is StepMode.COMMIT and bool(step.propagates)
@@ -350,10 +301,13 @@ def _placed(flow: FlowDeclaration, step: DeclaredStep, inherited: bool, abilitie
         )
 
 
-def _sent(flow: FlowDeclaration, output: Output, input: Input) -> PlacedSends:
-    return PlacedSends(
-        output=output.name,
-        topic=output.topic,
-        settles=fitting(OUTPUTS, (output.transaction, received(flow, input).inherited)),
-        persistent=fitting(PERSISTENCE, (output.persistence, input.persistent, output.topic_persistent)),
+def sends(flow: FlowDeclaration) -> tuple[PlacedSends, ...]:
+    """Place every output."""
+    return tuple(
+        PlacedSends(
+            output=output.name,
+            settles=fitting(OUTPUTS, (output.transaction, received(flow).inherited)),
+            persistent=fitting(PERSISTENCE, (output.persistence, flow.input.persistent, output.topic_persistent)),
+        )
+        for output in flow.outputs
     )

@@ -9,7 +9,7 @@ in the middle of a run, after other work was done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,13 +18,11 @@ from txsaga.flows.step import Hold
 from txsaga.provider.planning import modes
 from txsaga.provider.planning.modes import (
     DECLARED,
-    PUT_BACK,
     QUEUE_KINDS,
     Abilities,
     DeclaredResource,
     DeclaredStep,
     FlowDeclaration,
-    Input,
     PlacedWork,
     ResourceMode,
     Settles,
@@ -36,12 +34,10 @@ from txsaga.resources.capabilities import Capabilities
 class Refusal(Enum):
     """What is refused, with the remedy."""
 
-    NO_INPUT = ("a flow that nothing starts", "give it an input: a topic, a queue, files or a trigger")
     TWICE = ("one name for two things of the same kind", "give each a different name")
     UNKNOWN = ("a resource that the flow does not declare", "declare it, or correct the name")
     NO_COORDINATOR = ("coordination without a coordinator", "name one: the connection of the home database")
     COORDINATORS = ("more than one coordinator", "keep one")
-    BROKER_COORDINATES = ("a broker as the coordinator", "a broker is a resource; name the home database's connection")
     UNDECLARED = (
         "coordinated, auxiliary or held work on an unknown kind of resource",
         "use a known kind, or make the resource local: then it commits at the end of each step",
@@ -108,31 +104,23 @@ def problems(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> list[Pro
 
 
 def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
-    for check_shape in (_inputs, _names, _references, _coordinators):
+    for check_shape in (_input, _names, _references, _coordinators):
         yield from check_shape(flow)
-    inputs = flow.inputs or (Input(name=""),)  # check everything else even without an input
-    looks = [
-        EnlistingCheck(flow=flow, abilities=abilities, works=modes.works(flow, each, abilities)) for each in inputs
-    ]
-    for look in looks:
-        for resource in flow.resources:
-            for check in (_declared, _two_phase, _lane):
-                yield from check(look, resource)
-        yield from _steps(look)
-    yield from _mixing_problems(looks)
+    look = EnlistingCheck(flow=flow, abilities=abilities, works=modes.works(flow, abilities))
+    for resource in flow.resources:
+        for check in (_declared, _two_phase, _lane):
+            yield from check(look, resource)
+    yield from _steps(look)
+    yield from _mixing_problems(look)
 
 
-def _inputs(flow: FlowDeclaration) -> Iterator[Problem]:
-    if not flow.inputs:
-        yield Problem(Refusal.NO_INPUT, flow.name, "the flow has no input")
-    for each in flow.inputs:
-        if each.retries and PUT_BACK[each.kind]:
-            yield Problem(Refusal.RETRIES, each.name, f"the input has retries, and a rollback puts a {each.kind} back")
+def _input(flow: FlowDeclaration) -> Iterator[Problem]:
+    if flow.input.retries and flow.input.put_back:
+        yield Problem(Refusal.RETRIES, flow.input.name, "the input has retries, and a rollback puts it back")
 
 
 def _names(flow: FlowDeclaration) -> Iterator[Problem]:
     for kind, things in (
-        ("inputs", flow.inputs),
         ("resources", flow.resources),
         ("steps", flow.steps),
         ("outputs", flow.outputs),
@@ -153,19 +141,15 @@ def _coordinators(flow: FlowDeclaration) -> Iterator[Problem]:
     if not flow.coordinated:
         return
     named = dict.fromkeys(flow.coordinators)
-    brokers = {each.name for each in flow.resources if each.kind in QUEUE_KINDS}
     if not named:
         yield Problem(Refusal.NO_COORDINATOR, flow.name, "the flow is coordinated but names no coordinator")
     if len(named) > 1:
         yield Problem(Refusal.COORDINATORS, flow.name, f"it names {len(named)} coordinators ({', '.join(named)})")
-    for name in named:
-        if name in brokers:
-            yield Problem(Refusal.BROKER_COORDINATES, name, "it is a broker and can't coordinate the flow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnlistingCheck:
-    """A flow, and where its work is settled when one of its inputs receives something."""
+    """A flow, and where its work is settled."""
 
     flow: FlowDeclaration
     abilities: Abilities
@@ -184,16 +168,15 @@ class EnlistingCheck:
         return any(not modes.home_effect(resource, each.hold) for each in self.of(resource, Settles.MAIN))
 
 
-def _mixing_problems(looks: Sequence[EnlistingCheck]) -> Iterator[Problem]:
-    """Yield data sources with work in main and elsewhere, in one run or across runs, that can't mix the two."""
-    first = looks[0]
+def _mixing_problems(look: EnlistingCheck) -> Iterator[Problem]:
+    """Yield data sources with work in main and elsewhere that can't mix the two."""
     sources: dict[str, list[DeclaredResource]] = {}
-    for resource in first.flow.resources:
+    for resource in look.flow.resources:
         sources.setdefault(resource.source, []).append(resource)
     for source, resources in sources.items():
-        if all(first.can(each).mixing and not each.no_mix for each in resources):
+        if all(look.can(each).mixing and not each.no_mix for each in resources):
             continue
-        works = [work for look in looks for each in resources for work in look.of(each)]
+        works = [work for each in resources for work in look.of(each)]
         if len({work.settles is Settles.MAIN for work in works}) > 1:
             names = ", ".join(each.name for each in resources)
             yield Problem(Refusal.NO_MIX, source, f"it can't mix coordinated and uncoordinated work (by {names})")
@@ -229,7 +212,7 @@ def _wants_lane(look: EnlistingCheck, resource: DeclaredResource) -> bool:
 
 
 def _steps(look: EnlistingCheck) -> Iterator[Problem]:
-    settled = {unit.settled_by for unit in modes.units(look.flow, look.works)}
+    settled = modes.settled_lanes(look.flow, look.works)
     for step in look.flow.steps:
         resource = look.flow.resource_of(step)
         if resource is None:
@@ -261,7 +244,7 @@ def _held(
         return
     for number, each in enumerate(works, 1):
         if each.hold is Hold.JOURNAL:
-            yield from _journalled(step, resource, number, each.statement.text)
+            yield from _journalled(step, resource, number, each.statement)
 
 
 def _journalled(step: DeclaredStep, resource: DeclaredResource, number: int, text: str) -> Iterator[Problem]:

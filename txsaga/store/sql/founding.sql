@@ -51,3 +51,22 @@ UPDATE txsaga.queue SET reached = NULL WHERE reached IS NOT NULL;
 -- name: rebase
 INSERT INTO txsaga.tick (id, snap, last_txid)
 SELECT max(id) + 1, pg_current_snapshot(), max(last_txid) FROM txsaga.tick;
+
+-- name: known
+-- What all may read of it: token keys are the owner's.
+SELECT uuid, incarnation, births, system_identifier, timeline, place FROM txsaga.store;
+
+-- name: found
+INSERT INTO txsaga.store (uuid, incarnation, system_identifier, timeline, place, token_key, token_inner, token_outer)
+VALUES (:uuid, 1, :system_identifier, :timeline, :place, :token_key, :token_inner, :token_outer);
+
+-- name: first_tick
+INSERT INTO txsaga.tick (id, snap, last_txid) VALUES (0, pg_current_snapshot(), 0);
+
+-- name: locked
+SELECT uuid, incarnation, births, token_key FROM txsaga.store FOR UPDATE;
+
+-- name: adopt
+UPDATE txsaga.store SET incarnation = :incarnation, births = CAST(:births AS int8[]), timeline = :timeline,
+       place = :place, system_identifier = :system_identifier,
+       token_key = :token_key, token_inner = :token_inner, token_outer = :token_outer;

@@ -17,6 +17,9 @@ SELECT role, "right", through FROM held ORDER BY role, "right", through;
 -- name: groups
 SELECT role, name FROM txsaga.producer_group WHERE role IS NOT NULL ORDER BY name;
 
+-- name: group
+SELECT role FROM txsaga.producer_group WHERE name = :name;
+
 -- name: named
 SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = :role;
 

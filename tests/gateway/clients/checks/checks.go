@@ -18,6 +18,8 @@ import (
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+
+	"official/must"
 )
 
 const (
@@ -38,18 +40,6 @@ type book struct {
 	again     [ways]int
 }
 
-func need(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-}
-
-func number(text string) int {
-	found, err := strconv.Atoi(text)
-	need(err)
-	return found
-}
-
 // settle records the first outcome of a transaction, and returns it.
 func (b *book) settle(id int, how string) string {
 	b.Lock()
@@ -61,7 +51,7 @@ func (b *book) settle(id int, how string) string {
 }
 
 func (b *book) check(message *rocketmq.MessageView) rocketmq.TransactionResolution {
-	id := number(string(message.GetBody()))
+	id := must.Number(string(message.GetBody()))
 	b.Lock()
 	if _, there := b.outcome[id]; there {
 		b.again[id%ways]++
@@ -122,8 +112,8 @@ func (b *book) transact(producer rocketmq.Producer, topic string, id int) {
 func (b *book) read(address, topic string) {
 	consumer, err := rocketmq.NewSimpleConsumer(config(address, "readers"), rocketmq.WithSimpleAwaitDuration(5*time.Second),
 		rocketmq.WithSimpleSubscriptionExpressions(map[string]*rocketmq.FilterExpression{topic: rocketmq.SUB_ALL}))
-	need(err)
-	need(consumer.Start())
+	must.Succeed(err)
+	must.Succeed(consumer.Start())
 	for {
 		messages, err := consumer.Receive(context.Background(), 32, time.Minute)
 		if err != nil {
@@ -131,9 +121,9 @@ func (b *book) read(address, topic string) {
 		}
 		for _, each := range messages {
 			b.Lock()
-			b.delivered[number(string(each.GetBody()))]++
+			b.delivered[must.Number(string(each.GetBody()))]++
 			b.Unlock()
-			need(consumer.Ack(context.Background(), each))
+			must.Succeed(consumer.Ack(context.Background(), each))
 		}
 	}
 }
@@ -144,15 +134,15 @@ func config(address, group string) *rocketmq.Config {
 
 func main() {
 	rocketmq.EnableSsl = false
-	address, topic, count, callers := os.Args[1], os.Args[2], number(os.Args[3]), number(os.Args[4])
+	address, topic, count, callers := os.Args[1], os.Args[2], must.Number(os.Args[3]), must.Number(os.Args[4])
 	b := &book{outcome: map[int]string{}, ending: map[int]bool{}, delivered: map[int]int{}}
 	for range 4 {
 		go b.read(address, topic)
 	}
 	producer, err := rocketmq.NewProducer(config(address, ""), rocketmq.WithTopics(topic),
 		rocketmq.WithTransactionChecker(&rocketmq.TransactionChecker{Check: b.check}))
-	need(err)
-	need(producer.Start())
+	must.Succeed(err)
+	must.Succeed(producer.Start())
 	ids := make(chan int)
 	var all sync.WaitGroup
 	for range callers {

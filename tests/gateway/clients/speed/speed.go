@@ -5,46 +5,34 @@ package main
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+
+	"official/must"
 )
-
-func need(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-}
-
-func number(text string) int {
-	found, err := strconv.Atoi(text)
-	need(err)
-	return found
-}
 
 // once sends a half message and commits it.
 func once(producer rocketmq.Producer, topic string) {
 	transaction := producer.BeginTransaction()
 	message := &rocketmq.Message{Topic: topic, Body: make([]byte, 200)}
 	_, err := producer.SendWithTransaction(context.Background(), message, transaction)
-	need(err)
-	need(transaction.Commit())
+	must.Succeed(err)
+	must.Succeed(transaction.Commit())
 }
 
 func main() {
 	rocketmq.EnableSsl = false
-	address, topic, callers, seconds := os.Args[1], os.Args[2], number(os.Args[3]), number(os.Args[4])
+	address, topic, callers, seconds := os.Args[1], os.Args[2], must.Number(os.Args[3]), must.Number(os.Args[4])
 	commit := &rocketmq.TransactionChecker{Check: func(*rocketmq.MessageView) rocketmq.TransactionResolution { return rocketmq.COMMIT }}
 	config := &rocketmq.Config{Endpoint: address, Credentials: &credentials.SessionCredentials{}}
 	producer, err := rocketmq.NewProducer(config, rocketmq.WithTopics(topic), rocketmq.WithTransactionChecker(commit))
-	need(err)
-	need(producer.Start())
+	must.Succeed(err)
+	must.Succeed(producer.Start())
 	for range 20 {
 		once(producer, topic)
 	}

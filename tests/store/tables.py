@@ -1,9 +1,11 @@
 """
-The tables of a namespace in the current schema.
+The tables of a namespace in the current schema, each column and constraint named once, for people to read.
 
-Columns and constraints are named here once; the `*_store.py` modules use them, the migrations lead to
-them, and a test compares the two. Tables carry no schema name: the engine translates it to the namespace.
+The migrations lead to them: `test_schema` compares the two, with the values of the program's enums. The program itself
+has its statements in SQL files. Tables carry no schema name: the engine translates it to the namespace.
 """
+
+from enum import StrEnum
 
 from sqlalchemy import (
     DDL,
@@ -11,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     Double,
     Float,
     ForeignKey,
@@ -18,8 +21,10 @@ from sqlalchemy import (
     Integer,
     Interval,
     LargeBinary,
+    MetaData,
     PrimaryKeyConstraint,
     Sequence,
+    SmallInteger,
     String,
     Table,
     UniqueConstraint,
@@ -27,7 +32,8 @@ from sqlalchemy import (
     event,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, DOMAIN, JSONB
+from sqlalchemy.types import UserDefinedType
 
 from txsaga.consume.claim import Style
 from txsaga.core.lifecycle import TxState
@@ -35,30 +41,63 @@ from txsaga.core.topic import TopicType
 from txsaga.flows.ballot import Rule
 from txsaga.flows.branch import BranchState
 from txsaga.flows.step import Hold, Left, StepKind, StepState
-from txsaga.lake.catalog_tables import iceberg_namespace_properties as iceberg_namespace_properties
-from txsaga.lake.catalog_tables import iceberg_tables as iceberg_tables
-from txsaga.lake.catalog_tables import table_intent as table_intent
 from txsaga.resources.reservations import ReservationState
 from txsaga.store.right import Right
-from txsaga.store.types import (
-    EMPTY,
-    FALSE,
-    NONE,
-    NOW,
-    ZERO,
-    Decided,
-    Moment,
-    Snapshot,
-    Xid8,
-    finite,
-    lifelong,
-    one_of,
-    readable,
-)
-from txsaga.store.types import metadata as metadata
 
-SPAN = 1_000_000
-"""Transaction numbers per partition."""
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the type's name."""
+        return "xid8"
+
+
+class Snapshot(UserDefinedType[str]):
+    """Which transactions were visible."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the type's name."""
+        return "pg_snapshot"
+
+
+def one_of(column: str, values: type[StrEnum]) -> str:
+    """Return the constraint that limits a column to the values of an enum."""
+    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
+
+
+def finite(column: str) -> str:
+    """Return the constraint that a moment is finite: a row that waits for an infinite one would never be due."""
+    return f"isfinite({column})"
+
+
+def lifelong(column: str) -> str:
+    """Return the constraint that an interval can be added to a moment: one that can't fails a whole statement."""
+    return f"{column} BETWEEN interval '0' AND interval '36500 days'"
+
+
+def readable(column: str, name: str) -> str:
+    """Return the constraint that a JSON member is absent, or a number of seconds that can be added to a moment."""
+    return (
+        f"CASE WHEN {column} ->> '{name}' IS NULL THEN true WHEN jsonb_typeof({column} -> '{name}') = 'number' "
+        f"THEN ({column} ->> '{name}')::float8 BETWEEN 0 AND 3153600000 ELSE false END"
+    )
+
+
+NOW = text("clock_timestamp()")
+FALSE = text("false")
+ZERO = text("0")
+EMPTY, NONE = text("'{}'"), text("'[]'")
+Moment = DateTime(timezone=True)
+
+metadata = MetaData()
+
+# A domain: every statement that writes a row would load a table's constraint again.
+Decided = DOMAIN("tx_decision", SmallInteger(), check="VALUE IN (1, 2)", metadata=metadata)
 
 tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on ascending numbers
 
@@ -525,4 +564,38 @@ saga = Table(  # only unfinished ones: a search for work reads all of it
     Column("driver", String),
     Column("stalled", Boolean, nullable=False, server_default=FALSE),
     Column("why", String),
+)
+
+# Those of any Iceberg JDBC catalog (V1). Other engines read and write the same rows: the columns must not change.
+iceberg_tables = Table(
+    "iceberg_tables",
+    metadata,
+    Column("catalog_name", String(255), nullable=False),
+    Column("table_namespace", String(255), nullable=False),
+    Column("table_name", String(255), nullable=False),
+    Column("metadata_location", String(1000)),
+    Column("previous_metadata_location", String(1000)),
+    Column("iceberg_type", String(5), server_default=text("'TABLE'")),
+    PrimaryKeyConstraint("catalog_name", "table_namespace", "table_name"),
+)
+
+iceberg_namespace_properties = Table(
+    "iceberg_namespace_properties",
+    metadata,
+    Column("catalog_name", String(255), nullable=False),
+    Column("namespace", String(255), nullable=False),
+    Column("property_key", String(255), nullable=False),
+    Column("property_value", String(1000)),
+    PrimaryKeyConstraint("catalog_name", "namespace", "property_key"),
+)
+
+table_intent = Table(
+    "table_intent",
+    metadata,
+    Column("catalog", String, nullable=False),
+    Column("namespace", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("part", String, nullable=False),  # of the table; '' is the whole table
+    Column("txid", BigInteger, nullable=False, index=True),
+    PrimaryKeyConstraint("catalog", "namespace", "name", "part"),
 )
