@@ -148,11 +148,13 @@ class TestDuckDB:
             assert books.ids(name) == []
         duck.execute("COMMIT")
         assert (books.ids(), books.ids(POSTING)) == ([1], [1])
-        duck.execute(f"BEGIN; INSERT INTO home.{POSTING} (id) VALUES (2); DELETE FROM home.{LEDGER} WHERE id = 1")
-        books.append(3)
-        with pytest.raises(Exception, match="409"):
-            duck.execute("COMMIT")
-        assert (books.ids(), books.ids(POSTING)) == ([1, 3], [1])
+        for moved, other in ((LEDGER, POSTING), (POSTING, LEDGER)):
+            before = books.ids(other)
+            duck.execute(f"BEGIN; DELETE FROM home.{LEDGER} WHERE id = 1; DELETE FROM home.{POSTING} WHERE id = 1")
+            books.append(3, table=moved)
+            with pytest.raises(Exception, match="409"):
+                duck.execute("COMMIT")
+            assert (books.ids(moved), books.ids(other)) == ([1, 3], before)
 
     def test_its_commit_is_one_with_the_messages_of_a_transaction(
         self, duck: Any, books: Books, catalog_server: str
