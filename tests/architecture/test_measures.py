@@ -9,12 +9,12 @@ import pytest
 from tests.architecture.measures import Module, circle, measured, modules, repeated_classes, single_importers
 
 MARKS = {
-    "files": 304,
-    "lines": 53_252,
-    "lines of the catalog": 1_478,
-    "lines of the iceberg": 1_893,
-    "lines of the console": 3_180,
-    "lines of the gateway": 2_470,
+    "files": 301,
+    "lines": 52_640,
+    "lines of the catalog": 1_720,
+    "lines of the iceberg": 1_898,
+    "lines of the console": 3_234,
+    "lines of the gateway": 2_481,
     "lines of the testing.catalog": 1_350,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
