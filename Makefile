@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate,console,gateway
+EXTRAS ?= dev,docs,asyncio,spark,lake,airflow,gate,catalog,console,gateway
 # How many processes share the tests: each has servers of its own.
 JOBS ?= 2
 # The version of the npm package that draws the diagrams of the site.

@@ -8,7 +8,21 @@ import httpx
 
 from txsaga.catalog.routes import KEY, TOKEN
 
-SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+SCHEMA: dict[str, Any] = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+
+VIEW = {
+    "name": "seen",
+    "schema": {"type": "struct", "fields": [], "schema-id": 0},
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {},
+        "default-namespace": ["bank"],
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    },
+    "properties": {},
+}
 
 
 def created(rest: httpx.Client, *names: str, namespace: str = "bank") -> None:

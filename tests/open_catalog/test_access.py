@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.lake.books import LEDGER, Books
-from tests.open_catalog.asking import SCHEMA, change, created, loaded, refused
+from tests.open_catalog.asking import SCHEMA, VIEW, change, committed, created, loaded, refused
 from tests.open_catalog.conftest import Serve
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
@@ -33,19 +33,6 @@ owner:o create=bank.*
 stranger:s create=shop.*
 admin:a
 """
-VIEW = {
-    "name": "seen",
-    "schema": {"type": "struct", "fields": [], "schema-id": 0},
-    "view-version": {
-        "version-id": 1,
-        "timestamp-ms": 1,
-        "schema-id": 0,
-        "summary": {},
-        "default-namespace": ["bank"],
-        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
-    },
-    "properties": {},
-}
 NEEDS = {
     "list_namespaces": "",
     "create_namespace": "create",
@@ -168,6 +155,8 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
         ("POST", f"{bank}/properties", {"updates": {"location": elsewhere}}),
         ("POST", "/v1/namespaces", {"namespace": ["bank", "new"], "properties": {"location": elsewhere}}),
         ("POST", table, {"updates": [{"action": "set-location", "location": elsewhere}]}),
+        ("POST", table, {"updates": [{"action": "set-properties", "updated": {"write.metadata.path": elsewhere}}]}),
+        ("POST", table, {"updates": [{"action": "add-snapshot", "snapshot": {"manifest-list": elsewhere}}]}),
         ("POST", table, {"updates": [{"action": "set-properties", "updates": {"write.data.path": elsewhere}}]}),
         ("DELETE", f"{table}?purgeRequested=true", None),
     ):
@@ -176,6 +165,32 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
     assert guarded.post(f"{bank}/tables", json=own, headers=owner).status_code == 200
     admin = {"authorization": "Bearer admin:a"}
     assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204
+
+
+def test_each_client_has_its_own_keys(guarded: httpx.Client) -> None:
+    for client in ("admin:a", "owner:o"):
+        guarded.headers["authorization"] = f"Bearer {client}"
+        assert committed(guarded, change("a", n=client), key="k").status_code == 204
+
+
+def test_a_client_of_one_namespace_gives_no_table_the_name_of_anothers(guarded: httpx.Client) -> None:
+    headers = {"authorization": "Bearer owner:o"}
+    guarded.post("/v1/namespaces", json={"namespace": ["bank", "new"]}, headers={"authorization": "Bearer admin:a"})
+    answer = guarded.post("/v1/namespaces/bank/tables", json={"name": "new.a", "schema": SCHEMA}, headers=headers)
+    assert refused(answer) == (400, "BadRequestException")
+
+
+def test_a_request_of_a_stranger_is_not_read(guarded: httpx.Client) -> None:
+    answer = guarded.post("/v1/transactions/commit", content=b"[" * 7_000_000)
+    assert refused(answer) == (401, "NotAuthorizedException")
+    answer = guarded.post("/v1/oauth/tokens", content=b"a" * 70_000)
+    assert answer.status_code == 413
+
+
+def test_a_page_tells_no_name_that_may_not_be_read(guarded: httpx.Client) -> None:
+    guarded.post("/v1/namespaces", json={"namespace": ["aa"]}, headers={"authorization": "Bearer admin:a"})
+    answer = guarded.get("/v1/namespaces?pageSize=1", headers={"authorization": "Bearer reader:r"}).json()
+    assert answer == {"namespaces": [["bank"]]}
 
 
 def test_clients_get_tokens_for_their_credentials(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,13 +16,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 
-from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import SCHEMA, change, committed, created, loaded, property_of, refused
+from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
+from tests.open_catalog.asking import SCHEMA, VIEW, change, committed, created, loaded, property_of, refused
 from tests.open_catalog.conftest import Serve
 from txsaga import Folder, errors
 from txsaga.catalog.access import Clients
 from txsaga.catalog.routes import TOKEN
 from txsaga.catalog.tables import CatalogTables
+from txsaga.iceberg.appends import ON_TOP
 from txsaga.messages.decide import Decider
 
 pytestmark = pytest.mark.postgres
@@ -31,6 +33,12 @@ STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
 def arrow(table: Table, *ids: int) -> pa.Table:
     """Lay out entries as PyIceberg takes them."""
     return rows(*ids).cast(table.schema().as_arrow())
+
+
+def append_only(books: Books, **properties: str) -> None:
+    """Create a table whose appends are put on top of what is newer."""
+    with books.producer.transaction() as tx:
+        tx.table(LEDGER).create(COLUMNS, properties={ON_TOP: "true", **properties})
 
 
 def joined(rest: httpx.Client, token: str) -> RestCatalog:
@@ -310,7 +318,7 @@ class TestJoined:
         assert (property_of(rest, "a"), property_of(rest, "b")) == (None, "2")
 
     def test_appends_on_each_other_keep_what_was_published_meanwhile(self, rest: httpx.Client, books: Books) -> None:
-        books.create(LEDGER)
+        append_only(books)
         books.append(1)
         with books.producer.transaction() as tx:
             table = joined(rest, tx.token()).load_table(LEDGER)
@@ -336,6 +344,69 @@ class TestJoined:
             table.overwrite(arrow(table, 4))
             books.append(3)
         assert books.ids() == [1, 3]
+
+    def test_a_token_is_good_for_what_it_was_made_for(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        flow = books.producer.begin_flow(key="monday")
+        with flow.step("post"):
+            *head, owner, part, attempt, step = flow.token().split(".")
+        for numbers in ((owner, part, attempt, "0"), (owner, "1", owner, "0"), (owner, part, attempt, step)):
+            wrong = ".".join([*head, *numbers])
+            assert refused(committed(rest, change("a", n="late"), token=wrong)) == (400, "BadRequestException")
+        flow.end()
+        assert property_of(rest, "a") is None
+
+    def test_what_acts_at_once_is_refused_in_a_transaction(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        name = {"namespace": ["bank"], "name": "a"}
+        renaming = {"source": name, "destination": {**name, "name": "b"}}
+        with books.producer.transaction() as tx:
+            headers = {TOKEN: tx.token()}
+            for method, path, body in (
+                ("DELETE", "namespaces/bank/tables/a", None),
+                ("POST", "tables/rename", renaming),
+                ("POST", "views/rename", renaming),
+                ("POST", "namespaces", {"namespace": ["new"]}),
+                ("POST", "namespaces/bank/properties", {"updates": {"a": "b"}}),
+                ("DELETE", "namespaces/bank/views/a", None),
+            ):
+                answer = rest.request(method, f"/v1/{path}", json=body, headers=headers)
+                assert refused(answer) == (400, "BadRequestException"), path
+        assert property_of(rest, "a") is None
+
+    def test_a_table_is_created_once_in_a_transaction(self, rest: httpx.Client, books: Books) -> None:
+        created(rest)
+        with books.producer.transaction() as tx:
+            asked = [
+                rest.post(
+                    "/v1/namespaces/bank/tables", json={"name": "a", "schema": SCHEMA}, headers={TOKEN: tx.token()}
+                )
+                for _ in range(2)
+            ]
+            assert asked[0].status_code == 200
+            assert refused(asked[1]) == (409, "AlreadyExistsException")
+        assert property_of(rest, "a") is None
+
+    def test_a_view_that_takes_the_name_rolls_the_transaction_back(self, rest: httpx.Client, books: Books) -> None:
+        created(rest)
+        with pytest.raises(errors.TableMoved, match="as a view"), books.producer.transaction() as tx:
+            body = {"name": "seen", "schema": SCHEMA}
+            rest.post("/v1/namespaces/bank/tables", json=body, headers={TOKEN: tx.token()})
+            assert rest.post("/v1/namespaces/bank/views", json=VIEW).status_code == 200
+
+    def test_what_one_transaction_has_staged_is_not_taken_for_that_of_another(
+        self, rest: httpx.Client, books: Books
+    ) -> None:
+        created(rest, "a")
+        tags: list[str] = []
+        for number in range(2):
+            with pytest.raises(ZeroDivisionError), books.producer.transaction() as tx:
+                committed(rest, change("a", n=str(number)), token=tx.token())
+                headers = {TOKEN: tx.token(), "if-none-match": ", ".join(tags)}
+                answer = rest.get("/v1/namespaces/bank/tables/a", headers=headers)
+                assert answer.json()["metadata"]["properties"]["n"] == str(number)
+                tags.append(answer.headers["etag"])
+                raise ZeroDivisionError
 
     def test_a_token_of_another_transaction_opens_nothing(self, rest: httpx.Client, books: Books) -> None:
         created(rest, "a")
@@ -364,7 +435,7 @@ def test_pyiceberg_reads_and_writes_the_same_tables_on_both_ways(rest: httpx.Cli
 
 
 def test_an_append_on_an_old_snapshot_is_put_on_top_of_the_newest(rest: httpx.Client, books: Books) -> None:
-    books.create(LEDGER)
+    append_only(books)
     books.append(1)
     catalog = RestCatalog("home", uri=str(rest.base_url))
     stale = catalog.load_table(LEDGER)
@@ -384,6 +455,54 @@ def test_an_append_on_an_old_snapshot_is_put_on_top_of_the_newest(rest: httpx.Cl
     assert (newest.summary["total-records"], newest.summary["total-data-files"]) == ("3", "3")
     books.append(4)
     assert books.ids() == [1, 2, 3, 4]
+
+
+def test_what_looked_for_rows_is_not_put_on_top_though_it_says_that_it_appends(
+    rest: httpx.Client, books: Books
+) -> None:
+    with books.producer.transaction() as tx:  # PyIceberg's own retries would not look again
+        tx.table(LEDGER).create(COLUMNS, properties={"commit.retry.num-retries": "0"})
+    catalog = RestCatalog("home", uri=str(rest.base_url))
+    first, second = (catalog.load_table(LEDGER) for _ in range(2))
+    first.upsert(arrow(first, 7), join_cols=["id"])
+    with pytest.raises(CommitFailedException):
+        second.upsert(arrow(second, 7), join_cols=["id"])
+    assert books.ids() == [7]
+
+
+def test_an_append_that_is_sent_again_much_later_is_refused(rest: httpx.Client, books: Books) -> None:
+    append_only(books, **{"txsaga.snapshots.kept": "1"})
+    catalog = RestCatalog("home", uri=str(rest.base_url))
+    table, sent = catalog.load_table(LEDGER), list[Any]()
+
+    def commit(*asked: Any) -> Any:
+        sent.append(asked)
+        return RestCatalog.commit_table(catalog, *asked)
+
+    catalog.commit_table = commit
+    table.append(arrow(table, 50))
+    for number in range(4):
+        books.append(number)
+    with pytest.raises(CommitFailedException):
+        RestCatalog.commit_table(catalog, *sent[0])
+    assert books.ids() == [0, 1, 2, 3, 50]
+
+
+@pytest.mark.parametrize("key", ["txsaga.snapshots.kept", "write.metadata.previous-versions-max"])
+def test_a_property_that_is_no_number_breaks_no_table(rest: httpx.Client, books: Books, key: str) -> None:
+    books.create(LEDGER)
+    asked = {**change("ledger"), "updates": [{"action": "set-properties", "updates": {key: "many"}}]}
+    committed(rest, asked)
+    books.append(1)
+    assert books.ids() == [1]
+
+
+def test_a_number_that_json_does_not_have_is_refused(rest: httpx.Client) -> None:
+    created(rest)
+    schema = {"type": "struct", "fields": [{**SCHEMA["fields"][0], "initial-default": float("nan")}]}
+    body = json.dumps({"name": "a", "schema": schema, "properties": {"format-version": "3"}})
+    answer = rest.post("/v1/namespaces/bank/tables", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
 
 
 def test_an_overwrite_of_an_old_snapshot_is_refused(rest: httpx.Client, books: Books) -> None:

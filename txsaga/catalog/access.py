@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from fastapi import Request
 
-from txsaga.catalog.refusals import CatalogRefusal
+from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.gateway.access_keys import AccessKey, read_keys
 from txsaga.lake.table import TableName
 
@@ -55,6 +55,8 @@ class Client(NamedTuple):
     def require(self, right: str, *names: TableName) -> None:
         """Refuse what its rights do not cover."""
         for name in names:
+            if self.is_limited and "." in name.table:
+                raise bad(f"{name.table!r} can't be told from a table of another namespace; leave out its dot")
             if not self.may(right, str(name)):
                 raise CatalogRefusal(
                     403, "ForbiddenException", f"client {self.name!r} may not {right} {name}; add it to {right}="

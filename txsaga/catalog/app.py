@@ -23,7 +23,9 @@ from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 logger = logging.getLogger("txsaga")
 KEY_LIFETIME = "PT30M"
 """How long a client may repeat a request with its key; a decision is kept longer."""
-LARGEST = 32 * 1024 * 1024  # bytes of a request
+LARGEST = 8 * 1024 * 1024  # bytes of a request
+OPEN = ("/v1/oauth/tokens",)
+LARGEST_OPEN = 64 * 1024  # bytes of a request of anybody
 Scope = MutableMapping[str, Any]
 
 
@@ -106,11 +108,18 @@ def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
 
 
 async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse a request before it is read: its whole body would be kept in memory."""
+    """Refuse a request of a stranger, or one that is too large, before it is read: it would be kept in memory."""
+    is_open = request.url.path.endswith(OPEN)
     if "transfer-encoding" in request.headers:
         return _answer(CatalogRefusal(411, "BadRequestException", "the request does not say its length"))
-    if int(request.headers.get("content-length", 0)) > LARGEST:
-        return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {LARGEST} bytes"))
+    most = LARGEST_OPEN if is_open else LARGEST
+    if int(request.headers.get("content-length", 0)) > most:
+        return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {most} bytes"))
+    try:
+        if not is_open:
+            await request.app.state.doorkeeper.client_of(request)
+    except CatalogRefusal as refused:
+        return _answer(refused)
     return await go_on(request)
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from txsaga.catalog.refusals import CatalogRefusal, bad
-from txsaga.errors import WarehouseAway
+from txsaga.errors import InDoubt, OutcomeUnknown, WarehouseAway
 from txsaga.lake.storage import Storage, local
 
 KEPT = 64 * 1024 * 1024
@@ -66,14 +68,30 @@ class MetadataFiles:
 
     def write(self, location: str, raw: dict[str, Any]) -> MetadataFile:
         """Write a new file, and make it durable."""
-        text = json.dumps(raw, separators=(",", ":")).encode()
+        try:
+            text = json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
+        except ValueError as wrong:
+            raise bad(f"the metadata can't be stored as JSON: {wrong}") from None
         self._storage.write(location, text)
         self._storage.keep([location])
         return self._keep(MetadataFile(location, text, raw))
 
-    def remove(self, location: str) -> None:
-        """Delete a file that nothing leads to."""
-        self._storage.remove(location)
+    @contextmanager
+    def of_one_commit(self) -> Iterator[list[str]]:
+        """Give a list for new files, which are removed if their commit is refused; its outcome may also be unknown."""
+        created: list[str] = []
+        try:
+            yield created
+        except (OutcomeUnknown, InDoubt):
+            raise
+        except Exception:
+            self.remove(*created)
+            raise
+
+    def remove(self, *locations: str) -> None:
+        """Delete files that nothing leads to."""
+        for location in locations:
+            self._storage.remove(location)
 
     def _keep(self, file: MetadataFile) -> MetadataFile:
         with self._lock:

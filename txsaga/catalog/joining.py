@@ -54,7 +54,7 @@ class JoinedTransaction:
     def _own(self, ledger: Ledger) -> None:
         """Lock the transaction's record, and make sure that the attempt of the token still is the one that counts."""
         token, found = self._token, ledger.lock(self._txid)
-        if found is None or found.token.hex() != token.secret:
+        if found is None or not token.is_sealed(found.token):
             raise UnknownTransaction(f"transaction {token.transaction} is not in this store, or this is not its token")
         life = replace(found, owner=token.owner)
         if not token.step:

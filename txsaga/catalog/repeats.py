@@ -16,6 +16,7 @@ from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.lake.table import TableWrite
 
 Staged = Sequence[TableWrite]
+LONGEST_WAIT = 10.0
 BODY = "txsaga.catalog.request"
 """The property of a write that holds the digest of its request."""
 KEY = "txsaga.catalog.key"
@@ -63,7 +64,9 @@ class KeysUnderWay:
             yield
             return
         with self._left:
-            self._left.wait_for(lambda: key not in self._keys)
+            if not self._left.wait_for(lambda: key not in self._keys, LONGEST_WAIT):
+                what = f"another request with Idempotency-Key {key!r} is under way; repeat it later"
+                raise CatalogRefusal(503, "ServiceUnavailableException", what)
             self._keys.add(key)
         try:
             yield

@@ -5,11 +5,13 @@ What clients send. Schemas, partition specs and updates are kept as they are sen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Json = dict[str, Any]
+MOST = 500
+"""Tables that one commit changes, and updates of one of them."""
 PLACES = (
     "location",
     "write.metadata.path",
@@ -84,25 +86,23 @@ class Change(Request):
     """A commit to one table or view."""
 
     identifier: Identifier | None = None
-    requirements: list[Json] = []
-    updates: list[Json] = []
+    requirements: Annotated[list[Json], Field(max_length=MOST)] = []
+    updates: Annotated[list[Json], Field(max_length=MOST)] = []
 
     @property
     def places(self) -> list[str]:
         """The places of files that it sets."""
-        found = []
+        found: list[str] = []
         for each in self.updates:
-            said, location = each.get("updates"), each.get("location")
-            found += places_in(
-                said if isinstance(said, dict) else None, location if isinstance(location, str) else None
-            )
+            for said in (each, *(value for value in each.values() if isinstance(value, dict))):
+                found += [place for key in (*PLACES, "manifest-list") if isinstance(place := said.get(key), str)]
         return found
 
 
 class ChangedTables(Request):
     """A commit to several tables."""
 
-    table_changes: list[Change] = Field(alias="table-changes")
+    table_changes: list[Change] = Field(alias="table-changes", max_length=MOST)
 
 
 class NewView(Request):

@@ -42,11 +42,15 @@ logger = logging.getLogger("txsaga")
 SEPARATOR = "\x1f"
 TOKEN, KEY = "x-txsaga-transaction", "idempotency-key"
 LARGEST_PAGE = 1_000
+JOINS = ("create_table", "register_table", "commit_table", "commit_tables", "report_metrics")
+"""What is staged with the token of a transaction, or has no effect."""
 router = APIRouter()
 
 
 def _catalog(request: Request) -> OpenCatalog:
     catalog: OpenCatalog = request.app.state.opened()
+    if TOKEN in request.headers and request.method in ("POST", "DELETE") and request.scope["route"].name not in JOINS:
+        raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if "prefix" in request.path_params:
         raise CatalogRefusal(
             404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
@@ -54,12 +58,7 @@ def _catalog(request: Request) -> OpenCatalog:
     return catalog
 
 
-def _scope(request: Request) -> CommitScope:
-    return CommitScope(request.headers.get(TOKEN), request.headers.get(KEY))
-
-
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
-InScope = Annotated[CommitScope, Depends(_scope)]
 PageToken = Annotated[str | None, Query(alias="pageToken")]
 PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
 
@@ -78,15 +77,19 @@ def _require_places_of_namespace(client: Client, properties: Mapping[str, str]) 
 
 def joined(levels: Sequence[str]) -> str:
     """Return a namespace as the rows of the catalog name it."""
-    if not levels or not all(levels) or any("." in level or SEPARATOR in level or "\0" in level for level in levels):
+    if not levels or not all(map(_is_storable, levels)) or any("." in level or SEPARATOR in level for level in levels):
         raise bad(f"namespace {list(levels)} can't be stored: give levels that are not empty and have no dot")
     return ".".join(levels)
 
 
 def _name(catalog: OpenCatalog, namespace: str, table: str) -> TableName:
-    if not table or "\0" in table or len(table) > 255:
+    if not _is_storable(table):
         raise bad("give a name of 1 to 255 characters")
     return TableName(catalog.name, namespace, table)
+
+
+def _is_storable(name: str) -> bool:
+    return 0 < len(name) <= 255 and name.isprintable()
 
 
 def _named(catalog: OpenCatalog, identifier: Identifier) -> TableName:
@@ -100,6 +103,14 @@ async def client_of(request: Request) -> Client:
 
 
 Asking = Annotated[Client, Depends(client_of)]
+
+
+def _scope(request: Request, client: Asking) -> CommitScope:
+    key = request.headers.get(KEY)  # each client has its own
+    return CommitScope(request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}")
+
+
+InScope = Annotated[CommitScope, Depends(_scope)]
 
 
 class NamespaceFor:
@@ -141,9 +152,15 @@ class Page:
     def __init__(self, token: PageToken = None, size: PageSize = None) -> None:
         self.most = None if token is None and size is None else min(size or LARGEST_PAGE, LARGEST_PAGE)
         try:
-            self.after = base64.urlsafe_b64decode((token or "").encode()).decode()
+            self.after = base64.b64decode((token or "").encode(), b"-_", validate=True).decode()
         except ValueError:
             raise bad(f"pageToken {token!r} is not from this catalog") from None
+
+    def for_client(self, client: Client) -> Page:
+        """Return it, or the whole list for a client with limits: where its page ends could tell a name."""
+        if client.is_limited:
+            self.most, self.after = None, ""
+        return self
 
     def document(self, key: str, found: Sequence[object], next: str | None) -> dict[str, object]:
         """Return an answer with the token of the next page."""
@@ -158,6 +175,7 @@ AtPage = Annotated[Page, Depends()]
 def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str | None = None) -> dict[str, object]:
     """List the namespaces of a parent."""
     levels = parent.split(SEPARATOR) if parent else []
+    page = page.for_client(client)
     found = catalog.store.namespaces(catalog.name, joined(levels) if levels else "", page.after, page.most)
     seen = [[*levels, name] for name in found.names if client.sees(".".join([*levels, name]))]
     return page.document("namespaces", seen, found.next)
@@ -378,6 +396,7 @@ def _rename(catalog: OpenCatalog, client: Client, renaming: Renaming, kind: str)
 
 
 def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, page: Page) -> dict[str, object]:
+    page = page.for_client(client)
     found = catalog.store.listed(catalog.name, namespace, kind, page.after, page.most)
     seen = [name for name in found.names if client.may("read", f"{namespace}.{name}")]
     levels = namespace.split(".")
@@ -386,10 +405,10 @@ def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, pag
 
 def _loaded(file: MetadataFile, *, refs: bool = False, known: str | None = None) -> Response:
     """Return a table or view, or nothing if the client has it."""
-    tag = f'"{hashlib.sha256(f"{file.location} {refs}".encode()).hexdigest()[:32]}"'
+    text = (file.only_refs() if refs else file).text
+    tag = f'"{hashlib.sha256(file.location.encode() + text).hexdigest()[:32]}"'
     if known is not None and tag in [each.strip() for each in known.split(",")]:
         return Response(status_code=304, headers={"etag": tag})
-    text = (file.only_refs() if refs else file).text
     place = json.dumps(file.location).encode()
     body = b'{"metadata-location":' + place + b',"metadata":' + text + b',"config":{}}'
     return Response(body, media_type="application/json", headers={"etag": tag})

@@ -9,21 +9,20 @@ request with that key can be committed any more: otherwise it could be refused f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction
-from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal, taken
 from txsaga.catalog.repeats import CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, InDoubt, OutcomeUnknown, Superseded, TxSagaError
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
 from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
@@ -64,18 +63,21 @@ class CatalogTables:
             raise missing("Table", name)
         return self._files.read(pointer)
 
-    def draft(self, name: TableName, new: NewTable) -> Json:
+    def draft(self, name: TableName, new: NewTable, staged: Staged = ()) -> Json:
         """Return the first metadata of a table that its first commit will create."""
         self._store.require_free(name, "Table")
+        if any(each.name == name for each in staged):
+            raise taken(f"Table already exists: {name}")
         location = new.location or self.location(name)
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        with self._files_of_refused() as created:
+        with self._files.of_one_commit() as created:
             self._decide(
-                lambda _: [self._first(name, self.draft(name, new), created)], Keyed(scope, [*name], new.model_dump())
+                lambda staged: [self._first(name, self.draft(name, new, staged), created)],
+                Keyed(scope, [*name], new.model_dump()),
             )
         return self.load(name, scope)
 
@@ -92,7 +94,7 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        with self._files_of_refused() as created:
+        with self._files.of_one_commit() as created:
             self._decide(lambda staged: self._writes(changes, staged, created), request)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
@@ -106,19 +108,6 @@ class CatalogTables:
     def _joined(self, scope: CommitScope) -> JoinedTransaction:
         assert scope.token is not None
         return JoinedTransaction(self._kernel, self._store, scope.token)
-
-    @contextmanager
-    def _files_of_refused(self) -> Iterator[list[str]]:
-        """Give a list of new files, which are removed if their commit is refused; its outcome may also be unknown."""
-        created: list[str] = []
-        try:
-            yield created
-        except (OutcomeUnknown, InDoubt):
-            raise
-        except Exception:
-            for location in created:
-                self._files.remove(location)
-            raise
 
     def location(self, name: TableName) -> str:
         """Return where a new table or view is stored, unless its creator says otherwise.
@@ -251,7 +240,7 @@ def _changed(raw: Json, change: Mapping[str, Sequence[Json]]) -> Json:
     """Return the metadata after a commit; an append on an old snapshot as if it were on the newest."""
     requirements, updates = change["requirements"], change["updates"]
     append, newest = append_in(requirements, updates), raw.get("current-snapshot-id")
-    if append is not None and raw["format-version"] == 2 and append.base != (None if newest == -1 else newest):
+    if append is not None and append.moves_on(raw):
         current = next((each for each in raw.get("snapshots") or () if each["snapshot-id"] == newest), None)
         place = {"sequence": raw.get("last-sequence-number", 0) + 1, "manifest_list": append.snapshot["manifest-list"]}
         requirements, updates = append.requirements, append.on(current, **place, moment=now())
@@ -274,7 +263,8 @@ def _created(name: TableName, first: MetadataFile) -> TableWrite:
 
 def _totals(summary: Mapping[str, str]) -> dict[str, Any]:
     named = {"files": "added-data-files", "rows": "added-records", "size": "added-files-size"}
-    return {field: int(summary.get(key, 0)) for field, key in named.items()}
+    told = {field: str(summary.get(key, 0)) for field, key in named.items()}
+    return {field: int(said) if said.isdecimal() else 0 for field, said in told.items()}
 
 
 def now() -> int:

@@ -12,7 +12,6 @@ from txsaga.catalog.refusals import conflict
 from txsaga.catalog.requests import Change, NewView
 from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.tables import now
-from txsaga.core.failure import on_failure
 from txsaga.iceberg import view_metadata
 from txsaga.lake.table import TableName
 
@@ -36,8 +35,9 @@ class CatalogViews:
         raw = view_metadata.new_view(
             request, (new.location or self._location_of(name)).rstrip("/"), uuid=str(uuid4()), moment=now()
         )
-        first = self._files.write(metadata_location(raw, 0), raw)
-        with on_failure(self._files.remove, first.location):
+        with self._files.of_one_commit() as created:
+            created.append(metadata_location(raw, 0))
+            first = self._files.write(created[0], raw)
             self._store.create_view(name, first.location)
         return first
 
@@ -50,13 +50,13 @@ class CatalogViews:
 
     def commit(self, name: TableName, change: Change) -> MetadataFile:
         """Replace a view, or change its properties."""
-        for number in range(1, TRIES):
+        for _ in range(TRIES):
             base = self.load(name)
             view_metadata.require(base.raw, change.requirements)
             raw = view_metadata.updated(base.raw, change.updates, moment=now())
             if raw == base.raw:
                 return base
-            after = self._files.write(metadata_location(raw, number), raw)
+            after = self._files.write(metadata_location(raw, len(raw["version-log"])), raw)
             if self._store.move_view(name, base.location, after.location):
                 return after
             self._files.remove(after.location)

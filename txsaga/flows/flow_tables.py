@@ -106,8 +106,8 @@ class FlowTables(TableWrites):
         """Return the text by which an Iceberg client joins: what it commits counts if this attempt does."""
         life, part, attempt = self.life("be joined"), self.next_frame(), self._step.attempt
         self.frame_won(part, attempt)
-        whole = (self._identity(life), life.token.hex(), life.owner, part, attempt, self._step.number)
-        return str(TransactionToken(*whole))
+        numbers = (life.owner, part, attempt, self._step.number)
+        return str(TransactionToken.sealed(self._identity(life), life.token, *numbers))
 
     def attempt(self, life: TxRecord) -> int:
         """Return the number of the attempt, which names what it stages."""

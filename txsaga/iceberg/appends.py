@@ -1,8 +1,9 @@
 """
-Appends on a table that has changed since: a commit that only adds files is put on top of whatever is there.
+Appends on a table that has changed since: where the table allows it, they are put on top of whatever is there.
 
-Two appends never contradict each other. Everything else that a client bases on an old snapshot is refused, and the
-client decides whether to try again.
+A client that looked for rows before (an upsert that found none, an overwrite of nothing) also says that it appends.
+So the table must say that nobody does: `txsaga.appends.on-top`. Everything else
+that is based on an old snapshot is refused, and the client decides whether to try again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 
 from txsaga.iceberg.json_fields import Json
 
+ON_TOP = "txsaga.appends.on-top"
+"""The property of a table whose appends do not depend on the rows that are there."""
 TOTALS = {
     "total-data-files": "added-data-files",
     "total-records": "added-records",
@@ -31,9 +34,19 @@ class Append(NamedTuple):
     requirements: Sequence[Json]
     """Those besides the snapshot that it was based on."""
 
+    def moves_on(self, raw: Mapping[str, Any]) -> bool:
+        """Return whether it is put on top of what is newer than its base, which the table must still name."""
+        newest, told = raw.get("current-snapshot-id"), raw.get("properties") or {}
+        if told.get(ON_TOP) != "true" or raw["format-version"] != 2 or self.base == (None if newest == -1 else newest):
+            return False
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in raw.get("snapshots") or ()}
+        while newest in parents and newest != self.base:
+            newest = parents[newest]
+        return newest == self.base
+
     def on(self, current: Mapping[str, Any] | None, *, sequence: int, manifest_list: str, moment: int) -> list[Json]:
         """Return the updates that put it on top of a snapshot."""
-        told, before = self.snapshot["summary"], {} if current is None else current["summary"]
+        told, before = self.snapshot["summary"], {} if current is None else current.get("summary") or {}
         totals = {
             total: str(int(before.get(total, 0)) + int(told.get(added, 0)))
             for total, added in TOTALS.items()

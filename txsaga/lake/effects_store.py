@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txsaga.errors import PointerMoved
+from txsaga.errors import PointerMoved, TableMoved
 from txsaga.lake.table import Effect, Swap, TableName
 from txsaga.store import sql_files
 from txsaga.store.connection import HomeTransaction
@@ -51,6 +51,8 @@ class TableLedger(HomeTransaction):
                 self._run(SQL["create_namespace"], **swap.name._asdict())
             statement = SQL["create" if swap.old is None else "move"]
             moved = self._run(statement, **swap.name._asdict(), old=swap.old, new=swap.new)
+            if moved.rowcount != 1 and swap.old is None and self._run(SQL["is_view"], **swap.name._asdict()).scalar():
+                raise TableMoved(f"{swap.name} was created as a view meanwhile; begin again, with another name")
             if moved.rowcount != 1:
                 raise PointerMoved(f"the metadata of table {swap.name} is not {swap.old or 'absent'} any more")
 

@@ -158,10 +158,10 @@ class Draft:
         if old.location:
             log.append({"timestamp-ms": old.raw["last-updated-ms"], "metadata-file": old.location})
         properties = Metadata("", self.raw).properties
-        kept = int(properties.get(KEPT_FILES, 100))
-        self.raw["metadata-log"] = log[-kept:] if kept > 0 else []
-        if KEPT_SNAPSHOTS in properties:
-            self._name_fewer(max(1, int(properties[KEPT_SNAPSHOTS])))
+        kept = _number(properties.get(KEPT_FILES)) or 100
+        self.raw["metadata-log"] = log[-kept:]
+        if (most := _number(properties.get(KEPT_SNAPSHOTS))) is not None:
+            self._name_fewer(max(1, most))
         return json.dumps(self.raw, separators=(",", ":")).encode()
 
     def next_location(self) -> str:
@@ -193,6 +193,10 @@ class Draft:
                     if number in main:
                         break
         return found
+
+
+def _number(said: str | None) -> int | None:
+    return int(said) if said is not None and said.isdecimal() else None  # other engines write what they like
 
 
 def require_version(name: object, version: int | str) -> None:

@@ -118,7 +118,7 @@ class Publisher:
         if write.change is not None:
             try:
                 draft.change(*self._rebased(metadata, draft, write.change, swaps))
-            except ValueError as refused:
+            except (ValueError, FileNotFoundError) as refused:
                 raise TableMoved(f"table {write.name} has changed meanwhile: {refused}; begin again") from None
             return
         _require_schema(write, metadata)
@@ -148,8 +148,8 @@ class Publisher:
         """Return what an Iceberg client asks for; an append is put on top of what was published since."""
         append, current = append_in(change["requirements"], change["updates"]), draft.current
         now = None if current is None else current["snapshot-id"]
-        fits = append is None or append.base == now or metadata.version != 2
-        if fits and not (draft.rebased and touches_snapshots(change["updates"])):
+        moves = append is not None and append.moves_on(draft.raw)
+        if not moves and not (draft.rebased and touches_snapshots(change["updates"])):
             return change["requirements"], change["updates"]
         if append is None:
             raise ValueError("main has changed, and only appends are put on top of that")

@@ -7,6 +7,8 @@ publish it without the process that staged it. If it were incomplete, only that 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -137,25 +139,35 @@ class TransactionToken(NamedTuple):
     """What lets an Iceberg client add commits to a contribution of an open transaction: its own, or that of a step."""
 
     transaction: str
-    secret: str
+    seal: str
     owner: int
     part: int
     attempt: int
-    step: int = 0
+    step: int  # 0: none
 
     def __repr__(self) -> str:
         return f"TransactionToken({self.transaction}, …)"
 
     def __str__(self) -> str:
-        return ".".join([self.transaction, self.secret, *(f"{each:x}" for each in self[2:])])
+        return ".".join([self.transaction, self.seal, *(f"{each:x}" for each in self[2:])])
+
+    @classmethod
+    def sealed(cls, transaction: str, secret: bytes, *numbers: int) -> TransactionToken:
+        """Return the token of a contribution; its seal shows that nobody changed its numbers."""
+        seal = hmac.new(secret, f"{transaction} {numbers}".encode(), hashlib.sha256).hexdigest()
+        return cls(transaction, seal, *numbers)
+
+    def is_sealed(self, secret: bytes) -> bool:
+        """Return whether its numbers are those that it was made with."""
+        return hmac.compare_digest(self.seal, self.sealed(self.transaction, secret, *self[2:]).seal)
 
     @classmethod
     def read(cls, text: str) -> TransactionToken:
         """Read a token."""
         if TOKEN.fullmatch(text) is None:
             raise UnknownTransaction(f"{text[:36]!r}… is no token of a transaction; give that of tx.token()")
-        transaction, secret, *numbers = text.split(".")
-        return cls(transaction, secret, *(int(each, 16) for each in numbers))
+        transaction, seal, *numbers = text.split(".")
+        return cls(transaction, seal, *(int(each, 16) for each in numbers))
 
 
 class TablePlace(NamedTuple):

@@ -232,7 +232,7 @@ class TableWrites:
     def token(self) -> str:
         """Return the secret text by which an Iceberg client joins: what it commits becomes part of this."""
         life, self.may_conflict = self.life("be joined"), True
-        return str(TransactionToken(self._identity(life), life.token.hex(), life.owner, self._part, life.owner))
+        return str(TransactionToken.sealed(self._identity(life), life.token, life.owner, self._part, life.owner, 0))
 
     def branch_writer(self, session: object) -> BranchWriter | None:
         """Return the branch writer of a session."""
