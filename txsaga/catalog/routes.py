@@ -49,7 +49,7 @@ router = APIRouter()
 
 def _catalog(request: Request) -> OpenCatalog:
     catalog: OpenCatalog = request.app.state.opened()
-    if TOKEN in request.headers and request.method in ("POST", "DELETE") and request.scope["route"].name not in JOINS:
+    if TOKEN in request.headers and request.method not in ("GET", "HEAD") and request.scope["route"].name not in JOINS:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if "prefix" in request.path_params:
         raise CatalogRefusal(
