@@ -23,6 +23,7 @@ from tests.open_catalog.conftest import Serve
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
 from txsaga.catalog.routes import router
+from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
 
 pytestmark = pytest.mark.postgres
@@ -255,3 +256,11 @@ def test_no_path_or_body_breaks_the_server(
     quoted = {"namespace": quote(namespace, safe=""), "table": quote(table, safe="")}
     answer = rest.request(method, f"/v1{route.path.format(**quoted)}", json=body)
     assert answer.status_code < 500, answer.text
+
+
+def test_the_audit_names_the_client_of_a_commit(guarded: httpx.Client, books: Books) -> None:
+    headers = {"authorization": "Bearer writer:w"}
+    answer = guarded.post("/v1/transactions/commit", json={"table-changes": [change("a", n="1")]}, headers=headers)
+    assert answer.status_code == 204
+    newest = ConsoleQueries.of(books.broker.kernel.store).audit(limit=1)
+    assert [(each.what, each.who) for _, _, each in newest] == [("COMMIT", "writer@catalog")]

@@ -116,11 +116,13 @@ async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Respon
     if int(request.headers.get("content-length", 0)) > most:
         return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {most} bytes"))
     try:
-        if not is_open:
-            await request.app.state.doorkeeper.client_of(request)
+        client = None if is_open else await request.app.state.doorkeeper.client_of(request)
     except CatalogRefusal as refused:
         return _answer(refused)
-    return await go_on(request)
+    answer = await go_on(request)
+    if client is not None and request.method not in ("GET", "HEAD"):
+        logger.info("%s@catalog: %s %s: %d", client.name, request.method, request.url.path, answer.status_code)
+    return answer
 
 
 async def _refused(request: Request, error: Exception) -> Response:

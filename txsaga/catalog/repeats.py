@@ -28,6 +28,7 @@ class CommitScope(NamedTuple):
 
     token: str | None = None
     key: str | None = None
+    client: str = "anybody"
 
 
 class Keyed:

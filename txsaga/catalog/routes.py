@@ -107,7 +107,7 @@ Asking = Annotated[Client, Depends(client_of)]
 
 def _scope(request: Request, client: Asking) -> CommitScope:
     key = request.headers.get(KEY)  # each client has its own
-    return CommitScope(request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}")
+    return CommitScope(request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}", client.name)
 
 
 InScope = Annotated[CommitScope, Depends(_scope)]

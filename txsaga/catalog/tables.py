@@ -134,7 +134,7 @@ class CatalogTables:
                 return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
-                    transaction.change(request.added_to((), writes_after))
+                    transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
                 self._end(request, error)
 

@@ -85,4 +85,4 @@ def append_in(requirements: Sequence[Json], updates: Sequence[Json]) -> Append |
 
 def touches_snapshots(updates: Sequence[Json]) -> bool:
     """Return whether a commit adds or removes snapshots, or points branches elsewhere."""
-    return any("snapshot" in str(each.get("action")) for each in updates)
+    return any("snapshot" in str(each.get("action")).lower() for each in updates)

@@ -39,6 +39,7 @@ class StoredBlock:
         self.bodies: Mapping[int, bytes] = {}  # late ones, by slot
         self.recorded: Sequence[Effect] = ()  # writes into tables
         self.last: list[Effect] = []  # those that are stored with the closing point
+        self.who: str | None = None  # for whom it decides, for the audit
 
     @property
     def txid(self) -> int | None:
@@ -109,7 +110,7 @@ class StoredBlock:
         stored = self._stored
         if isinstance(stored, Receipt):
             return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
-        by = DecidedBy(who=f"owner {stored.owner}", why=why, owner=stored.owner)
+        by = DecidedBy(who=self.who or f"owner {stored.owner}", why=why, owner=stored.owner)
         known = [*self.recorded, *self.last] if decision is Decision.COMMIT else ()
         decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
         return run_blocking(decide)

@@ -143,10 +143,10 @@ class Transaction(InLoop[AsyncTransaction]):
         self._require_open("be joined")
         return self._tables.token()
 
-    def change(self, writes: Sequence[TableWrite]) -> None:
-        """Change tables as an Iceberg client asks."""
+    def change(self, writes: Sequence[TableWrite], who: str) -> None:
+        """Change tables as an Iceberg client asks; the audit names it."""
         self._require_open("write to a table")
-        life = self._contribution.opened()
+        life, self._contribution.who = self._contribution.opened(), who
         self._contribution.last += [Effect(TABLE_EFFECT, PART, life.owner, write.payload()) for write in writes]
 
     def rows(self, table: str) -> HomeTable:
