@@ -529,3 +529,11 @@ def test_appends_of_many_clients_are_all_there(rest: httpx.Client, books: Books)
     with ThreadPoolExecutor(4) as clients:
         list(clients.map(append, range(8)))
     assert books.ids() == list(range(8))
+
+
+def test_a_view_is_no_table(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a")
+    assert rest.post("/v1/namespaces/bank/views", json=VIEW).status_code == 200
+    names = [books.lake.name(f"bank.{each}") for each in ("a", "seen")]
+    assert list(books.lake.catalog.pointers(names)) == names[:1]
+    assert rest.head("/v1/namespaces/bank/tables/seen").status_code == 404

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from tests.oracle.claims import MemoryClaims
@@ -24,6 +24,7 @@ from tests.oracle.rows import Audit
 from tests.oracle.schedule import MemorySchedule
 from tests.oracle.work import MemoryWork
 from txsaga.core.clock import wall_clock
+from txsaga.lake.table import TableName
 from txsaga.store.right import EVERY_RIGHT
 from txsaga.store.store import Store
 
@@ -51,6 +52,11 @@ class MemoryStore(Store):
         self.schedule = MemorySchedule(home)
         self.registry = MemoryRegistry(home, names, self.log)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues, self.leases)
+
+    @property
+    def pointers(self) -> Mapping[TableName, str]:
+        """The newest metadata of each table."""
+        return dict(self._home.kept.pointers)
 
     @property
     def audits(self) -> Sequence[Audit]:

@@ -26,10 +26,6 @@ class MemoryTables(TableLedger):
         kept = self._kept.effects.get(txid, ())
         return [each for each in kept if self._kept.winners.get((txid, each.part)) == each.attempt]
 
-    def pointer(self, name: TableName) -> str | None:
-        """Return the newest metadata of a table."""
-        return self._kept.pointers.get(name)
-
     def swap(self, swaps: Sequence[Swap]) -> None:
         """Move pointers."""
         for name, old, new in swaps:
