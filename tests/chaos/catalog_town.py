@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections import Counter
@@ -35,8 +34,9 @@ from tests.chaos.coordinated import Refused
 from tests.chaos.invariants import delivered
 from tests.chaos.lake_programs import clerk
 from tests.chaos.scenarios import CREDITS
+from tests.chaos.soaking import settle
 from tests.chaos.test_server_killed import kill_all
-from tests.chaos.transfers import QUICK, Part
+from tests.chaos.transfers import Part
 from tests.chaos.world import World, database
 from tests.open_catalog.asking import SCHEMA, change, committed
 from tests.services.free_port import free_port
@@ -44,7 +44,6 @@ from txsaga import config
 from txsaga.broker import Broker
 from txsaga.cli.__main__ import main
 from txsaga.core.facts import Fact
-from txsaga.core.role_loop import Loop
 from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import TxSagaError
 from txsaga.lake.table import TableName
@@ -338,15 +337,6 @@ def send_and_count(broker: Broker, world: World, clients: Sequence[httpx.Client]
         world.note("refused", id)
     else:
         world.note("acknowledged", id)
-
-
-def settle(world: World, seed: int) -> None:
-    """Run the roles."""
-    with opened(world) as broker:
-        clerk(broker)
-        loop = Loop(broker.roles(QUICK))
-        loop.start()
-        signal.pause()
 
 
 def serve_town(number: int, world: World, seed: int) -> None:

@@ -91,7 +91,7 @@ def world(worlds: Worlds) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def doomed() -> "Iterator[EmbeddedServer]":
     """Give a server that may be killed."""
     with embedded_server() as server:

@@ -24,7 +24,6 @@ from tests.chaos.test_server_killed import kill_all
 from tests.chaos.transfers import Town
 from tests.chaos.world import World
 from tests.open_catalog.asking import committed
-from tests.services.embedded import embedded_server
 from tests.services.free_port import free_port
 from txsaga.broker import Broker
 from txsaga.embedded.server import EmbeddedServer
@@ -38,18 +37,9 @@ SELDOM = 3.0
 """Seconds between two kills, at most: a server that comes back takes half of one."""
 
 
-@pytest.fixture(scope="module")
-def doomed() -> Iterator[EmbeddedServer]:
-    """Give a server that may be killed."""
-    with embedded_server() as server:
-        for name in ("home", "bank"):
-            server.database(name)
-        yield server
-
-
 @pytest.fixture
 def world(doomed_world: World) -> World:
-    """Give a world on that server."""
+    """Give a world on a server that may be killed."""
     return doomed_world
 
 

@@ -18,7 +18,6 @@ from tests.chaos.invariants import assert_sound, decisions, delivered
 from tests.chaos.load import NEWS, PRODUCERS, Load, Tally, reads, works_off
 from tests.chaos.scenarios import CREDITS, settle
 from tests.chaos.world import BANK, World, database
-from tests.services.embedded import embedded_server
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.embedded.server import EmbeddedServer
@@ -31,18 +30,9 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 3"""
 
 
-@pytest.fixture(scope="module")
-def doomed() -> Iterator[EmbeddedServer]:
-    """Give a server that may be killed."""
-    with embedded_server() as server:
-        for name in ("home", "bank"):
-            server.database(name)
-        yield server
-
-
 @pytest.fixture
 def world(doomed_world: World) -> World:
-    """Give a world on that server."""
+    """Give a world on a server that may be killed."""
     return doomed_world
 
 

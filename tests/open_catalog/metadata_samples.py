@@ -13,7 +13,6 @@ from txsaga.iceberg.table_metadata import new_table, updated
 
 UUID_1, UUID_2 = "9c12d441-03fe-4693-9a96-a0705ddf69c1", "00000000-0000-4000-8000-000000000002"
 NOW = 1_700_000_000_000
-FILE = "s3://bucket/t/metadata/00001.metadata.json"
 
 
 def field(number: int, name: str, kind: Any = "long", **more: Any) -> Json:
@@ -69,10 +68,10 @@ def append(number: int, version: int = 2) -> list[Json]:
     return [add(number, version), point("main", number)]
 
 
-def change(raw: Json, *updates: Json, moment: int = NOW + 1000, location: str | None = None) -> Json:
+def change(raw: Json, *updates: Json, moment: int = NOW + 1000) -> Json:
     """Apply updates: neither argument changes, and PyIceberg can read the result."""
     before, asked = deepcopy(raw), deepcopy(list(updates))
-    after = updated(raw, updates, moment=moment, location=location)
+    after = updated(raw, updates, moment=moment)
     assert (raw, list(updates)) == (before, asked)
     parsed(after)
     return after
@@ -86,7 +85,7 @@ def parsed(raw: Json) -> TableMetadata:
 def with_snapshots(count: int, version: int = 2) -> Json:
     raw = table(version)
     for number in range(1, count + 1):
-        raw = updated(raw, append(number, version), moment=NOW, location=f"s3://m{number}.json")
+        raw = updated(raw, append(number, version), moment=NOW)
     return raw
 
 

@@ -17,7 +17,6 @@ from tests.open_catalog.metadata_samples import (
     BY_DAY,
     BY_ID,
     CREATE,
-    FILE,
     ID,
     NOW,
     SCHEMA,
@@ -126,7 +125,7 @@ class TestAnyJson:
         before = deepcopy(update)
 
         def call() -> None:
-            updated(base, [update, *CREATE] if not base else [update], moment=NOW, location=FILE)
+            updated(base, [update, *CREATE] if not base else [update], moment=NOW)
 
         assert_answers(call)
         assert repr(update) == repr(before)
@@ -150,14 +149,14 @@ class TestAnyJson:
     @given(st.data(), st.sampled_from([1, 2, 3]), st.sampled_from(TEMPLATES))
     def test_of_stored_metadata(self, data: st.DataObject, version: int, template: Json) -> None:
         raw = data.draw(spoilt(with_snapshots(2, version)))
-        assert_answers(lambda: updated(raw, [template], moment=NOW, location=FILE))
+        assert_answers(lambda: updated(raw, [template], moment=NOW))
 
     @example([])
     @example(None)
     @settings(max_examples=100, deadline=None)
     @given(JSON)
     def test_of_lists(self, value: Any) -> None:
-        assert_answers(lambda: updated(table(), value, moment=NOW, location=None))
+        assert_answers(lambda: updated(table(), value, moment=NOW))
         assert_answers(lambda: require(table(), value))
 
     def test_types_are_not_nested_without_end(self) -> None:
@@ -210,9 +209,8 @@ class TestOracle:
             theirs = update_table_metadata(
                 parsed(raw),
                 tuple(TypeAdapter(list[TableUpdate]).validate_python(deepcopy(updates))),
-                metadata_location=f"s3://{number}",
             )
-            raw = change(raw, *updates, location=f"s3://{number}", moment=NOW + 1000 + number)
+            raw = change(raw, *updates, moment=NOW + 1000 + number)
             appended = any(each["action"] == "add-snapshot" for each in updates)
             assert compared(parsed(raw), appended) == compared(theirs, appended)
 

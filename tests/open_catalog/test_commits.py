@@ -537,3 +537,14 @@ def test_a_view_is_no_table(rest: httpx.Client, books: Books) -> None:
     names = [books.lake.name(f"bank.{each}") for each in ("a", "seen")]
     assert list(books.lake.catalog.pointers(names)) == names[:1]
     assert rest.head("/v1/namespaces/bank/tables/seen").status_code == 404
+
+
+def test_the_log_of_metadata_has_a_limit(rest: httpx.Client) -> None:
+    created(rest, "a")
+    for number in range(4):
+        commits = {"n": str(number), "write.metadata.previous-versions-max": "2"}
+        assert committed(rest, change("a", **commits)).status_code == 204
+        before = rest.get("/v1/namespaces/bank/tables/a").json()["metadata-location"]
+    assert committed(rest, change("a", n="5")).status_code == 204
+    log = loaded(rest, "a")["metadata-log"]
+    assert len(log) == 2 and log[-1]["metadata-file"] == before

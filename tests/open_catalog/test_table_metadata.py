@@ -14,7 +14,6 @@ from tests.open_catalog.metadata_samples import (
     BY_DAY,
     BY_ID,
     CREATE,
-    FILE,
     ID,
     NOW,
     POINT,
@@ -317,11 +316,11 @@ class TestSpecsAndOrders:
 class TestSnapshots:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_an_append(self, version: int) -> None:
-        raw = change(table(version), *append(1, version), location=FILE)
+        raw = change(table(version), *append(1, version))
         assert raw["snapshots"] == [snapshot(1, version)]
         assert raw["refs"] == {"main": {"snapshot-id": 1, "type": "branch"}}
         assert raw["snapshot-log"] == [{"timestamp-ms": NOW + 1, "snapshot-id": 1}]
-        assert raw["metadata-log"] == [{"timestamp-ms": NOW, "metadata-file": FILE}]
+        assert raw["metadata-log"] == []  # whoever stores it adds the file before
         assert (raw["current-snapshot-id"], raw["last-updated-ms"]) == (1, NOW + 1)
         assert raw.get("last-sequence-number") == (1 if version > 1 else None)
         assert raw.get("next-row-id") == (10 if version > 2 else None)
@@ -419,9 +418,7 @@ class TestSnapshots:
         with pytest.raises(BadUpdate, match="must be 0 in v1"):
             change(table(1), add(1, 1, **{"sequence-number": 1}))
         listed = {key: value for key, value in snapshot(1, 1).items() if key != "manifest-list"} | {"manifests": ["m"]}
-        assert updated(table(1), [{"action": "add-snapshot", "snapshot": listed}], moment=NOW, location=None)[
-            "snapshots"
-        ] == [listed]
+        assert updated(table(1), [{"action": "add-snapshot", "snapshot": listed}], moment=NOW)["snapshots"] == [listed]
 
     @pytest.mark.parametrize(
         ("update", "why"),
@@ -530,16 +527,10 @@ class TestTheRest:
         assert change(raw, {"action": "add-encryption-key", "encryption-key": key}) is raw
         assert change(raw, {"action": "remove-encryption-key", "key-id": "k"})["encryption-keys"] == []
 
-    def test_the_metadata_log_has_a_limit(self) -> None:
-        raw = table(properties={"write.metadata.previous-versions-max": "2"})
-        for number in range(4):
-            raw = change(raw, {"action": "set-properties", "updates": {"n": str(number)}}, location=f"s3://{number}")
-        assert [each["metadata-file"] for each in raw["metadata-log"]] == ["s3://2", "s3://3"]
-
     def test_nothing_changes_nothing(self) -> None:
         raw = with_snapshots(2)
-        assert change(raw, location=FILE) is raw
-        assert change(raw, {"action": "set-properties", "updates": {}}, point("main", 2), location=FILE) is raw
+        assert change(raw) is raw
+        assert change(raw, {"action": "set-properties", "updates": {}}, point("main", 2)) is raw
 
     def test_an_unknown_action_is_refused(self) -> None:
         with pytest.raises(BadUpdate, match="add-view-version"):
@@ -662,7 +653,7 @@ def test_three_tables_take_a_part_of_the_budget(capsys: pytest.CaptureFixture[st
     for _ in range(30):
         start = time.perf_counter()
         require(raw, needs)
-        updated(raw, updates, moment=NOW + 1000, location=FILE)
+        updated(raw, updates, moment=NOW + 1000)
         taken.append(time.perf_counter() - start)
     with capsys.disabled():
         print(f"\nthree updates on 100 snapshots: {1000 * sorted(taken)[15]:.2f} ms")

@@ -197,7 +197,7 @@ class CatalogTables:
             raise missing("Table", asked.name)
         self._store.require_free(asked.name, "Table")
         table_metadata.require(None, asked.change.requirements)
-        raw = table_metadata.updated({}, asked.change.updates, moment=now(), location=None)
+        raw = table_metadata.updated({}, asked.change.updates, moment=now())
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
         return self._first(asked.name, raw, created)
 
@@ -245,7 +245,7 @@ def _changed(raw: Json, change: Mapping[str, Sequence[Json]]) -> Json:
         place = {"sequence": raw.get("last-sequence-number", 0) + 1, "manifest_list": append.snapshot["manifest-list"]}
         requirements, updates = append.requirements, append.on(current, **place, moment=now())
     table_metadata.require(raw, requirements)
-    return table_metadata.updated(raw, updates, moment=now(), location=None)
+    return table_metadata.updated(raw, updates, moment=now())
 
 
 def _created(name: TableName, first: MetadataFile) -> TableWrite:

@@ -124,7 +124,7 @@ class TableDraft:
             raise BadUpdate(f"Cannot set last added {kind}: no {kind} has been added")
         return self.last[kind]
 
-    def finished(self, location: str | None) -> Json:
+    def finished(self) -> Json:
         """Return the whole, checked."""
         raw = self.raw
         moment = self.moved_to if self.moved_to is not None else max(self.moment, moment_of(self.base))
@@ -134,8 +134,6 @@ class TableDraft:
             _check_schemas_of_snapshots(self)
         if self.led - {self.current} or "snapshots" in self.lost:
             raw["snapshot-log"] = _corrected_log(self)
-        if location is not None and self.base:
-            raw["metadata-log"] = _logged(self, location)
         _check_moment(raw, moment, moment_of(self.base))
         raw["last-updated-ms"] = moment
         return raw
@@ -225,14 +223,6 @@ def _corrected_log(draft: TableDraft) -> list[Json]:
     if draft.current is not None and kept and kept[-1]["snapshot-id"] != draft.current:
         raise BadUpdate("Cannot set invalid snapshot log: latest entry is not the current snapshot")
     return kept
-
-
-def _logged(draft: TableDraft, location: str) -> list[Json]:
-    """Return the log of earlier metadata with the one that this follows."""
-    said = draft.mapping("properties").get(KEPT_FILES, "100")
-    kept = max(1, count_of(KEPT_FILES, said))
-    entry = {"timestamp-ms": moment_of(draft.base), "metadata-file": location}
-    return [*draft.rows("metadata-log"), entry][-kept:]
 
 
 def count_of(key: str, said: object) -> int:

@@ -74,7 +74,7 @@ def new_table(request: Json, location: str, *, uuid: str, moment: int) -> Json:
         raw = an_object(request[key], key) if request.get(key) is not None else {"fields": []}
         action(draft, {place: _moved(raw, columns, numbers, place)})
     draft.raw["default-sort-order-id"] = draft.raw["sort-orders"][0]["order-id"]
-    return draft.finished(None)
+    return draft.finished()
 
 
 def _moved(raw: Json, columns: Columns, numbers: Mapping[int, int], place: str) -> Json:
@@ -500,7 +500,7 @@ ACTIONS: Mapping[str, Callable[[TableDraft, Json], None]] = {
 """How each update of the REST protocol changes a draft."""
 
 
-def updated(raw: Json, updates: Sequence[Json], *, moment: int, location: str | None) -> Json:
+def updated(raw: Json, updates: Sequence[Json], *, moment: int) -> Json:
     """Return the metadata after a commit's updates: the same object if they change nothing, a new table from {}."""
     if not isinstance(updates, list | tuple):
         raise BadUpdate("Cannot parse metadata updates from a non-array")
@@ -512,7 +512,7 @@ def updated(raw: Json, updates: Sequence[Json], *, moment: int, location: str | 
         ACTIONS[action](draft, update)
     if not raw and draft.raw.get("table-uuid") is None:
         draft.raw["table-uuid"] = str(uuid4())
-    return draft.finished(location) if draft.changed or not raw else raw
+    return draft.finished() if draft.changed or not raw else raw
 
 
 def _first_version(updates: Sequence[Json]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from txsaga.iceberg.columns import Columns, same_schema
 from txsaga.iceberg.json_fields import (
     INT,
     Json,
@@ -26,7 +27,7 @@ from txsaga.iceberg.json_fields import (
     text,
 )
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
-from txsaga.iceberg.schemas import read_schema, same_schema
+from txsaga.iceberg.table_draft import NEWEST
 
 LAST_ADDED = -1
 DIALECT_MAY_GO = "replace.drop-dialect.allowed"
@@ -143,13 +144,13 @@ class _ViewDraft:
 
     def add_schema(self, update: Json) -> None:
         """Add a schema under the next id, unless there is the same one."""
-        added = read_schema(field(update, "schema"))
-        same = [each for each in self._schemas if same_schema(read_schema(each), added)]
+        added = _read_schema(field(update, "schema"))
+        same = [each for each in self._schemas if same_schema(each, added)]
         if same:
             self._last_schema = _schema_id(same[0])
             return
         self._last_schema = _next(map(_schema_id, self._schemas))
-        self._schemas.append({**update["schema"], "schema-id": self._last_schema})
+        self._schemas.append({**added, "schema-id": self._last_schema})
 
     def add_version(self, update: Json) -> None:
         """Add a version under its id or the next, unless there is one that does the same."""
@@ -298,6 +299,16 @@ def _check_format(number: int) -> None:
         raise BadUpdate(f"Unsupported format version: {number}")
 
 
+def _read_schema(value: object) -> Json:
+    """Return a schema whose columns are of types that some table may have."""
+    raw = an_object(value, "schema")
+    text(raw, "type")
+    if raw.get("schema-id") is not None:
+        integer(raw, "schema-id")
+    Columns(raw, NEWEST)
+    return raw
+
+
 def _read_view(value: object) -> Json:
     """Return the metadata of a view whose fields are of the right types."""
     raw = an_object(value, "view metadata")
@@ -306,7 +317,7 @@ def _read_view(value: object) -> Json:
     _check_format(integer(raw, "format-version"))
     integer(raw, "current-version-id")
     for schema in array(raw, "schemas"):
-        read_schema(schema)
+        _read_schema(schema)
     for version in array(raw, "versions"):
         _read_version(version, stored=True)
     for entry in array(raw, "version-log"):

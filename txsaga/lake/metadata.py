@@ -116,7 +116,7 @@ class Draft:
     def change(self, wanted: Sequence[Json], updates: Sequence[Json]) -> None:
         """Apply what an Iceberg client asks for; `ValueError` if the metadata does not allow it."""
         table_metadata.require(self.raw, wanted)
-        self.raw = table_metadata.updated(self.raw, updates, moment=self.moment(), location=None)
+        self.raw = table_metadata.updated(self.raw, updates, moment=self.moment())
 
     def name_snapshot(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int) -> None:
         """Add a snapshot whose parent is the newest, without pointing a ref at it."""
