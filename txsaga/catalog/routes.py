@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import unquote_plus
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from txsaga.catalog import cuts
 from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
@@ -54,11 +55,13 @@ def _catalog(request: Request) -> OpenCatalog:
     catalog: OpenCatalog = request.app.state.opened()
     if TOKEN in request.headers and request.method not in ("GET", "HEAD") and request.scope["route"].name not in JOINS:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
-    if "prefix" in request.path_params:
-        raise CatalogRefusal(
-            404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
-        )
-    return catalog
+    if (prefix := request.path_params.get("prefix")) is None:
+        return catalog
+    if not prefix.startswith(cuts.PREFIX):
+        raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
+    if request.method not in ("GET", "HEAD") and request.scope["route"].name != "report_metrics":
+        raise CatalogRefusal(406, "UnsupportedOperationException", f"{prefix} is a cut: it can't be changed")
+    return cast(OpenCatalog, catalog.cut(unquote_plus(prefix)))  # it has what is asked for by these
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
