@@ -5,11 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from tests.cli.program import environment, run
 from tests.lake.books import LEDGER, POSTING, Books, rows
 from tests.open_catalog.asking import change, committed, created, refused
 from txsaga.catalog import cuts
@@ -102,3 +104,17 @@ def test_a_commit_does_not_change_a_cut(rest: httpx.Client, books: Books) -> Non
 def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None:
     with pytest.raises(ConfigError, match="a cut can't be named"):
         cuts.keep(books.broker, name, ["*"], lease=None, who="anna")
+
+
+def test_the_command_line_keeps_and_releases_a_cut(
+    rest: httpx.Client, books: Books, home_url: str, tmp_path: Path
+) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 1)
+    env = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
+    kept = run("--json", "cut", "--keep", "monday", "--table", "bank.*", "--lease", "7d", env=env)
+    assert kept.code == 0, kept.err
+    assert sorted(kept.document["tables"]) == [LEDGER, POSTING]
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    assert run("cut", "--release", "monday", env=env).code == 0
+    assert cut_of(rest, "monday").list_tables("bank") == []

@@ -54,7 +54,7 @@ def release(broker: Broker, name: str, who: str) -> int:
     pointers = lake.catalog.pointers([*names_of(broker, ["*"])])
     read = {table: Metadata.load(lake.storage, at) for table, at in pointers.items()}
     gone = {"action": "remove-snapshot-ref", "ref-name": tag}
-    writes = [_change(table, each, gone) for table, each in read.items() if snapshot_of(each.raw, tag) is not None]
+    writes = [change_of(table, each, gone) for table, each in read.items() if snapshot_of(each.raw, tag) is not None]
     if writes:
         with broker.producer(GROUP).transaction() as transaction:
             transaction.change(writes, who)
@@ -78,10 +78,11 @@ def _tags(broker: Broker, tag: str, cut: Cut, lease: timedelta | None) -> Iterat
         if metadata.current_id is not None:
             update = {"action": "set-snapshot-ref", "ref-name": tag, "type": "tag", "snapshot-id": metadata.current_id}
             kept = {} if lease is None else {"max-ref-age-ms": int(lease.total_seconds() * 1000)}
-            yield _change(table, metadata, {**update, **kept})
+            yield change_of(table, metadata, {**update, **kept})
 
 
-def _change(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:
+def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:
+    """Return the write that makes one update of a table's metadata."""
     return TableWrite(
         name=table,
         uuid=metadata.uuid,
@@ -97,9 +98,9 @@ def _change(table: TableName, metadata: Metadata, update: Mapping[str, object]) 
 class CutStore(CatalogStore):
     """The rows of the catalog, of which only the tables of a cut are shown."""
 
-    def __init__(self, store: CatalogStore, files: MetadataFiles, tag: str) -> None:
+    def __init__(self, store: CatalogStore, files: MetadataFiles, ref: str) -> None:
         self._engine, self._schema = store._engine, store._schema
-        self._files, self._tag = files, tag
+        self._files, self._ref = files, ref
 
     def listed(self, catalog: str, namespace: str, kind: str, after: str, most: int | None) -> Listed:
         """Return a page of the tables of a namespace; a page may have fewer than there is room for."""
@@ -110,7 +111,7 @@ class CutStore(CatalogStore):
     def pointer(self, name: TableName, kind: str) -> str:
         """Return the location of the metadata of a table."""
         location = super().pointer(name, kind)
-        if kind != "Table" or snapshot_of(self._files.read(location).raw, self._tag) is None:
+        if kind != "Table" or snapshot_of(self._files.read(location).raw, self._ref) is None:
             raise missing(kind, name)
         return location
 
@@ -119,23 +120,23 @@ class CutStore(CatalogStore):
         return (
             found is not None
             and found[0] == "TABLE"
-            and snapshot_of(self._files.read(found[1]).raw, self._tag) is not None
+            and snapshot_of(self._files.read(found[1]).raw, self._ref) is not None
         )
 
 
 class CutTables:
     """The tables of a cut."""
 
-    def __init__(self, store: CutStore, files: MetadataFiles, tag: str) -> None:
-        self._store, self._files, self._tag = store, files, tag
+    def __init__(self, store: CutStore, files: MetadataFiles, ref: str) -> None:
+        self._store, self._files, self._ref = store, files, ref
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table as it was."""
         file = self._files.read(self._store.pointer(name, "Table"))
-        snapshot = snapshot_of(file.raw, self._tag)
+        snapshot = snapshot_of(file.raw, self._ref)
         assert snapshot is not None
         raw = as_of(file.raw, snapshot)
-        return MetadataFile(f"{file.location}#{self._tag}", json.dumps(raw).encode(), raw)
+        return MetadataFile(f"{file.location}#{self._ref}", json.dumps(raw).encode(), raw)
 
 
 class CutViews:

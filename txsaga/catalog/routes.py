@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts
+from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
@@ -57,11 +57,12 @@ def _catalog(request: Request) -> OpenCatalog:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if (prefix := request.path_params.get("prefix")) is None:
         return catalog
-    if not prefix.startswith(cuts.PREFIX):
+    if not prefix.startswith((cuts.PREFIX, workspaces.PREFIX)):
         raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
-    if request.method not in ("GET", "HEAD") and request.scope["route"].name != "report_metrics":
-        raise CatalogRefusal(406, "UnsupportedOperationException", f"{prefix} is a cut: it can't be changed")
-    return cast(OpenCatalog, catalog.cut(unquote_plus(prefix)))  # it has what is asked for by these
+    served = ("report_metrics", *(("commit_table", "commit_tables") if prefix.startswith(workspaces.PREFIX) else ()))
+    if request.method not in ("GET", "HEAD") and request.scope["route"].name not in served:
+        raise CatalogRefusal(406, "UnsupportedOperationException", f"this can't be changed in {prefix}")
+    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what is asked for by these
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]

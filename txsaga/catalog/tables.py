@@ -51,7 +51,7 @@ class CatalogTables:
     """The tables of a catalog."""
 
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
-        self._kernel, self._store, self._files = broker.kernel, store, files
+        self._kernel, self._store, self.files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
         self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
 
@@ -68,7 +68,7 @@ class CatalogTables:
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        with self._files.of_one_commit() as created:
+        with self.files.of_one_commit() as created:
             self._decide(
                 lambda staged: [self._first(name, self.draft(name, new, staged), created)],
                 Keyed(scope, [*name], new.model_dump()),
@@ -88,7 +88,7 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        with self._files.of_one_commit() as created:
+        with self.files.of_one_commit() as created:
             self._decide(lambda staged: self._writes(changes, staged, created), request)
 
     def drop(self, name: TableName, scope: CommitScope, *, purge: bool) -> None:
@@ -199,7 +199,7 @@ class CatalogTables:
 
     def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""
-        first = self._files.write(metadata_location(raw, 0), raw)
+        first = self.files.write(metadata_location(raw, 0), raw)
         created.append(first.location)
         return _created(name, first)
 
@@ -212,7 +212,7 @@ class CatalogTables:
 
     def _registered(self, name: TableName, location: str, staged: Staged) -> TableWrite:
         self._require_free(name, [each for each in staged if each.name == name])
-        return _created(name, self._files.read(location))
+        return _created(name, self.files.read(location))
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
@@ -261,7 +261,7 @@ class CatalogTables:
         location = created or (pointer if dropped < 0 else None)
         if location is None:
             raise missing("Table", name)
-        base = self._files.read(location)
+        base = self.files.read(location)
         raw = base.raw
         for each in staged:
             if each.change is not None:
