@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -151,6 +152,15 @@ def test_a_repeated_request_is_answered_again_and_done_once(rest: httpx.Client, 
     assert property_of(rest, "a") == "2"
     assert refused(again(n="3")) == (422, "UnprocessableEntityException")
     assert property_of(rest, "a") == "2"
+
+
+def test_a_drop_that_is_repeated_leaves_the_table_that_was_created_since(rest: httpx.Client) -> None:
+    created(rest, "a")
+    path, headers = "/v1/namespaces/bank/tables/a", {"idempotency-key": "k"}
+    assert rest.delete(path, headers=headers).status_code == 204
+    created(rest, "a")
+    assert rest.delete(path, headers=headers).status_code == 204
+    assert rest.head(path).status_code == 204
 
 
 def test_a_table_that_was_created_is_not_created_again_under_its_key(rest: httpx.Client) -> None:
@@ -363,8 +373,7 @@ class TestJoined:
         with books.producer.transaction() as tx:
             headers = {TOKEN: tx.token()}
             for method, path, body in (
-                ("DELETE", "namespaces/bank/tables/a", None),
-                ("POST", "tables/rename", renaming),
+                ("DELETE", "namespaces/bank/tables/a?purgeRequested=true", None),
                 ("POST", "views/rename", renaming),
                 ("POST", "namespaces", {"namespace": ["new"]}),
                 ("POST", "namespaces/bank/properties", {"updates": {"a": "b"}}),
@@ -372,6 +381,53 @@ class TestJoined:
             ):
                 answer = rest.request(method, f"/v1/{path}", json=body, headers=headers)
                 assert refused(answer) == (400, "BadRequestException"), path
+        assert property_of(rest, "a") is None
+
+    @pytest.mark.parametrize("commits", [True, False])
+    def test_a_table_is_dropped_and_another_one_renamed_with_their_transaction(
+        self, rest: httpx.Client, books: Books, commits: bool
+    ) -> None:
+        created(rest, "a", "b")
+        uuid = loaded(rest, "b")["table-uuid"]
+        b, c = ({"namespace": ["bank"], "name": name} for name in "bc")
+        with nullcontext() if commits else pytest.raises(ZeroDivisionError), books.producer.transaction() as tx:
+            headers = {TOKEN: tx.token()}
+            assert rest.delete("/v1/namespaces/bank/tables/a", headers=headers).status_code == 204
+            assert refused(rest.delete("/v1/namespaces/bank/tables/a", headers=headers))[0] == 404
+            renaming = {"source": b, "destination": c}
+            assert rest.post("/v1/tables/rename", json=renaming, headers=headers).status_code == 204
+            there = {
+                name: rest.head(f"/v1/namespaces/bank/tables/{name}", headers=headers).status_code for name in "abc"
+            }
+            assert there == {"a": 404, "b": 404, "c": 204}
+            assert committed(rest, change("c", n="1"), token=tx.token()).status_code == 204
+            assert [rest.head(f"/v1/namespaces/bank/tables/{name}").status_code for name in "abc"] == [204, 204, 404]
+            if not commits:
+                raise ZeroDivisionError
+        there = {name: rest.head(f"/v1/namespaces/bank/tables/{name}").status_code for name in "abc"}
+        assert there == ({"a": 404, "b": 404, "c": 204} if commits else {"a": 204, "b": 204, "c": 404})
+        found = loaded(rest, "c" if commits else "b")
+        assert (found["table-uuid"], found["properties"].get("n")) == (uuid, "1" if commits else None)
+
+    def test_a_table_is_dropped_and_created_again_in_one_transaction(self, rest: httpx.Client, books: Books) -> None:
+        created(rest, "a")
+        uuid = loaded(rest, "a")["table-uuid"]
+        with books.producer.transaction() as tx:
+            headers = {TOKEN: tx.token()}
+            assert rest.delete("/v1/namespaces/bank/tables/a", headers=headers).status_code == 204
+            body = {"name": "a", "schema": SCHEMA}
+            assert rest.post("/v1/namespaces/bank/tables", json=body, headers=headers).status_code == 200
+            assert loaded(rest, "a")["table-uuid"] == uuid
+        assert loaded(rest, "a")["table-uuid"] != uuid
+
+    def test_a_table_that_was_created_again_is_not_dropped_for_the_old_one(
+        self, rest: httpx.Client, books: Books
+    ) -> None:
+        created(rest, "a")
+        with pytest.raises(errors.TableMoved), books.producer.transaction() as tx:
+            rest.delete("/v1/namespaces/bank/tables/a", headers={TOKEN: tx.token()})
+            rest.delete("/v1/namespaces/bank/tables/a")
+            created(rest, "a")
         assert property_of(rest, "a") is None
 
     def test_a_table_is_created_once_in_a_transaction(self, rest: httpx.Client, books: Books) -> None:

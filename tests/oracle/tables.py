@@ -31,7 +31,10 @@ class MemoryTables(TableLedger):
         for name, old, new in swaps:
             if self._kept.pointers.get(name) != old:
                 raise PointerMoved(f"table {name} does not lead to {old}")
-            self._kept.pointers[name] = new
+            if new is None:
+                del self._kept.pointers[name]
+            else:
+                self._kept.pointers[name] = new
 
     def reserve_table(self, txid: int, name: TableName, parts: Sequence[str]) -> int | None:
         """Let only this transaction overwrite parts of a table."""

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
+from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, credentials_of
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
@@ -63,7 +64,8 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
             for method in methods
         }
     )
-    return {"defaults": {}, "overrides": {}, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
+    at = {"prefix": warehouse} if warehouse.startswith((cuts.PREFIX, workspaces.PREFIX)) else {}
+    return {"defaults": {}, "overrides": at, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
 
 
 async def tokens(request: Request) -> Response:

@@ -5,10 +5,12 @@ The open catalog of a store: its namespaces, tables and views.
 from __future__ import annotations
 
 from txsaga.broker import Broker
+from txsaga.catalog.cuts import CutStore, CutViews
 from txsaga.catalog.files import MetadataFiles
 from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.tables import CatalogTables
 from txsaga.catalog.views import CatalogViews
+from txsaga.catalog.workspaces import WorkspaceTables
 
 
 class OpenCatalog:
@@ -21,3 +23,15 @@ class OpenCatalog:
         files = MetadataFiles(lake.storage)
         self.tables = CatalogTables(broker, self.store, files)
         self.views = CatalogViews(self.store, files, self.tables.location)
+
+    def at(self, ref: str) -> CatalogAt:
+        """Return the catalog of a cut, or of a workspace."""
+        return CatalogAt(self, ref)
+
+
+class CatalogAt:
+    """The tables that have a tag or a branch, as they are there: for requests that change no table for all."""
+
+    def __init__(self, whole: OpenCatalog, ref: str) -> None:
+        self.name, self.store, self.views = whole.name, CutStore(whole.store, whole.tables.files, ref), CutViews()
+        self.tables = WorkspaceTables(self.store, whole.tables, ref)

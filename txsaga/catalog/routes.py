@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import unquote_plus
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.open_catalog import OpenCatalog
@@ -42,7 +43,10 @@ logger = logging.getLogger("txsaga")
 SEPARATOR = "\x1f"
 TOKEN, KEY = "x-txsaga-transaction", "idempotency-key"
 LARGEST_PAGE = 1_000
-JOINS = ("create_table", "register_table", "commit_table", "commit_tables", "report_metrics")
+JOINS = (
+    *("create_table", "register_table", "commit_table", "commit_tables", "drop_table", "rename_table"),
+    "report_metrics",
+)
 """What is staged with the token of a transaction, or has no effect."""
 router = APIRouter()
 
@@ -51,11 +55,14 @@ def _catalog(request: Request) -> OpenCatalog:
     catalog: OpenCatalog = request.app.state.opened()
     if TOKEN in request.headers and request.method not in ("GET", "HEAD") and request.scope["route"].name not in JOINS:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
-    if "prefix" in request.path_params:
-        raise CatalogRefusal(
-            404, "NoSuchWarehouseException", f"there is no warehouse {request.path_params['prefix']!r}"
-        )
-    return catalog
+    if (prefix := request.path_params.get("prefix")) is None:
+        return catalog
+    if not prefix.startswith((cuts.PREFIX, workspaces.PREFIX)):
+        raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
+    served = ("report_metrics", *(("commit_table", "commit_tables") if prefix.startswith(workspaces.PREFIX) else ()))
+    if request.method not in ("GET", "HEAD") and request.scope["route"].name not in served:
+        raise CatalogRefusal(406, "UnsupportedOperationException", f"this can't be changed in {prefix}")
+    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what is asked for by these
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
@@ -267,9 +274,12 @@ def load_table(
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=204)
-def has_table(catalog: Catalog, table: ReadTable) -> None:
+def has_table(catalog: Catalog, table: ReadTable, scope: InScope) -> None:
     """Tell whether a table exists."""
-    catalog.store.pointer(table, "Table")
+    if scope.token is None:
+        catalog.store.pointer(table, "Table")
+    else:
+        catalog.tables.load(table, scope)
 
 
 @router.post("/namespaces/{namespace}/tables/{table}")
@@ -285,12 +295,16 @@ def commit_table(catalog: Catalog, client: Asking, table: WrittenTable, change: 
 
 @router.delete("/namespaces/{namespace}/tables/{table}", status_code=204)
 def drop_table(
-    catalog: Catalog, client: Asking, table: OwnTable, purge: Annotated[bool, Query(alias="purgeRequested")] = False
+    catalog: Catalog,
+    client: Asking,
+    table: OwnTable,
+    scope: InScope,
+    purge: Annotated[bool, Query(alias="purgeRequested")] = False,
 ) -> None:
     """Drop a table, and with `purgeRequested` its files: its manifests may name those of other tables."""
     if purge and client.is_limited:
         raise CatalogRefusal(403, "ForbiddenException", f"client {client.name!r} may not have files deleted")
-    catalog.tables.drop(table, purge=purge)
+    catalog.tables.drop(table, scope, purge=purge)
 
 
 @router.get("/namespaces/{namespace}/tables/{table}/credentials")
@@ -309,9 +323,9 @@ def report_metrics(catalog: Catalog, table: ReadTable, report: dict[str, Any]) -
 
 
 @router.post("/tables/rename", status_code=204)
-def rename_table(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
+def rename_table(catalog: Catalog, client: Asking, renaming: Renaming, scope: InScope) -> None:
     """Rename a table."""
-    _rename(catalog, client, renaming, "Table")
+    catalog.tables.rename(*_renamed(catalog, client, renaming), scope)
 
 
 @router.post("/transactions/commit", status_code=204)
@@ -380,19 +394,19 @@ def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: C
 @router.delete("/namespaces/{namespace}/views/{table}", status_code=204)
 def drop_view(catalog: Catalog, table: OwnTable) -> None:
     """Drop a view."""
-    catalog.store.drop(table, "View")
+    catalog.store.drop_view(table)
 
 
 @router.post("/views/rename", status_code=204)
 def rename_view(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
     """Rename a view."""
-    _rename(catalog, client, renaming, "View")
+    catalog.store.rename_view(*_renamed(catalog, client, renaming))
 
 
-def _rename(catalog: OpenCatalog, client: Client, renaming: Renaming, kind: str) -> None:
+def _renamed(catalog: OpenCatalog, client: Client, renaming: Renaming) -> tuple[TableName, TableName]:
     source, destination = _named(catalog, renaming.source), _named(catalog, renaming.destination)
     client.require("create", source, destination)
-    catalog.store.rename(source, destination, kind)
+    return source, destination
 
 
 def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, page: Page) -> dict[str, object]:

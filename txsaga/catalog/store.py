@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from txsaga.catalog.refusals import CatalogRefusal, bad, missing, taken
+from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, taken
 from txsaga.lake.table import TableName, TableWrite
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore, Run
@@ -55,21 +55,24 @@ class CatalogStore(NamespaceStore):
             rows = run(SQL["staged"], txid=txid, part=part, attempt=attempt).all()
         return [TableWrite.read({k: v for k, v in row[0].items() if k not in ("part", "attempt")}) for row in rows]
 
-    def drop(self, name: TableName, kind: str) -> None:
-        """Remove a table or view."""
-        if not self._changed(SQL["drop"], **name._asdict(), kind=kind.upper()):
-            raise missing(kind, name)
+    def drop_view(self, name: TableName) -> None:
+        """Remove a view."""
+        if not self._changed(SQL["drop_view"], **name._asdict()):
+            raise missing("View", name)
 
-    def rename(self, name: TableName, new: TableName, kind: str) -> None:
-        """Rename a table or view."""
+    def rename_view(self, name: TableName, new: TableName) -> None:
+        """Rename a view."""
+        self.pointer(name, "View")
+        self.require_free_to_rename(name, new)
+        values = {**name._asdict(), "new_namespace": new.namespace, "new_table": new.table}
+        if not self._changed(SQL["rename_view"], **values):
+            raise conflict(f"{name} or {new} was changed meanwhile; rename it again")
+
+    def require_free_to_rename(self, name: TableName, new: TableName) -> None:
+        """Refuse a new name that is taken, or in a namespace that does not exist."""
         self.require_namespace(new.catalog, new.namespace)
-        values = {**name._asdict(), "new_namespace": new.namespace, "new_table": new.table, "kind": kind.upper()}
-        if self._changed(SQL["rename"], **values):
-            return
-        source, target = self.found(name), self.found(new)
-        if source is None or source[0] != kind.upper():
-            raise missing(kind, name)
-        raise taken(f"Cannot rename {name} to {new}. {(target or source)[0].capitalize()} already exists")
+        if (found := self.found(new)) is not None:
+            raise taken(f"Cannot rename {name} to {new}. {found[0].capitalize()} already exists")
 
     def create_view(self, name: TableName, location: str) -> None:
         """Add a view."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
+
+from pyiceberg.catalog import delete_data_files, delete_files
 
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
@@ -48,33 +51,24 @@ class CatalogTables:
     """The tables of a catalog."""
 
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
-        self._kernel, self._store, self._files = broker.kernel, store, files
+        self._kernel, self._store, self.files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
         self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
-        pointer = self._lake.catalog.pointer(name)
-        if scope.token is not None:
-            staged = [each for each in self._joined(scope).staged() if each.name == name]
-            if staged:
-                return self._after(staged, pointer)
-        if pointer is None:
-            raise missing("Table", name)
-        return self._files.read(pointer)
+        return self._now(name, () if scope.token is None else self._joined(scope).staged())
 
     def draft(self, name: TableName, new: NewTable, staged: Staged = ()) -> Json:
         """Return the first metadata of a table that its first commit will create."""
-        self._store.require_free(name, "Table")
-        if any(each.name == name for each in staged):
-            raise taken(f"Table already exists: {name}")
+        self._require_free(name, [each for each in staged if each.name == name])
         location = new.location or self.location(name)
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
 
     def create(self, name: TableName, new: NewTable, scope: CommitScope) -> MetadataFile:
         """Create a table."""
-        with self._files.of_one_commit() as created:
+        with self.files.of_one_commit() as created:
             self._decide(
                 lambda staged: [self._first(name, self.draft(name, new, staged), created)],
                 Keyed(scope, [*name], new.model_dump()),
@@ -85,7 +79,7 @@ class CatalogTables:
         """Make a table of metadata that exists."""
         if overwrite:
             raise bad("a table can't be overwritten by registering; drop it first")
-        self._decide(lambda _: [self._registered(name, location)], Keyed(scope, [*name], location))
+        self._decide(lambda staged: [self._registered(name, location, staged)], Keyed(scope, [*name], location))
         return self.load(name, scope)
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
@@ -94,16 +88,50 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
-        with self._files.of_one_commit() as created:
+        with self.files.of_one_commit() as created:
             self._decide(lambda staged: self._writes(changes, staged, created), request)
 
-    def drop(self, name: TableName, *, purge: bool) -> None:
+    def drop(self, name: TableName, scope: CommitScope, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
-        location = self._store.pointer(name, "Table")
-        if purge and self._files.read(location).raw.get("properties", {}).get("gc.enabled") != "false":
-            self._lake.catalog.purge_table((*name.namespace.split("."), name.table))
-        else:
-            self._store.drop(name, "Table")
+        if purge and scope.token is not None:
+            raise bad("files can't be deleted by a transaction; drop the table in it, and purge nothing")
+        gone: list[MetadataFile] = []
+
+        def dropped(staged: Staged) -> Staged:
+            gone.append(self._now(name, staged))
+            return [_dropped(name, gone[0])]
+
+        self._decide(dropped, Keyed(scope, "drop", [*name], purge))
+        if purge and gone and gone[0].raw.get("properties", {}).get("gc.enabled") != "false":
+            self._purge(gone[0].location)
+
+    def rename(self, name: TableName, new: TableName, scope: CommitScope) -> None:
+        """Rename a table."""
+
+        def renamed(staged: Staged) -> Staged:
+            table = self._now(name, staged)
+            if any(each.name == name for each in staged):
+                raise bad(f"the transaction has changed table {name}; rename it before, or in another one")
+            self._store.require_free_to_rename(name, new)
+            return [replace(_dropped(name, table), created=table.location), _created(new, table)]
+
+        self._decide(renamed, Keyed(scope, "rename", [*name], [*new]))
+
+    def _now(self, name: TableName, staged: Staged) -> MetadataFile:
+        """Return the metadata of a table as it is for a request."""
+        pointer, before = self._lake.catalog.pointer(name), [each for each in staged if each.name == name]
+        if pointer is None and not before:
+            raise missing("Table", name)
+        return self._after(before, pointer)
+
+    def _purge(self, location: str) -> None:
+        """Delete all files of a table that is gone."""
+        table, io = self._lake.static(location), self._lake.storage.io(location)
+        manifests = [each for snapshot in table.metadata.snapshots for each in snapshot.manifests(io)]
+        delete_data_files(io, manifests)
+        lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+        files = {each.manifest_path for each in manifests} | lists
+        delete_files(io, files | {each.metadata_file for each in table.metadata.metadata_log} | {location}, "purged")
 
     def _joined(self, scope: CommitScope) -> JoinedTransaction:
         assert scope.token is not None
@@ -171,13 +199,20 @@ class CatalogTables:
 
     def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""
-        first = self._files.write(metadata_location(raw, 0), raw)
+        first = self.files.write(metadata_location(raw, 0), raw)
         created.append(first.location)
         return _created(name, first)
 
-    def _registered(self, name: TableName, location: str) -> TableWrite:
-        self._store.require_free(name, "Table")
-        return _created(name, self._files.read(location))
+    def _require_free(self, name: TableName, before: Staged) -> None:
+        """Refuse to create a table of a name that is taken, also in the transaction."""
+        if not before:
+            self._store.require_free(name, "Table")
+        elif before[-1].mode is not WriteMode.DROP:
+            raise taken(f"Table already exists: {name}")
+
+    def _registered(self, name: TableName, location: str, staged: Staged) -> TableWrite:
+        self._require_free(name, [each for each in staged if each.name == name])
+        return _created(name, self.files.read(location))
 
     def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
@@ -185,17 +220,17 @@ class CatalogTables:
         for each in changes:
             before = [write for write in staged if write.name == each.name]
             pointer = pointers.get(each.name)
-            if pointer is None and not before:
-                writes.append(self._creation(each, created))
+            if before[-1].mode is WriteMode.DROP if before else pointer is None:
+                writes.append(self._creation(each, before, created))
             else:
                 writes.append(self._change(each, self._after(before, pointer)))
         return writes
 
-    def _creation(self, asked: TableChange, created: list[str]) -> TableWrite:
+    def _creation(self, asked: TableChange, before: Staged, created: list[str]) -> TableWrite:
         """Write the first metadata of a table that a commit creates."""
         if not asked.creates:
             raise missing("Table", asked.name)
-        self._store.require_free(asked.name, "Table")
+        self._require_free(asked.name, before)
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now())
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
@@ -220,11 +255,13 @@ class CatalogTables:
 
     def _after(self, staged: Staged, pointer: str | None) -> MetadataFile:
         """Return the metadata of a table as a transaction has changed it."""
+        dropped = max((at for at, each in enumerate(staged) if each.mode is WriteMode.DROP), default=-1)
+        name, staged = staged[0].name if staged else None, staged[dropped + 1 :]
         created = next((each.created for each in staged if each.created), None)
-        location = created or pointer
+        location = created or (pointer if dropped < 0 else None)
         if location is None:
-            raise missing("Table", staged[0].name)
-        base = self._files.read(location)
+            raise missing("Table", name)
+        base = self.files.read(location)
         raw = base.raw
         for each in staged:
             if each.change is not None:
@@ -259,6 +296,10 @@ def _created(name: TableName, first: MetadataFile) -> TableWrite:
         spec=first.raw.get("default-spec-id", 0),
         created=first.location,
     )
+
+
+def _dropped(name: TableName, last: MetadataFile) -> TableWrite:
+    return replace(_created(name, last), mode=WriteMode.DROP, created=None)
 
 
 def _totals(summary: Mapping[str, str]) -> dict[str, Any]:

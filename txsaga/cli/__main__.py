@@ -48,6 +48,7 @@ MODULES = {
     "console": "console",
     "gateway": "gateway",
     "catalog": "catalog",
+    "workspace": "workspace",
     "demo": "demo",
     "config": "config",
     "completion": "completion",

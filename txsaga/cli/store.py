@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import starmap
@@ -13,7 +14,7 @@ import typer
 
 from txsaga.cli.group import GROUP, group_row
 from txsaga.cli.home import home_url, opened, reading
-from txsaga.cli.options import options_of, span_of
+from txsaga.cli.options import options_of, os_user, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_row
 from txsaga.config import RESOURCES
@@ -22,6 +23,8 @@ from txsaga.inspect.documents import CHECK_BACK, status_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
+    from txsaga.broker import Broker
+    from txsaga.lake.cut import Cut
     from txsaga.store.doctor import Finding
     from txsaga.store.store import Store
 
@@ -77,10 +80,17 @@ def cut(
     topics: Annotated[
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic; may be repeated. Default: all topics.")
     ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Keep it under a name, by tags in the tables that match --table.")
+    ] = None,
+    lease: Annotated[
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Time after which engines may expire it.")
+    ] = None,
+    release: Annotated[str | None, typer.Option(metavar="NAME", help="Remove the tags of a cut that was kept.")] = None,
 ) -> None:
-    """Show a consistent snapshot: the heads of topics and the snapshots of tables."""
+    """Show a consistent snapshot: the heads of topics and the snapshots of tables; or keep it."""
     options = options_of(context)
-    with opened(options) as broker, broker.cut(tables=tables or (), topics=topics) as found:
+    with opened(options) as broker, _cut(broker, tables or (), topics, keep, lease, release) as found:
         snapshots = {name: found.snapshot(name) for name in found.tables}
     if options.json:
         named = {name: {"metadata": at, "snapshot": snapshots[name]} for name, at in found.tables.items()}
@@ -96,6 +106,26 @@ def cut(
     if found.tables:
         say()
         table(("table", "snapshot", "metadata"), [(name, snapshots[name], at) for name, at in found.tables.items()])
+
+
+@contextmanager
+def _cut(
+    broker: Broker,
+    tables: Sequence[str],
+    topics: Sequence[str] | None,
+    keep: str | None,
+    lease: timedelta | None,
+    release: str | None,
+) -> Iterator[Cut]:
+    from txsaga.catalog import cuts
+
+    if release is not None:
+        cuts.release(broker, release, os_user())
+    if keep is not None:
+        yield cuts.keep(broker, keep, tables or ["*"], lease=lease, who=os_user())
+        return
+    with broker.cut(tables=tables, topics=topics) as found:
+        yield found
 
 
 def collect(

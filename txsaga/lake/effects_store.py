@@ -49,7 +49,7 @@ class TableLedger(HomeTransaction):
         for swap in sorted(swaps, key=lambda each: each.name):
             if swap.old is None:
                 self._run(SQL["create_namespace"], **swap.name._asdict())
-            statement = SQL["create" if swap.old is None else "move"]
+            statement = SQL["create" if swap.old is None else "drop" if swap.new is None else "move"]
             moved = self._run(statement, **swap.name._asdict(), old=swap.old, new=swap.new)
             if moved.rowcount != 1 and swap.old is None and self._run(SQL["is_view"], **swap.name._asdict()).scalar():
                 raise TableMoved(f"{swap.name} was created as a view meanwhile; begin again, with another name")

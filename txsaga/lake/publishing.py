@@ -98,6 +98,25 @@ class Publisher:
         return metadata
 
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
+        name, last = (
+            writes[0].name,
+            max((at for at, each in enumerate(writes) if each.mode is WriteMode.DROP), default=-1),
+        )
+        if last >= 0:
+            self._require_same(pointer, writes[last])
+            swaps.swaps.append(Swap(name, pointer, None))
+            pointer, writes = None, writes[last + 1 :]
+        if writes:
+            self._build_next(pointer, writes, swaps)
+
+    def _require_same(self, pointer: str | None, drop: TableWrite) -> None:
+        """Refuse to drop another table of this name, or one that has changed since it was to be renamed."""
+        if pointer is None or drop.uuid != Metadata.load(self._storage, pointer).uuid:
+            raise TableMoved(f"table {drop.name} was dropped meanwhile; begin again")
+        if drop.created not in (None, pointer):
+            raise TableMoved(f"table {drop.name} was changed while it was renamed; begin again")
+
+    def _build_next(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
         name, metadata = writes[0].name, self._newest(pointer, writes)
         if (done := _known(metadata, writes)) is not None:
             raise TableMoved(f"snapshot {done} is already in table {name}: its transaction was restored from a backup")

@@ -39,11 +39,11 @@ class TableName(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """The move of one pointer: from the expected metadata (None: there must be no such table) to the next."""
+    """The move of one pointer: from the expected metadata to the next; None is no such table."""
 
     name: TableName
     old: str | None
-    new: str
+    new: str | None
 
 
 class Effect(NamedTuple):
@@ -79,6 +79,7 @@ class WriteMode(StrEnum):
     APPEND = "append"
     OVERWRITE = "overwrite"
     CHANGE = "change"  # what an Iceberg client asks of the metadata
+    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class TableWrite:
     rows: int = 0
     size: int = 0
     created: str | None = None
-    """The first metadata of a table that this transaction creates."""
+    """The first metadata of a table that this transaction creates; of a rename's drop, the only one that is dropped."""
     folder: str = ""
     """The folder of its staged files."""
     properties: Mapping[str, str] = field(default_factory=dict)

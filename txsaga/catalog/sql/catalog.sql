@@ -7,15 +7,15 @@ SELECT table_name FROM txsaga.iceberg_tables
  WHERE catalog_name = :catalog AND table_namespace = :namespace AND coalesce(iceberg_type, 'TABLE') = :kind
    AND table_name > :after ORDER BY table_name LIMIT :most;
 
--- name: drop
+-- name: drop_view
 DELETE FROM txsaga.iceberg_tables
  WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
-   AND coalesce(iceberg_type, 'TABLE') = :kind;
+   AND iceberg_type = 'VIEW';
 
--- name: rename
+-- name: rename_view
 UPDATE txsaga.iceberg_tables SET table_namespace = :new_namespace, table_name = :new_table
  WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
-   AND coalesce(iceberg_type, 'TABLE') = :kind
+   AND iceberg_type = 'VIEW'
    AND NOT EXISTS (SELECT FROM txsaga.iceberg_tables WHERE catalog_name = :catalog
                       AND table_namespace = :new_namespace AND table_name = :new_table);
 

@@ -19,6 +19,10 @@ VALUES (:catalog, :namespace, 'exists', 'true') ON CONFLICT DO NOTHING;
 INSERT INTO txsaga.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
 VALUES (:catalog, :namespace, :table, :new, 'TABLE') ON CONFLICT DO NOTHING;
 
+-- name: drop
+DELETE FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table AND metadata_location = :old;
+
 -- name: is_view
 SELECT EXISTS (SELECT FROM txsaga.iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace
                   AND table_name = :table AND iceberg_type = 'VIEW');

@@ -1,0 +1,120 @@
+"""A cut that is kept: tables of one moment, served as a catalog of their own and kept by every engine."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from tests.cli.program import environment, run
+from tests.lake.books import LEDGER, POSTING, Books, rows
+from tests.open_catalog.asking import change, committed, created, refused
+from txsaga.catalog import cuts
+from txsaga.errors import ConfigError
+
+pytestmark = pytest.mark.postgres
+
+
+def ids(catalog: RestCatalog, name: str) -> list[int]:
+    """Return the ids in a table."""
+    return sorted(catalog.load_table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def write(books: Books, number: int) -> None:
+    """Write a row to two tables in one transaction."""
+    with books.producer.transaction() as tx:
+        tx.table(LEDGER).append(rows(number))
+        tx.table(POSTING).append(rows(number))
+
+
+def cut_of(rest: httpx.Client, name: str) -> RestCatalog:
+    """Return the catalog of a cut."""
+    return RestCatalog(name, uri=str(rest.base_url), warehouse=f"cut-{name}")
+
+
+@pytest.mark.rule("R7")
+def test_a_cut_has_all_of_a_decision_or_nothing_while_others_write(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 0)
+    with ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(lambda: [*map(partial(write, books), range(1, 9))])
+        for number in range(4):
+            cuts.keep(books.broker, f"n{number}", ["bank.*"], lease=None, who="anna")
+        writing.result()
+    for number in range(4):
+        catalog = cut_of(rest, f"n{number}")
+        assert ids(catalog, LEDGER) == ids(catalog, POSTING)
+    assert books.ids() == list(range(9))
+
+
+def test_a_cut_is_served_as_a_catalog_that_cannot_be_changed(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 1)
+    cuts.keep(books.broker, "monday", ["bank.ledger"], lease=None, who="anna")
+    write(books, 2)
+    created(rest, "later")
+    catalog = cut_of(rest, "monday")
+    assert catalog.list_tables("bank") == [("bank", "ledger")]
+    assert ids(catalog, LEDGER) == [1]
+    assert books.ids() == [1, 2]
+    for path in ("bank/tables/posting", "bank/tables/later", "bank/views/seen"):
+        assert rest.get(f"/v1/cut-monday/namespaces/{path}").status_code == 404
+    answer = rest.post("/v1/cut-monday/transactions/commit", json={"table-changes": [change("ledger", n="1")]})
+    assert refused(answer) == (406, "UnsupportedOperationException")
+    assert refused(rest.delete("/v1/cut-monday/namespaces/bank/tables/ledger"))[0] == 406
+    assert refused(rest.get("/v1/other/namespaces"))[0] == 404
+
+
+def test_a_cut_keeps_its_snapshot_when_others_are_expired(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 1)
+    cuts.keep(books.broker, "monday", ["*"], lease=timedelta(days=7), who="anna")
+    write(books, 2)
+    table = RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER)
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    assert table.refresh().metadata.refs["cut-monday"].max_ref_age_ms == 7 * 24 * 3600 * 1000
+
+
+def test_a_cut_is_released(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 1)
+    cuts.keep(books.broker, "monday", ["*"], lease=None, who="anna")
+    assert cuts.release(books.broker, "monday", "anna") == 2
+    assert cut_of(rest, "monday").list_tables("bank") == []
+    with pytest.raises(ConfigError, match="there is, or was, a cut 'monday'"):
+        cuts.keep(books.broker, "monday", ["*"], lease=None, who="anna")
+
+
+def test_a_commit_does_not_change_a_cut(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a")
+    books.create(LEDGER)
+    books.append(1)
+    cuts.keep(books.broker, "monday", ["bank.ledger"], lease=None, who="anna")
+    assert committed(rest, change("ledger", n="1"), change("a", n="1")).status_code == 204
+    assert "n" in books.table().properties
+
+
+@pytest.mark.parametrize("name", ["", "Monday", "a b", "../x", "x" * 101])
+def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None:
+    with pytest.raises(ConfigError, match="a cut can't be named"):
+        cuts.keep(books.broker, name, ["*"], lease=None, who="anna")
+
+
+def test_the_command_line_keeps_and_releases_a_cut(
+    rest: httpx.Client, books: Books, home_url: str, tmp_path: Path
+) -> None:
+    books.create(LEDGER, POSTING)
+    write(books, 1)
+    env = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
+    kept = run("--json", "cut", "--keep", "monday", "--table", "bank.*", "--lease", "7d", env=env)
+    assert kept.code == 0, kept.err
+    assert sorted(kept.document["tables"]) == [LEDGER, POSTING]
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    assert run("cut", "--release", "monday", env=env).code == 0
+    assert cut_of(rest, "monday").list_tables("bank") == []
