@@ -383,6 +383,18 @@ lease = Table(
     PrimaryKeyConstraint("kind", "name"),
 )
 
+kept_cut = Table(
+    "kept_cut",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("tick", BigInteger, nullable=False),
+    Column("heads", JSONB, nullable=False),
+    Column("tables", JSONB, nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("expires", Moment),
+)
+
 doubt = Table(
     "doubt",
     metadata,

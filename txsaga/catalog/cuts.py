@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles
 from txsaga.catalog.refusals import missing
 from txsaga.catalog.repeats import CommitScope
-from txsaga.catalog.store import CatalogStore, Listed
-from txsaga.errors import AlreadyCommitted, ConfigError
+from txsaga.catalog.store import SQL, CatalogStore, Listed
+from txsaga.errors import ConfigError, InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.iceberg.as_of import as_of, snapshot_of
 from txsaga.lake.cut import Cut
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.table import TableName, TableWrite, WriteMode
+from txsaga.store.connection import NamespaceStore
 
 PREFIX = "cut-"
 """The beginning of the name of a cut's tag, and of the prefix under which it is served."""
@@ -30,35 +32,82 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 GROUP = "cuts"
 
 
-def keep(broker: Broker, name: str, tables: Iterable[str], *, lease: timedelta | None, who: str) -> Cut:
-    """Keep a cut of the tables that match, under a name that was never used; engines may expire it after its lease."""
-    if NAME.fullmatch(name) is None:
-        raise ConfigError(f"a cut can't be named {name!r}: write up to 100 small letters, digits, - and _")
-    named = [str(each) for each in names_of(broker, tables)]
-    with broker.cut(tables=named) as cut:
-        pass  # what it read stays readable
-    writes = [*_tags(broker, f"{PREFIX}{name}", cut, lease)]
-    if not writes:
-        raise ConfigError("none of these tables has rows; there is nothing to keep")
-    try:
-        with broker.producer(GROUP).transaction(key=name) as transaction:
-            transaction.change(writes, who)
-    except AlreadyCommitted:
-        raise ConfigError(f"there is, or was, a cut {name!r}; choose another name") from None
-    return cut
+class KeptCut(NamedTuple):
+    """A cut under a name: the offsets and snapshots of its moment."""
+
+    name: str
+    tick: int
+    heads: Mapping[str, Sequence[int]]
+    """The end of each queue, by topic."""
+    tables: Mapping[str, int]
+    """The snapshot of each table that had rows."""
+    who: str
+    at: datetime
+    expires: datetime | None
 
 
-def release(broker: Broker, name: str, who: str) -> int:
-    """Remove the tags of a cut; return of how many tables."""
-    lake, tag = broker.kernel.tables.lake, f"{PREFIX}{name}"
-    pointers = lake.catalog.pointers([*names_of(broker, ["*"])])
-    read = {table: Metadata.load(lake.storage, at) for table, at in pointers.items()}
-    gone = {"action": "remove-snapshot-ref", "ref-name": tag}
-    writes = [change_of(table, each, gone) for table, each in read.items() if snapshot_of(each.raw, tag) is not None]
-    if writes:
-        with broker.producer(GROUP).transaction() as transaction:
-            transaction.change(writes, who)
-    return len(writes)
+class KeptCuts(NamespaceStore):
+    """The cuts that a store keeps."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker.kernel.store.engine, broker.kernel.store.namespace)
+        self._broker, self._lake = broker, broker.kernel.tables.lake
+
+    def keep(self, name: str, patterns: Sequence[str], *, lease: timedelta | None, who: str) -> KeptCut:
+        """Keep a cut of all topics and of the tables that match; engines may expire it after its lease."""
+        if NAME.fullmatch(name) is None:
+            raise ConfigError(f"a cut can't be named {name!r}: write up to 100 small letters, digits, - and _")
+        with self._broker.cut(tables=[str(each) for each in names_of(self._broker, patterns)]) as cut:
+            pass  # what it read stays readable
+        read = {table: Metadata.load(self._lake.storage, at) for table, at in cut.pointers.items()}
+        read = {table: each for table, each in read.items() if each.current_id is not None}
+        if patterns and not read:
+            raise ConfigError(f"none of {', '.join(patterns)} is a table with rows; there is nothing to keep")
+        self._add(name, cut, read, lease, who)
+        try:
+            self._change([_tagged(table, each, f"{PREFIX}{name}", lease) for table, each in read.items()], who)
+        except (InDoubt, OutcomeUnknown):
+            raise
+        except TxSagaError:
+            self._changed(SQL["release_cut"], name=name)
+            raise
+        return self.find(name)
+
+    def list(self) -> Sequence[KeptCut]:
+        """Return all, the oldest first."""
+        return [KeptCut(*row) for row in self._rows(SQL["kept_cuts"], name=None)]
+
+    def find(self, name: str) -> KeptCut:
+        """Return one by its name."""
+        if (row := self._row(SQL["kept_cuts"], name=name)) is None:
+            raise ConfigError(f"there is no cut {name!r}; `txsaga cut list` shows all")
+        return KeptCut(*row)
+
+    def release(self, name: str, who: str) -> int:
+        """Remove a cut and its tags; return of how many tables."""
+        self.find(name)
+        tag, pointers = f"{PREFIX}{name}", self._lake.catalog.pointers([*names_of(self._broker, ["*"])])
+        read = {table: Metadata.load(self._lake.storage, at) for table, at in pointers.items()}
+        gone = {"action": "remove-snapshot-ref", "ref-name": tag}
+        tagged = {table: each for table, each in read.items() if snapshot_of(each.raw, tag) is not None}
+        self._change([change_of(table, each, gone) for table, each in tagged.items()], who)
+        self._changed(SQL["release_cut"], name=name)
+        return len(tagged)
+
+    def _add(self, name: str, cut: Cut, read: Mapping[TableName, Metadata], lease: timedelta | None, who: str) -> None:
+        values = {
+            "tick": cut.tick,
+            "heads": json.dumps(cut.heads),
+            "tables": json.dumps({str(table): each.current_id for table, each in read.items()}),
+            "lease": None if lease is None else lease.total_seconds(),
+        }
+        if not self._changed(SQL["keep_cut"], name=name, who=who, **values):
+            raise ConfigError(f"there is a cut {name!r}; choose another name, or release it first")
+
+    def _change(self, writes: Sequence[TableWrite], who: str) -> None:
+        if writes:
+            with self._broker.producer(GROUP).transaction() as transaction:
+                transaction.change(writes, who)
 
 
 def names_of(broker: Broker, patterns: Iterable[str]) -> Iterator[TableName]:
@@ -71,14 +120,10 @@ def names_of(broker: Broker, patterns: Iterable[str]) -> Iterator[TableName]:
                 yield name
 
 
-def _tags(broker: Broker, tag: str, cut: Cut, lease: timedelta | None) -> Iterator[TableWrite]:
-    storage = broker.kernel.tables.lake.storage
-    for table, location in cut.pointers.items():
-        metadata = Metadata.load(storage, location)
-        if metadata.current_id is not None:
-            update = {"action": "set-snapshot-ref", "ref-name": tag, "type": "tag", "snapshot-id": metadata.current_id}
-            kept = {} if lease is None else {"max-ref-age-ms": int(lease.total_seconds() * 1000)}
-            yield change_of(table, metadata, {**update, **kept})
+def _tagged(table: TableName, metadata: Metadata, tag: str, lease: timedelta | None) -> TableWrite:
+    update = {"action": "set-snapshot-ref", "ref-name": tag, "type": "tag", "snapshot-id": metadata.current_id}
+    kept = {} if lease is None else {"max-ref-age-ms": int(lease.total_seconds() * 1000)}
+    return change_of(table, metadata, {**update, **kept})
 
 
 def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:

@@ -74,3 +74,15 @@ DELETE FROM txsaga.iceberg_namespace_properties WHERE catalog_name = :catalog AN
 SELECT payload FROM txsaga.effect
  WHERE txid = :txid AND kind = 'table' AND (payload ->> 'part')::int4 = :part
    AND (payload ->> 'attempt')::int4 = :attempt ORDER BY seq;
+
+-- name: keep_cut
+INSERT INTO txsaga.kept_cut (name, tick, heads, tables, who, expires)
+VALUES (:name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who, now() + make_interval(secs => :lease))
+    ON CONFLICT DO NOTHING;
+
+-- name: kept_cuts
+SELECT name, tick, heads, tables, who, at, expires FROM txsaga.kept_cut
+ WHERE CAST(:name AS text) IS NULL OR name = :name ORDER BY at, name;
+
+-- name: release_cut
+DELETE FROM txsaga.kept_cut WHERE name = :name;
