@@ -49,7 +49,7 @@ class JoinedTransaction:
             ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])
 
     def _staged(self, ledger: Ledger) -> Staged:
-        return self._store.staged(ledger.connection, self._txid, self._token.part, self._token.attempt)
+        return self._store.within(ledger.connection).staged(self._txid, self._token.part, self._token.attempt)
 
     def _own(self, ledger: Ledger) -> None:
         """Lock the transaction's record, and make sure that the attempt of the token still is the one that counts."""

@@ -5,6 +5,7 @@ The open catalog of a store: its namespaces, tables and views.
 from __future__ import annotations
 
 from txsaga.broker import Broker
+from txsaga.catalog.acts import CatalogActs
 from txsaga.catalog.cuts import CutStore, CutViews
 from txsaga.catalog.files import MetadataFiles
 from txsaga.catalog.store import CatalogStore
@@ -22,7 +23,8 @@ class OpenCatalog:
         self.store = CatalogStore(kernel.store.engine, kernel.store.namespace)
         files = MetadataFiles(lake.storage)
         self.tables = CatalogTables(broker, self.store, files)
-        self.views = CatalogViews(self.store, files, self.tables.location)
+        self.acts = CatalogActs(broker, self.store, self.tables)
+        self.views = CatalogViews(self.store, files, self.acts, self.tables.location)
 
     def at(self, ref: str) -> CatalogAt:
         """Return the catalog of a cut, or of a workspace."""

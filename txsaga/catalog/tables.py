@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from pyiceberg.catalog import delete_data_files, delete_files
@@ -20,7 +20,7 @@ from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal, taken
-from txsaga.catalog.repeats import CommitScope, Keyed, KeysUnderWay, Staged
+from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
 from txsaga.core.clock import wall_clock
@@ -30,6 +30,9 @@ from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.lake.table import TableName, TableWrite, WriteMode
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
@@ -53,7 +56,7 @@ class CatalogTables:
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
         self._kernel, self._store, self.files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
-        self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
+        self._producer, self.keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
@@ -157,21 +160,21 @@ class CatalogTables:
         """
         if request.scope.token is not None:
             return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
-        with self._keys.alone(request.scope.key):
-            if self._is_done(request):
+        with self.keys.alone(request.scope.key):
+            if self.is_done(request):
                 return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
-                self._end(request, error)
+                self.end(request, error)
 
-    def _end(self, request: Keyed, error: Exception) -> None:
+    def end(self, request: Keyed, error: Exception) -> None:
         """Raise the error of a request, unless a repeat at another server was done."""
         if request.scope.key is None:
             raise conflict(f"{error}; commit again") if isinstance(error, Superseded | DecidedOtherwise) else error
         if isinstance(error, Superseded | DecidedOtherwise):
-            if self._is_done(request):
+            if self.is_done(request):
                 return
             raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
         if refusal(error).status >= 500:
@@ -180,22 +183,27 @@ class CatalogTables:
             with self._producer.transaction(key=request.scope.key):
                 pass  # without a write: refused
         except AlreadyCommitted:
-            self._is_done(request)
+            self.is_done(request)
         else:
             raise error
 
-    def _is_done(self, request: Keyed) -> bool:
+    def is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
         if request.scope.key is None:
             return False
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
             done = found is not None and found.state is TxState.COMMITTED
-            effects = ledger.effects(found.txid) if found is not None and done else ()
-        if done and not effects:
+            digests = self._digests(ledger, found.txid) if found is not None and done else ()
+        if done and not digests:
             raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
-        request.require_same([TableWrite.read(each.payload) for each in effects])
+        request.require_same(digests)
         return done
+
+    def _digests(self, ledger: Ledger, txid: int) -> Sequence[str | None]:
+        """Return the digests of the request that a transaction has committed; none if it was refused."""
+        effects = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
+        return [each.properties.get(BODY) for each in effects] or self._store.within(ledger.connection).acted(txid)
 
     def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""

@@ -23,10 +23,15 @@ UPDATE txsaga.iceberg_tables SET table_namespace = :new_namespace, table_name = 
 INSERT INTO txsaga.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
 VALUES (:catalog, :namespace, :table, :new, 'VIEW') ON CONFLICT DO NOTHING;
 
--- name: move_view
-UPDATE txsaga.iceberg_tables SET metadata_location = :new, previous_metadata_location = :old
+-- name: lock_view
+SELECT metadata_location FROM txsaga.iceberg_tables
  WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
-   AND metadata_location = :old AND iceberg_type = 'VIEW';
+   AND iceberg_type = 'VIEW' FOR UPDATE;
+
+-- name: move_view
+UPDATE txsaga.iceberg_tables SET previous_metadata_location = metadata_location, metadata_location = :new
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
+   AND iceberg_type = 'VIEW';
 
 -- name: namespaces
 -- The namespaces below a parent; a namespace that holds others is one as well.
@@ -86,3 +91,7 @@ SELECT name, tick, heads, tables, who, at, expires FROM txsaga.kept_cut
 
 -- name: release_cut
 DELETE FROM txsaga.kept_cut WHERE name = :name;
+
+-- name: acted
+SELECT found[1] FROM txsaga.event, regexp_match(why, '\(request ([0-9a-f]+)\)$') AS found
+ WHERE txid = :txid AND what = 'COMMIT' AND found IS NOT NULL;
