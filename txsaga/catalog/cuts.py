@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
@@ -17,6 +17,7 @@ from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles
 from txsaga.catalog.refusals import missing
 from txsaga.catalog.repeats import CommitScope
+from txsaga.catalog.requests import Json
 from txsaga.catalog.store import CatalogStore, Listed
 from txsaga.errors import AlreadyCommitted, ConfigError
 from txsaga.iceberg.as_of import as_of, snapshot_of
@@ -81,8 +82,10 @@ def _tags(broker: Broker, tag: str, cut: Cut, lease: timedelta | None) -> Iterat
             yield change_of(table, metadata, {**update, **kept})
 
 
-def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:
-    """Return the write that makes one update of a table's metadata."""
+def change_of(
+    table: TableName, metadata: Metadata, *updates: Mapping[str, object], required: Sequence[Json] = ()
+) -> TableWrite:
+    """Return the write that makes updates of a table's metadata, if it is as required."""
     return TableWrite(
         name=table,
         uuid=metadata.uuid,
@@ -91,7 +94,7 @@ def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]
         manifest=None,
         schema=metadata.raw["current-schema-id"],
         spec=metadata.raw["default-spec-id"],
-        change={"requirements": [], "updates": [dict(update)]},
+        change={"requirements": required, "updates": [*map(dict, updates)]},
     )
 
 
