@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,26 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import RESTError
 
 from tests.cli.program import environment, run
+from tests.gate.conftest import IDS, suite
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import change, refused
+from tests.open_catalog.asking import change, committed, refused
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
-from txsaga.catalog.workspaces import Workspaces
-from txsaga.errors import ConfigError, TableMoved
+from txsaga.catalog.table_gates import GATE
+from txsaga.catalog.workspaces import Workspaces, settled
+from txsaga.core.decision import Decision
+from txsaga.errors import ConfigError, NotCarried, TableMoved
+from txsaga.flows.ballot import Result
+from txsaga.gate import stop
 
-pytestmark = pytest.mark.postgres
+__all__ = ["suite"]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    yield
+    stop()
 
 
 @pytest.fixture
@@ -131,6 +146,135 @@ def test_a_workspace_needs_tables_with_rows(books: Books, workspaces: Workspaces
         workspaces.create("april", ["bank.*"], "anna")
 
 
+def voted(books: Books, txid: int, *, yes: bool) -> Decision | None:
+    """Vote as the chief, as the command line does."""
+    books.broker.vote(txid, "publish april", "chief", yes=yes, evidence={"reason": "seen"})
+    return settled(books.broker, txid)
+
+
+class TestApproval:
+    """A publication that waits for somebody's vote."""
+
+    @pytest.fixture
+    def asked(self, rest: httpx.Client, workspaces: Workspaces) -> int:
+        """Give the transaction that asks for it."""
+        workspaces.create("april", ["bank.*"], "anna")
+        append(within(rest, "april"), LEDGER, 2)
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        return txid
+
+    def test_a_yes_publishes_what_was_asked_for(self, books: Books, workspaces: Workspaces, asked: int) -> None:
+        (poll,) = books.broker.ballots(asked)
+        told = "bank.ledger: 1 rows added, 0 removed"
+        assert [(cast.voter, cast.yes, cast.evidence["reason"]) for cast in poll.casts] == [("anna", True, told)]
+        assert workspaces.asked("april") == (asked, ["chief"])
+        assert settled(books.broker, asked) is None and books.ids() == [1]
+        assert voted(books, asked, yes=True) is Decision.COMMIT
+        assert books.ids() == [1, 2] and workspaces.asked("april") is None
+        assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+        assert books.ids() == [1]
+
+    def test_a_no_rolls_it_back_and_it_can_be_asked_again(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        assert voted(books, asked, yes=False) is Decision.ROLLBACK
+        assert books.ids() == [1] and workspaces.asked("april") is None
+        with pytest.raises(ConfigError, match="no workspace 'april' was published"):
+            workspaces.undo("april", "anna")
+        append(within(rest, "april"), LEDGER, 3)
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        assert voted(books, txid, yes=True) is Decision.COMMIT
+        assert books.ids() == [1, 2, 3]
+
+    def test_it_is_asked_once_at_a_time(self, workspaces: Workspaces, asked: int) -> None:
+        for again in (
+            lambda: workspaces.ask("april", ["chief"], "anna@home"),
+            lambda: workspaces.publish("april", "anna"),
+            lambda: workspaces.drop("april", "anna"),
+        ):
+            with pytest.raises(ConfigError, match=rf"transaction {asked} asks whether workspace 'april' is published"):
+                again()
+
+    def test_a_table_that_changed_before_the_vote_is_not_overwritten(
+        self, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        books.append(9)
+        with pytest.raises(TableMoved, match=r"table bank\.ledger was changed"):
+            voted(books, asked, yes=True)
+        assert books.ids() == [1, 9] and workspaces.asked("april") is None
+        with pytest.raises(TableMoved, match=r"bank\.ledger changed since workspace 'april' was begun"):
+            workspaces.publish("april", "anna")
+
+    @pytest.mark.parametrize("table", [LEDGER, POSTING])
+    def test_what_nobody_has_seen_is_not_approved(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int, table: str
+    ) -> None:
+        append(within(rest, "april"), table, 3)
+        with pytest.raises(TableMoved, match="has changed meanwhile"):
+            voted(books, asked, yes=True)
+        assert books.ids() == [1]
+        workspaces.publish("april", "anna")
+        assert books.ids(table)[-1] == 3
+
+    def test_whoever_asks_can_t_approve(self, workspaces: Workspaces) -> None:
+        workspaces.create("april", ["bank.*"], "anna")
+        with pytest.raises(ConfigError, match="somebody else has to approve"):
+            workspaces.ask("april", ["anna"], "anna@home")
+        assert workspaces.asked("april") is None
+
+    def test_the_votes_of_others_publish_nothing(self, books: Books) -> None:
+        flow = books.producer.begin_flow(key="april")
+        flow.ballot("publish april", "chief")
+        assert voted(books, flow.txid, yes=True) is None
+        assert flow.decision is None
+        flow.roll_back()
+
+
+class TestGates:
+    """Gates of the tables in a workspace."""
+
+    @pytest.fixture(autouse=True)
+    def gated(self, rest: httpx.Client, books: Books, workspaces: Workspaces, suite: Callable[..., str]) -> None:
+        """Let the ids of the ledger differ, and write one twice to the workspace."""
+        assert committed(rest, change("ledger", **{GATE: suite("ledger", IDS)})).status_code == 204
+        workspaces.create("april", ["bank.*"], "anna")
+        append(within(rest, "april"), LEDGER, 1)
+        append(within(rest, "april"), POSTING, 1)
+
+    def test_what_main_would_become_is_judged(self, rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+        for publish in (
+            lambda: workspaces.publish("april", "anna"),
+            lambda: workspaces.ask("april", ["chief"], "anna@home"),
+        ):
+            with pytest.raises(NotCarried, match="ledger: expect_column_values_to_be_unique of id: 2 of 2 rows"):
+                publish()
+            assert workspaces.asked("april") is None
+        assert (books.ids(), books.ids(POSTING)) == ([1], [1])
+        within(rest, "april").load_table(LEDGER).overwrite(rows(4).cast(books.table().schema().as_arrow()))
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        found = {poll.ballot.name: poll.result for poll in books.broker.ballots(txid)}
+        assert [*found.values()] == [Result.CARRIED, Result.OPEN] and "bank.ledger" in next(iter(found))
+        assert voted(books, txid, yes=True) is Decision.COMMIT
+        assert (books.ids(), books.ids(POSTING)) == ([4], [1, 1])
+
+
+def test_the_command_line_asks_for_an_approval(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, home_url: str, tmp_path: Path
+) -> None:
+    settings = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
+    assert asked.code == 0, asked.err
+    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
+    assert found is not None, asked.out
+    assert "chief" in run("workspace", "list", env=settings).out
+    assert "bank.ledger: 1 rows added, 0 removed" in run("tx", "ballots", env=settings).out
+    vote = run(*shlex.split(found[1]), "--reason", "seen", "--voter", "chief", env=settings)
+    assert "carried; the decision is COMMIT" in vote.out, vote.err
+    assert books.ids() == [1, 2]
+
+
 def test_the_command_line_makes_shows_and_publishes_a_workspace(
     rest: httpx.Client, books: Books, workspaces: Workspaces, home_url: str, tmp_path: Path
 ) -> None:
@@ -142,7 +286,8 @@ def test_the_command_line_makes_shows_and_publishes_a_workspace(
         return json.loads(found.out)
 
     assert said("create", "april", "--table", "bank.*") == {"workspace": "april", "tables": [LEDGER, POSTING]}
-    assert said("list") == [{"workspace": "april", "tables": 2}]
+    listed = {"workspace": "april", "tables": 2, "transaction": None, "waits_for": None}
+    assert said("list") == [listed]
     append(within(rest, "april"), LEDGER, 2)
     (ledger, posting) = said("diff", "april")
     assert (ledger["table"], ledger["added"], posting["added"]) == (LEDGER, 1, 0)

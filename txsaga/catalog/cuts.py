@@ -18,6 +18,7 @@ from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles
 from txsaga.catalog.refusals import missing
 from txsaga.catalog.repeats import CommitScope
+from txsaga.catalog.requests import Json
 from txsaga.catalog.store import SQL, CatalogStore, Listed
 from txsaga.errors import ConfigError, InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.iceberg.as_of import as_of, snapshot_of
@@ -126,8 +127,10 @@ def _tagged(table: TableName, metadata: Metadata, tag: str, lease: timedelta | N
     return change_of(table, metadata, {**update, **kept})
 
 
-def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:
-    """Return the write that makes one update of a table's metadata."""
+def change_of(
+    table: TableName, metadata: Metadata, *updates: Mapping[str, object], required: Sequence[Json] = ()
+) -> TableWrite:
+    """Return the write that makes updates of a table's metadata, if it is as required."""
     return TableWrite(
         name=table,
         uuid=metadata.uuid,
@@ -136,7 +139,7 @@ def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]
         manifest=None,
         schema=metadata.raw["current-schema-id"],
         spec=metadata.raw["default-spec-id"],
-        change={"requirements": [], "updates": [dict(update)]},
+        change={"requirements": required, "updates": [*map(dict, updates)]},
     )
 
 

@@ -36,6 +36,7 @@ from txsaga.catalog.requests import (
     Renaming,
     places_in,
 )
+from txsaga.catalog.table_gates import sets_gate
 from txsaga.catalog.tables import TableChange
 from txsaga.lake.table import TableName
 
@@ -359,7 +360,7 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 
 
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
-    client.require("create" if asked.creates else "write", asked.name)
+    client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
     _require_places(catalog, client, asked.name.namespace, asked.change.places)
 
 

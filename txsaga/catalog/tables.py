@@ -23,6 +23,7 @@ from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refu
 from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
+from txsaga.catalog.table_gates import GatedChange, gated, require_gate
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
@@ -65,6 +66,7 @@ class CatalogTables:
     def draft(self, name: TableName, new: NewTable, staged: Staged = ()) -> Json:
         """Return the first metadata of a table that its first commit will create."""
         self._require_free(name, [each for each in staged if each.name == name])
+        require_gate(new.properties)
         location = new.location or self.location(name)
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
@@ -91,8 +93,9 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
+        judged: list[GatedChange] = []
         with self.files.of_one_commit() as created:
-            self._decide(lambda staged: self._writes(changes, staged, created), request)
+            self._decide(lambda staged: self._writes(changes, staged, created, judged), request, judged)
 
     def drop(self, name: TableName, scope: CommitScope, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -152,20 +155,25 @@ class CatalogTables:
         said = self._store.properties(catalog, namespace).get("location")
         return (said or f"{self._kernel.tables.warehouse}/{namespace}").rstrip("/")
 
-    def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token.
+    def _decide(
+        self, writes_after: Callable[[Staged], Staged], request: Keyed, judged: Sequence[GatedChange] = ()
+    ) -> None:
+        """Make writes visible: now, or with the transaction of a token. What has to be `judged` is known with them.
 
         A repeat of a key waits for the first request. A refusal is final as well: the transaction of the key ends
         without a write.
         """
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
+            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after), judged)
         with self.keys.alone(request.scope.key):
             if self.is_done(request):
                 return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
+                    for each in judged:
+                        if (subject := each.subject(self._lake)) is not None:
+                            transaction.check(str(each.name), subject, each.gate)
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
                 self.end(request, error)
 
@@ -222,19 +230,23 @@ class CatalogTables:
         self._require_free(name, [each for each in staged if each.name == name])
         return _created(name, self.files.read(location))
 
-    def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
+    def _writes(
+        self, changes: Sequence[TableChange], staged: Staged, created: list[str], judged: list[GatedChange]
+    ) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
         writes = []
         for each in changes:
             before = [write for write in staged if write.name == each.name]
             pointer = pointers.get(each.name)
             if before[-1].mode is WriteMode.DROP if before else pointer is None:
-                writes.append(self._creation(each, before, created))
+                writes.append(self._creation(each, before, created, judged))
             else:
-                writes.append(self._change(each, self._after(before, pointer)))
+                writes.append(self._change(each, self._after(before, pointer), judged))
         return writes
 
-    def _creation(self, asked: TableChange, before: Staged, created: list[str]) -> TableWrite:
+    def _creation(
+        self, asked: TableChange, before: Staged, created: list[str], judged: list[GatedChange]
+    ) -> TableWrite:
         """Write the first metadata of a table that a commit creates."""
         if not asked.creates:
             raise missing("Table", asked.name)
@@ -242,11 +254,13 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now())
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
+        judged += gated(asked.name, {}, raw, asked.change.updates)
         return self._first(asked.name, raw, created)
 
-    def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
+    def _change(self, asked: TableChange, base: MetadataFile, judged: list[GatedChange]) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
         after = _changed(base.raw, change)
+        judged += gated(asked.name, base.raw, after, asked.change.updates)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(

@@ -10,25 +10,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
+
+from pyiceberg.manifest import DataFile, DataFileContent
 
 from txsaga.broker import Broker
 from txsaga.catalog.cuts import NAME, CutStore, CutTables, change_of, names_of
+from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.catalog.repeats import CommitScope
 from txsaga.catalog.requests import Change, Json
+from txsaga.catalog.store import CatalogStore
+from txsaga.catalog.table_gates import gate_of
 from txsaga.catalog.tables import CatalogTables, TableChange
+from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, ConfigError, TableMoved
+from txsaga.flows.ballot import Result
+from txsaga.flows.flow import Flow
+from txsaga.gate.expecting import SuiteGate
 from txsaga.iceberg.as_of import snapshot_of
 from txsaga.lake import differences
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.table import TableName, TableWrite, WriteMode
+from txsaga.messages.transaction import Transaction
 
 PREFIX = "workspace-"
 """The beginning of the name of a workspace's branches, and of the prefix under which it is served."""
 GROUP = "workspaces"
 OWN_ACTIONS = {"add-snapshot", "set-snapshot-ref", "set-statistics", "remove-statistics", "set-partition-statistics"}
 """What a commit to a branch may do; everything else changes the table for all."""
+PATIENCE = timedelta(days=30)
+"""How long a workspace waits for an approval; then it is not published."""
 
 
 class WorkspaceTable(NamedTuple):
@@ -40,9 +55,29 @@ class WorkspaceTable(NamedTuple):
     added: int
     """Rows in files that were added."""
     removed: int
-    """Rows in files that were removed; rows that delete files remove are not counted."""
+    """Rows in files that were removed, or named by delete files; rows deleted by their values are not counted."""
     moved: bool
     """Whether main has changed since."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written to it."""
+        return self.head != self.base
+
+
+class Publication(NamedTuple):
+    """What publishes a workspace: the differences by table, the writes, and the gates of the tables."""
+
+    tables: Sequence[WorkspaceTable]
+    writes: Sequence[TableWrite]
+    gates: Mapping[TableName, SuiteGate | None]
+
+    @property
+    def told(self) -> str:
+        """The differences in a line."""
+        changed = [each for each in self.tables if each.changed]
+        said = [f"{each.table}: {each.added} rows added, {each.removed} removed" for each in changed]
+        return "; ".join(said) or "no table was changed"
 
 
 class Workspaces:
@@ -81,31 +116,93 @@ class Workspaces:
 
     def publish(self, name: str, who: str) -> Sequence[WorkspaceTable]:
         """Make all that was written in a workspace visible by one decision, which ends it."""
-        tables = self.diff(name)
-        if moved := [str(each.table) for each in tables if each.moved and each.head != each.base]:
-            raise TableMoved(
-                f"{', '.join(moved)} changed since workspace {name!r} was begun; write it again in a new one"
-            )
-        metadata = dict(self._of(name))
-        writes = [
-            _published(each, metadata[each.table], f"{PREFIX}{name}") for each in tables if each.head != each.base
-        ]
-        writes += [self._left(each.table, metadata[each.table], name) for each in tables if each.head == each.base]
-        self._decide(f"publish {name}", writes, who)
-        return tables
+        self._require_not_asked(name)
+        found = self._publication(name)
+        try:
+            with self._producer.transaction(key=_key(name)) as transaction:
+                transaction.change(found.writes, who)
+                self._judge(found, transaction)
+        except AlreadyCommitted:
+            raise _done_before(_key(name)) from None
+        return found.tables
+
+    def ask(self, name: str, voters: Sequence[str], who: str) -> tuple[int, Sequence[WorkspaceTable]]:
+        """Ask voters whether a workspace becomes visible as it is now; return the transaction that waits for them.
+
+        Who asks votes yes, with what would change as the reason.
+        """
+        self._require_not_asked(name)
+        found, kernel, asker = self._publication(name), self._broker.kernel, who.rpartition("@")[0] or who
+        if asker in voters:
+            raise ConfigError(f"{asker!r} asks, so somebody else has to approve it; name another voter")
+        try:
+            flow = self._producer.begin_flow(key=_key(name), lease=PATIENCE)
+        except AlreadyCommitted:
+            raise _done_before(_key(name)) from None
+        with on_failure(flow.roll_back):
+            with flow.step("publish"):
+                store = CatalogStore(kernel.store.engine, kernel.store.namespace)
+                JoinedTransaction(kernel, store, flow.token()).stage(lambda _: found.writes, ())
+                self._judge(found, flow)
+            flow.ballot(_key(name), asker, *voters)
+            flow.vote(_key(name), asker, yes=True, evidence={"reason": found.told, "by": who})
+        return flow.txid, found.tables
+
+    def asked(self, name: str) -> tuple[int, Sequence[str]] | None:
+        """Return the transaction that asks whether a workspace is published, and whose yes is missing."""
+        with self._broker.kernel.store.ledgers.open() as ledger:
+            life = ledger.latest(self._producer.group.id, _key(name))
+            if life is None or life.state is not TxState.ACTIVE or life.lease is None:
+                return None
+            return life.txid, [voter for poll in ledger.ballots(life.txid) for voter in poll.missing]
 
     def drop(self, name: str, who: str) -> int:
         """Remove the branches of a workspace; return of how many tables."""
-        writes = [self._left(table, metadata, name) for table, metadata in self._of(name)]
+        self._require_not_asked(name)
+        gone = {"action": "remove-snapshot-ref", "ref-name": f"{PREFIX}{name}"}
+        writes = [change_of(table, metadata, gone) for table, metadata in self._of(name)]
         with self._producer.transaction() as transaction:
             transaction.change(writes, who)
         return len(writes)
 
+    def _require_not_asked(self, name: str) -> None:
+        if (asked := self.asked(name)) is not None:
+            raise ConfigError(
+                f"transaction {asked[0]} asks whether workspace {name!r} is published; vote on it (`txsaga tx ballots "
+                f"{asked[0]}`), or take it back: `txsaga tx rollback {asked[0]}`"
+            )
+
+    def _publication(self, name: str) -> Publication:
+        """Return what publishes a workspace as it is now: one that is written to later is not published."""
+        metadata, branch = dict(self._of(name)), f"{PREFIX}{name}"
+        tables = [self._compared(table, each, name) for table, each in metadata.items()]
+        if moved := [str(each.table) for each in tables if each.moved and each.changed]:
+            raise TableMoved(
+                f"{', '.join(moved)} changed since workspace {name!r} was begun; write it again in a new one"
+            )
+        writes, gone = list[TableWrite](), {"action": "remove-snapshot-ref", "ref-name": branch}
+        for each in tables:
+            same = {"type": "assert-ref-snapshot-id", "ref": branch, "snapshot-id": each.head}
+            updates = [] if each.changed else [gone]
+            writes.append(change_of(each.table, metadata[each.table], *updates, required=[same]))
+            if each.changed:
+                writes.append(_published(each, metadata[each.table], branch))
+        gates = {table: gate_of(each.properties) for table, each in metadata.items()}
+        return Publication(tables, writes, gates)
+
+    def _judge(self, found: Publication, transaction: Transaction | Flow) -> None:
+        """Let the gates of the changed tables judge what main would become."""
+        for write in found.writes:
+            gate = found.gates[write.name]
+            if gate is not None and write.head is not None:
+                transaction.check(str(write.name), self._lake.subject(write), gate)
+
     def undo(self, name: str, who: str) -> Sequence[TableName]:
         """Point the tables of a published workspace back at what they were, unless they changed since."""
         with self._broker.kernel.store.ledgers.open() as ledger:
-            life = ledger.latest(self._producer.group.id, f"publish {name}")
-            effects = () if life is None else ledger.effects(life.txid)
+            life = ledger.latest(self._producer.group.id, _key(name))
+            done = life is not None and life.state is TxState.COMMITTED
+            effects = ledger.effects(life.txid) if life is not None and done else ()
         published = [each for each in (TableWrite.read(effect.payload) for effect in effects) if each.head is not None]
         if not published:
             raise ConfigError(f"no workspace {name!r} was published")
@@ -117,7 +214,7 @@ class Workspaces:
             with self._producer.transaction(key=key) as transaction:
                 transaction.change(writes, who)
         except AlreadyCommitted:
-            raise ConfigError(f"this was done before ({key}); choose another name") from None
+            raise _done_before(key) from None
 
     def _of(self, name: str) -> Iterator[tuple[TableName, Metadata]]:
         """Yield the tables that have the branch of a workspace."""
@@ -130,9 +227,6 @@ class Workspaces:
         if not found:
             raise ConfigError(f"there is no workspace {name!r}")
 
-    def _left(self, table: TableName, metadata: Metadata, name: str) -> TableWrite:
-        return change_of(table, metadata, {"action": "remove-snapshot-ref", "ref-name": f"{PREFIX}{name}"})
-
     def _compared(self, table: TableName, metadata: Metadata, name: str) -> WorkspaceTable:
         head = snapshot_of(metadata.raw, f"{PREFIX}{name}")
         assert head is not None
@@ -141,8 +235,39 @@ class Workspaces:
         if base is None:
             raise TableMoved(f"table {table} has lost the snapshot that workspace {name!r} was begun from")
         found = differences.between(self._lake.storage, metadata.snapshot(base), metadata.snapshot(head))
-        added, removed = (sum(each.record_count for each in files.values()) for files in (found.added, found.gone))
-        return WorkspaceTable(table, base, head, added, removed, metadata.current_id != base)
+        removed = _rows(found.gone) + _rows(found.deletes) - _rows(found.deletes_gone)
+        return WorkspaceTable(table, base, head, _rows(found.added), removed, metadata.current_id != base)
+
+
+def settled(broker: Broker, txid: int) -> Decision | None:
+    """Publish the workspace that a transaction asks about, or don't, if all votes are cast; return what was decided."""
+    store = broker.kernel.store
+    with store.ledgers.open() as ledger:
+        found, polls = ledger.flows.look(txid), ledger.ballots(txid)
+    if found is None or found.life.state is not TxState.ACTIVE:
+        return None
+    if found.life.key not in [each.ballot.name for each in polls]:  # it was not asked yet
+        return None
+    if store.registry.group_by_id(found.life.group).name != GROUP or any(each.result is Result.OPEN for each in polls):
+        return None
+    flow = Flow(broker.kernel, found)
+    if any(each.result is Result.REFUSED for each in polls):
+        flow.roll_back("it was not approved")
+        return Decision.ROLLBACK
+    flow.end()
+    return Decision.COMMIT
+
+
+def _key(name: str) -> str:
+    return f"publish {name}"
+
+
+def _done_before(key: str) -> ConfigError:
+    return ConfigError(f"this was done before ({key}); choose another name")
+
+
+def _rows(files: Mapping[str, DataFile]) -> int:
+    return sum(each.record_count for each in files.values() if each.content != DataFileContent.EQUALITY_DELETES)
 
 
 def _published(table: WorkspaceTable, metadata: Metadata, branch: str) -> TableWrite:
