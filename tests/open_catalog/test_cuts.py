@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import RESTError
+from pyiceberg.types import StringType
 
 from tests.cli.program import environment, run
 from tests.lake.books import LEDGER, POSTING, Books, rows
@@ -79,7 +81,11 @@ def test_a_cut_keeps_its_snapshot_when_others_are_expired(rest: httpx.Client, bo
     table = RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER)
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
     assert ids(cut_of(rest, "monday"), LEDGER) == [1]
-    assert table.refresh().metadata.refs["cut-monday"].max_ref_age_ms == 7 * 24 * 3600 * 1000
+    (tag,) = [each for name, each in table.refresh().metadata.refs.items() if name == "cut-monday"]
+    born = table.snapshot_by_id(tag.snapshot_id)
+    assert born is not None and tag.max_ref_age_ms is not None
+    left = (born.timestamp_ms + tag.max_ref_age_ms) / 1000 - datetime.now(UTC).timestamp()
+    assert timedelta(days=7, minutes=-1) < timedelta(seconds=left) <= timedelta(days=7)
 
 
 def test_a_cut_is_released(rest: httpx.Client, books: Books) -> None:
@@ -87,7 +93,8 @@ def test_a_cut_is_released(rest: httpx.Client, books: Books) -> None:
     write(books, 1)
     KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
     assert KeptCuts(books.broker).release("monday", "anna") == 2
-    assert cut_of(rest, "monday").list_tables("bank") == []
+    with pytest.raises(RESTError, match="there is no cut 'monday'"):
+        cut_of(rest, "monday")
     with pytest.raises(ConfigError, match="there is no cut 'monday'"):
         KeptCuts(books.broker).release("monday", "anna")
     write(books, 2)
@@ -121,12 +128,13 @@ def test_a_cut_has_the_offsets_of_its_moment(books: Books) -> None:
         if number == 1:
             found = KeptCuts(books.broker).keep("monday", ["bank.*"], lease=None, who="anna")
     assert sum(found.heads["booked"]) == 1
-    assert found.tables == {LEDGER: books.table().refs()["cut-monday"].snapshot_id}
+    ((table, then),) = found.tables.items()
+    assert (str(table), then.snapshot) == (LEDGER, books.table().refs()["cut-monday"].snapshot_id)
     store = books.broker.kernel.store
     sql = shown("-- PostgreSQL").replace("sales.orders", LEDGER).replace("txsaga.", f"{store.namespace}.")
     with store.engine.connect() as connection:
         seen = connection.exec_driver_sql(sql).one()
-    assert (seen.tick, sum(seen.offsets), int(seen.snapshot)) == (found.tick, 1, found.tables[LEDGER])
+    assert (seen.tick, sum(seen.offsets), seen.snapshot) == (found.tick, 1, then.snapshot)
 
 
 def test_a_cut_of_topics_alone_is_kept(books: Books) -> None:
@@ -134,15 +142,76 @@ def test_a_cut_of_topics_alone_is_kept(books: Books) -> None:
         tx.send("booked", b"1")
     kept = KeptCuts(books.broker)
     assert sum(kept.keep("monday", (), lease=None, who="anna").heads["booked"]) == 1
-    assert [each.name for each in kept.list()] == ["monday"]
+    assert [each.name for each in kept.moments.all()] == ["monday"]
     assert kept.release("monday", "anna") == 0
-    assert kept.list() == []
+    assert kept.moments.all() == []
 
 
 def test_a_pattern_that_matches_nothing_is_refused(books: Books) -> None:
-    with pytest.raises(ConfigError, match=r"none of sales\.\* is a table with rows"):
-        KeptCuts(books.broker).keep("monday", ["sales.*"], lease=None, who="anna")
-    assert KeptCuts(books.broker).list() == []
+    books.create(LEDGER)
+    with pytest.raises(ConfigError, match=r"no table matches 'sales\.\*'"):
+        KeptCuts(books.broker).keep("monday", ["*", "sales.*"], lease=None, who="anna")
+    assert KeptCuts(books.broker).moments.all() == []
+
+
+def test_a_cut_has_tables_of_all_namespaces_and_without_rows(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    for namespace in (["bank", "far"], ["bank", "far", "away"]):
+        rest.post("/v1/namespaces", json={"namespace": namespace, "properties": {}})
+        created(rest, "a-b", namespace="%1F".join(namespace))
+    KeptCuts(books.broker).keep("monday", ["bank.*"], lease=None, who="anna")
+    catalog = cut_of(rest, "monday")
+    assert ids(catalog, "bank.far.a-b") == ids(catalog, "bank.far.away.a-b") == []
+    assert ids(catalog, LEDGER) == [1]
+
+
+def test_a_cut_shows_the_columns_of_its_moment(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    table = RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER)
+    with table.update_schema() as schema:
+        schema.add_column("more", StringType())
+    with table.update_spec() as spec:
+        spec.add_identity("more")
+    then = cut_of(rest, "monday").load_table(LEDGER)
+    assert "more" not in then.schema().column_names
+    assert [field.name for field in then.spec().fields] == ["day"]
+    assert then.scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_files_that_a_cut_does_not_show_are_not_deleted_as_orphans(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    assert cut_of(rest, "monday").load_table(LEDGER).properties["gc.enabled"] == "false"
+    assert "gc.enabled" not in books.table().properties
+
+
+def test_a_tag_of_a_cut_is_not_moved_and_its_table_not_purged(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    books.append(2)
+    tag = {"action": "set-snapshot-ref", "ref-name": "cut-monday", "type": "tag"}
+    moved = {**tag, "snapshot-id": books.table().metadata.current_snapshot_id}
+    answer = rest.post("/v1/namespaces/bank/tables/ledger", json={"requirements": [], "updates": [moved]})
+    assert refused(answer) == (403, "ForbiddenException")
+    purged = rest.delete("/v1/namespaces/bank/tables/ledger?purgeRequested=true")
+    assert purged.status_code == 400 and "is in cut monday" in purged.text
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    KeptCuts(books.broker).release("monday", "anna")
+    assert rest.delete("/v1/namespaces/bank/tables/ledger?purgeRequested=true").status_code == 204
+
+
+def test_another_table_of_the_same_name_is_not_in_a_cut(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    rest.delete("/v1/namespaces/bank/tables/ledger")
+    books.create(LEDGER)
+    assert rest.get("/v1/cut-monday/namespaces/bank/tables/ledger").status_code == 404
 
 
 def test_the_command_line_keeps_and_releases_a_cut(
@@ -158,4 +227,4 @@ def test_the_command_line_keeps_and_releases_a_cut(
     assert run("--json", "cut", "show", "monday", env=env).document == kept.document
     assert "monday" in run("cut", "list", env=env).out
     assert run("cut", "release", "monday", env=env).code == 0
-    assert cut_of(rest, "monday").list_tables("bank") == []
+    assert rest.get("/v1/config?warehouse=cut-monday").status_code == 404

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import RESTError
+from pyiceberg.exceptions import NoSuchTableError, RESTError
 
 from tests.cli.program import environment, run
 from tests.gate.conftest import IDS, suite
@@ -72,8 +72,10 @@ def test_what_is_written_in_a_workspace_becomes_visible_by_one_decision(
     workspaces.publish("april", "anna")
     assert (books.ids(), books.ids(POSTING)) == ([1, 2, 3], [1, 2])
     assert "workspace-april" not in books.table().metadata.refs
-    with pytest.raises(ConfigError, match="there is no workspace 'april'"):
-        workspaces.diff("april")
+    with pytest.raises(ConfigError, match="workspace 'april' is published; drop it, and create a new one"):
+        workspaces.publish("april", "anna")
+    with pytest.raises(NoSuchTableError, match="has no branch workspace-april"):
+        catalog.load_table(LEDGER)
 
 
 def test_a_table_that_changed_meanwhile_keeps_all_from_being_published(
@@ -111,8 +113,11 @@ def test_a_workspace_is_dropped(rest: httpx.Client, books: Books, workspaces: Wo
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
     assert workspaces.drop("april", "anna") == 2
-    assert within(rest, "april").list_tables("bank") == []
+    with pytest.raises(RESTError, match="there is no workspace 'april'"):
+        within(rest, "april")
     assert books.ids() == [1]
+    workspaces.create("april", ["bank.*"], "anna")
+    assert ids(within(rest, "april"), LEDGER) == [1]
 
 
 def test_what_a_table_shares_is_not_changed_in_a_workspace(
@@ -131,19 +136,128 @@ def test_what_a_table_shares_is_not_changed_in_a_workspace(
     assert books.table().schema().find_field("note")
 
 
-def test_a_workspace_needs_tables_with_rows(books: Books, workspaces: Workspaces) -> None:
-    with pytest.raises(ConfigError, match="no table matches"):
-        workspaces.create("april", ["nothing.*"], "anna")
-    books.create("bank.empty")
-    with pytest.raises(ConfigError, match=r"bank\.empty: a table without rows has no branch"):
-        workspaces.create("april", ["bank.*"], "anna")
+def test_a_workspace_is_named_once_and_has_tables(books: Books, workspaces: Workspaces) -> None:
+    with pytest.raises(ConfigError, match=r"no table matches 'nothing\.\*'"):
+        workspaces.create("april", ["bank.*", "nothing.*"], "anna")
     with pytest.raises(ConfigError, match="can't be named"):
         workspaces.create("April!", ["*"], "anna")
     workspaces.create("april", ["bank.ledger"], "anna")
-    with books.producer.transaction() as tx:
-        tx.table("bank.empty").append(rows(1))
-    with pytest.raises(ConfigError, match="choose another name"):
+    with pytest.raises(ConfigError, match="there is a workspace 'april'"):
         workspaces.create("april", ["bank.*"], "anna")
+
+
+def test_a_table_without_rows_is_in_a_workspace(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    books.create("bank.empty")
+    workspaces.create("april", ["bank.empty", LEDGER], "anna")
+    assert ids(within(rest, "april"), "bank.empty") == []
+    append(within(rest, "april"), "bank.empty", 2)
+    assert (ids(within(rest, "april"), "bank.empty"), books.ids("bank.empty")) == ([2], [])
+    workspaces.publish("april", "anna")
+    assert books.ids("bank.empty") == [2]
+    workspaces.undo("april", "anna")
+    assert books.ids("bank.empty") == []
+
+
+def back(books: Books, snapshot: int | None) -> None:
+    """Roll main back."""
+    assert snapshot is not None
+    with books.table().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(snapshot)
+
+
+def test_rows_that_somebody_rolled_back_do_not_come_back(
+    rest: httpx.Client, books: Books, workspaces: Workspaces
+) -> None:
+    first = books.table().metadata.current_snapshot_id
+    books.append(2)
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), POSTING, 3)
+    back(books, first)
+    workspaces.publish("april", "anna")  # nothing was written to the ledger there
+    assert (books.ids(), books.ids(POSTING)) == ([1], [1, 3])
+    workspaces.create("may", ["bank.*"], "anna")
+    append(within(rest, "may"), LEDGER, 4)
+    books.append(5)
+    back(books, first)
+    append(within(rest, "may"), POSTING, 4)
+    workspaces.publish("may", "anna")  # main is where it was
+    assert (books.ids(), books.ids(POSTING)) == ([1, 4], [1, 3, 4])
+
+
+def test_a_commit_to_a_branch_while_it_is_published_is_not_lost(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    unmoved = workspaces._unmoved
+
+    def overtaken(*said: Any) -> Any:
+        found = unmoved(*said)
+        append(within(rest, "april"), POSTING, 2)
+        return found
+
+    monkeypatch.setattr(workspaces, "_unmoved", overtaken)
+    with pytest.raises(TableMoved, match=r"bank\.posting has changed meanwhile"):
+        workspaces.publish("april", "anna")
+    monkeypatch.undo()
+    assert (books.ids(), books.ids(POSTING)) == ([1], [1])
+    workspaces.publish("april", "anna")
+    assert (books.ids(), books.ids(POSTING)) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("how", ["branch removed", "dropped", "created again"])
+def test_a_workspace_that_lost_a_table_is_not_published_by_half(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, how: str
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    append(within(rest, "april"), POSTING, 2)
+    if how == "branch removed":
+        gone = {"action": "remove-snapshot-ref", "ref-name": "workspace-april"}
+        body = {"requirements": [], "updates": [gone]}
+        assert rest.post("/v1/namespaces/bank/tables/posting", json=body).is_success
+    else:
+        assert rest.delete("/v1/namespaces/bank/tables/posting").is_success
+    if how == "created again":
+        books.create(POSTING)
+    with pytest.raises(TableMoved, match=r"bank\.posting was (removed|dropped or renamed) since workspace"):
+        workspaces.publish("april", "anna")
+    assert books.ids() == [1]
+    workspaces.drop("april", "anna")
+    assert "workspace-april" not in books.table().metadata.refs
+
+
+def test_a_workspace_with_many_commits_is_published(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    assert committed(rest, change("ledger", **{"txsaga.snapshots.kept": "2"})).status_code == 204
+    workspaces.create("april", ["bank.ledger"], "anna")
+    for number in range(2, 9):
+        append(within(rest, "april"), LEDGER, number)
+    assert [(each.added, each.removed) for each in workspaces.diff("april")] == [(7, 0)]
+    workspaces.publish("april", "anna")
+    assert books.ids() == [*range(1, 9)]
+
+
+def test_main_may_forget_where_an_unchanged_workspace_began(
+    rest: httpx.Client, books: Books, workspaces: Workspaces
+) -> None:
+    assert committed(rest, change("posting", **{"txsaga.snapshots.kept": "1"})).status_code == 204
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    for number in range(5):
+        books.append(number, table=POSTING)
+    workspaces.publish("april", "anna")
+    assert books.ids() == [1, 2] and len(books.ids(POSTING)) == 6
+
+
+def test_a_transaction_writes_to_a_workspace_twice(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    workspaces.create("april", ["bank.ledger"], "anna")
+    with books.producer.transaction() as tx:
+        headers = {"header.X-Txsaga-Transaction": tx.token()}
+        joined = RestCatalog("t", uri=str(rest.base_url), warehouse="workspace-april", **headers)
+        append(joined, LEDGER, 2)
+        append(joined, LEDGER, 3)
+        assert (ids(joined, LEDGER), ids(within(rest, "april"), LEDGER)) == ([1, 2, 3], [1])
+    assert (ids(within(rest, "april"), LEDGER), books.ids()) == ([1, 2, 3], [1])
 
 
 def voted(books: Books, txid: int, *, yes: bool) -> Decision | None:
@@ -179,7 +293,7 @@ class TestApproval:
     ) -> None:
         assert voted(books, asked, yes=False) is Decision.ROLLBACK
         assert books.ids() == [1] and workspaces.asked("april") is None
-        with pytest.raises(ConfigError, match="no workspace 'april' was published"):
+        with pytest.raises(ConfigError, match="workspace 'april' is not published: it is open"):
             workspaces.undo("april", "anna")
         append(within(rest, "april"), LEDGER, 3)
         txid, _ = workspaces.ask("april", ["chief"], "anna@home")
@@ -199,7 +313,7 @@ class TestApproval:
         self, books: Books, workspaces: Workspaces, asked: int
     ) -> None:
         books.append(9)
-        with pytest.raises(TableMoved, match=r"table bank\.ledger was changed"):
+        with pytest.raises(TableMoved, match=r"table bank\.ledger has changed meanwhile"):
             voted(books, asked, yes=True)
         assert books.ids() == [1, 9] and workspaces.asked("april") is None
         with pytest.raises(TableMoved, match=r"bank\.ledger changed since workspace 'april' was begun"):
@@ -286,12 +400,14 @@ def test_the_command_line_makes_shows_and_publishes_a_workspace(
         return json.loads(found.out)
 
     assert said("create", "april", "--table", "bank.*") == {"workspace": "april", "tables": [LEDGER, POSTING]}
-    listed = {"workspace": "april", "tables": 2, "transaction": None, "waits_for": None}
-    assert said("list") == [listed]
+    listed = {"workspace": "april", "tables": [LEDGER, POSTING], "transaction": None, "waits_for": None}
+    assert said("list") == [{**listed, "state": "open"}]
     append(within(rest, "april"), LEDGER, 2)
     (ledger, posting) = said("diff", "april")
     assert (ledger["table"], ledger["added"], posting["added"]) == (LEDGER, 1, 0)
     assert len(said("publish", "april")) == 2
     assert books.ids() == [1, 2]
     assert said("undo", "april") == {"workspace": "april", "undone": [LEDGER]}
+    assert said("list") == [{**listed, "state": "undone"}]
+    assert said("drop", "april") == {"workspace": "april", "tables": 2}
     assert said("list") == []

@@ -18,10 +18,11 @@ from urllib.parse import unquote_plus
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.files import MetadataFile
+from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.prefixes import unsupported
 from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.catalog.repeats import CommitScope, Keyed
 from txsaga.catalog.requests import (
@@ -58,12 +59,10 @@ def _catalog(request: Request) -> OpenCatalog:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if (prefix := request.path_params.get("prefix")) is None:
         return catalog
-    if not prefix.startswith((cuts.PREFIX, workspaces.PREFIX)):
-        raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
-    served = ("report_metrics", *(("commit_table", "commit_tables") if prefix.startswith(workspaces.PREFIX) else ()))
+    served = ("report_metrics", "commit_table", "commit_tables")
     if request.method not in ("GET", "HEAD") and request.scope["route"].name not in served:
-        raise CatalogRefusal(406, "UnsupportedOperationException", f"this can't be changed in {prefix}")
-    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what is asked for by these
+        raise unsupported(f"this can't be changed in {prefix}")
+    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what these routes ask for
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
@@ -362,6 +361,8 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
     client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
     _require_places(catalog, client, asked.name.namespace, asked.change.places)
+    if tag := next((each for each in asked.change.refs if each.startswith(f"{CUT}-")), None):
+        raise CatalogRefusal(403, "ForbiddenException", f"tag {tag} belongs to a cut; only `txsaga cut keep` sets it")
 
 
 @router.get("/namespaces/{namespace}/views")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
@@ -72,6 +72,26 @@ class CatalogStore(NamespaceStore):
         """Return what a contribution of an open transaction changes in tables."""
         rows = self._rows(SQL["staged"], txid=txid, part=part, attempt=attempt)
         return [TableWrite.read({k: v for k, v in row[0].items() if k not in ("part", "attempt")}) for row in rows]
+
+    def tables(self, catalog: str) -> Sequence[TableName]:
+        """Return the names of all tables."""
+        return [TableName(catalog, *row) for row in self._rows(SQL["tables"], catalog=catalog)]
+
+    def moments(self, kind: str, name: str | None = None) -> Sequence[Any]:
+        """Return the moments of a kind, or the one of a name."""
+        return self._rows(SQL["moments"], kind=kind, name=name)
+
+    def keep_moment(self, **values: object) -> bool:
+        """Add a moment; return False if its name is taken."""
+        return bool(self._changed(SQL["keep_moment"], **values))
+
+    def forget_moment(self, kind: str, name: str) -> None:
+        """Remove a moment."""
+        self._changed(SQL["forget_moment"], kind=kind, name=name)
+
+    def cuts_of(self, uuid: str) -> Sequence[str]:
+        """Return the cuts that still keep a table."""
+        return [row[0] for row in self._rows(SQL["cuts_of"], uuid=uuid)]
 
     def drop_view(self, name: TableName) -> None:
         """Remove a view."""

@@ -105,6 +105,8 @@ class CatalogTables:
 
         def dropped(staged: Staged) -> Staged:
             gone.append(self._now(name, staged))
+            if purge and (cuts := self._store.cuts_of(gone[0].raw["table-uuid"])):
+                raise bad(f"table {name} is in cut {', '.join(cuts)}: release it first, or drop the table unpurged")
             return [_dropped(name, gone[0])]
 
         self._decide(dropped, Keyed(scope, "drop", [*name], purge))
@@ -119,7 +121,7 @@ class CatalogTables:
             if any(each.name == name for each in staged):
                 raise bad(f"the transaction has changed table {name}; rename it before, or in another one")
             self._store.require_free_to_rename(name, new)
-            return [replace(_dropped(name, table), created=table.location), _created(new, table)]
+            return [replace(_dropped(name, table), renames=table.location), _created(new, table)]
 
         self._decide(renamed, Keyed(scope, "rename", [*name], [*new]))
 

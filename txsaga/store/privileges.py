@@ -104,7 +104,7 @@ TABLES = {
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", READ, CHANGE, "SELECT, INSERT, UPDATE"),
     "iceberg_namespace_properties": Needs(CHANGE, READ, CHANGE, "SELECT, INSERT"),
-    "kept_cut": Needs(CHANGE, READ, CHANGE, READ),
+    "moment": Needs(CHANGE, READ, CHANGE, READ),
     "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", READ, READ),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
     "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),

@@ -80,17 +80,27 @@ SELECT payload FROM txsaga.effect
  WHERE txid = :txid AND kind = 'table' AND (payload ->> 'part')::int4 = :part
    AND (payload ->> 'attempt')::int4 = :attempt ORDER BY seq;
 
--- name: keep_cut
-INSERT INTO txsaga.kept_cut (name, tick, heads, tables, who, expires)
-VALUES (:name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who, now() + make_interval(secs => :lease))
+-- name: keep_moment
+INSERT INTO txsaga.moment (kind, name, tick, heads, tables, who, expires)
+VALUES (:kind, :name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who,
+        now() + make_interval(secs => :lease))
     ON CONFLICT DO NOTHING;
 
--- name: kept_cuts
-SELECT name, tick, heads, tables, who, at, expires FROM txsaga.kept_cut
- WHERE CAST(:name AS text) IS NULL OR name = :name ORDER BY at, name;
+-- name: moments
+SELECT kind, name, tick, heads, tables, who, at, expires FROM txsaga.moment
+ WHERE kind = :kind AND (CAST(:name AS text) IS NULL OR name = :name) ORDER BY at, name;
 
--- name: release_cut
-DELETE FROM txsaga.kept_cut WHERE name = :name;
+-- name: forget_moment
+DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name;
+
+-- name: cuts_of
+-- The cuts that still keep a table.
+SELECT name FROM txsaga.moment m WHERE kind = 'cut' AND (expires IS NULL OR expires > now())
+   AND EXISTS (SELECT FROM jsonb_each(m.tables) t WHERE t.value ->> 'uuid' = :uuid) ORDER BY name;
+
+-- name: tables
+SELECT table_namespace, table_name FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND coalesce(iceberg_type, 'TABLE') = 'TABLE' ORDER BY table_namespace, table_name;
 
 -- name: acted
 SELECT found[1] FROM txsaga.event, regexp_match(why, '\(request ([0-9a-f]+)\)$') AS found

@@ -14,7 +14,8 @@ from txsaga.cli.options import options_of, os_user, span_of
 from txsaga.cli.printing import document, fields, listing, result, tables
 
 if TYPE_CHECKING:
-    from txsaga.catalog.cuts import KeptCut, KeptCuts
+    from txsaga.catalog.cuts import KeptCuts
+    from txsaga.catalog.moments import Moment
 
 COLUMNS = ("cut", "tick", "tables", "topics", "kept at", "by", "expires")
 app = typer.Typer(help="See topics and tables of one moment, and keep that moment under a name.")
@@ -45,7 +46,7 @@ def show(
         if named or topics:
             raise typer.BadParameter("a cut that is kept is shown whole; leave out --table and --topic")
         with _kept(context) as kept:
-            return _show_kept(context, kept.find(name))
+            return _show_kept(context, kept.moments.find(name))
     with opened(options_of(context)) as broker, broker.cut(tables=named or (), topics=topics) as cut:
         found = {name: {"snapshot": cut.snapshot(name), "metadata": at} for name, at in cut.tables.items()}
     _show(context, {"tick": cut.tick}, cut.heads, found)
@@ -72,11 +73,12 @@ def keep(
 def list_all(context: typer.Context) -> None:
     """List the cuts that are kept."""
     with _kept(context) as kept:
-        found = kept.list()
+        found = kept.moments.all()
     rows = [
         (each.name, each.tick, len(each.tables), len(each.heads), each.at, each.who, each.expires) for each in found
     ]
-    listing(options_of(context), [each._asdict() for each in found], COLUMNS, rows)
+    documents = [{**each._asdict(), "tables": [*map(str, each.tables)]} for each in found]
+    listing(options_of(context), documents, COLUMNS, rows)
 
 
 @app.command()
@@ -87,9 +89,9 @@ def release(context: typer.Context, name: Name) -> None:
     result(options_of(context), {"cut": name, "tables": count}, f"released cut {name} of {count} tables")
 
 
-def _show_kept(context: typer.Context, cut: KeptCut) -> None:
+def _show_kept(context: typer.Context, cut: Moment) -> None:
     about = {"name": cut.name, "kept at": cut.at, "by": cut.who, "expires": cut.expires, "tick": cut.tick}
-    _show(context, about, cut.heads, {name: {"snapshot": snapshot} for name, snapshot in cut.tables.items()})
+    _show(context, about, cut.heads, {str(name): {"snapshot": then.snapshot} for name, then in cut.tables.items()})
 
 
 def _show(

@@ -44,15 +44,24 @@ def create(
 
 @app.command("list")
 def list_all(context: typer.Context) -> None:
-    """List the workspaces, and the voters whose approval they wait for."""
+    """List the workspaces, what became of them, and the voters whose approval they wait for."""
     with _workspaces(context) as workspaces:
-        found = [(name, count, workspaces.asked(name)) for name, count in sorted(workspaces.names().items())]
+        found = [(each, state, workspaces.asked(each.name)) for each, state in workspaces.all()]
     documents = [
-        {"workspace": name, "tables": count, "transaction": asked and asked[0], "waits_for": asked and asked[1]}
-        for name, count, asked in found
+        {
+            "workspace": each.name,
+            "tables": [str(name) for name in each.tables],
+            "state": state,
+            "transaction": asked and asked[0],
+            "waits_for": asked and asked[1],
+        }
+        for each, state, asked in found
     ]
-    rows = [(name, count, asked and asked[0], asked and ", ".join(asked[1])) for name, count, asked in found]
-    listing(options_of(context), documents, ("workspace", "tables", "transaction", "waits for"), rows)
+    rows = [
+        (each.name, len(each.tables), state, asked and asked[0], asked and ", ".join(asked[1]))
+        for each, state, asked in found
+    ]
+    listing(options_of(context), documents, ("workspace", "tables", "state", "transaction", "waits for"), rows)
 
 
 @app.command()
