@@ -161,6 +161,23 @@ def test_a_transaction_with_a_refused_commit_rolls_back(rest: httpx.Client, ledg
     assert ledger.ids() == [1]
 
 
+def test_a_commit_in_a_step_of_a_flow_is_judged_when_it_joins(rest: httpx.Client, ledger: Books) -> None:
+    flow = ledger.producer.begin_flow(key="april")
+    with flow.step("write"):
+        table = joined(rest, flow.token()).load_table(LEDGER)
+        table.append(arrow(table, 2))
+    flow.end()
+    assert ledger.ids() == [1, 2]
+    flow = ledger.producer.begin_flow(key="may")
+    with flow.step("write"):
+        table = joined(rest, flow.token()).load_table(LEDGER)
+        with pytest.raises(BadRequestError, match="2 of 2 rows, like 5, 5"):
+            table.append(arrow(table, 5, 5))
+    with pytest.raises(NotCarried, match=LEDGER):
+        flow.end()
+    assert ledger.ids() == [1, 2]
+
+
 def test_a_repeated_request_is_judged_once(rest: httpx.Client, ledger: Books) -> None:
     good = appending(rest, 2)
     assert [committed(rest, good, key="good").status_code for _ in range(2)] == [204, 204]

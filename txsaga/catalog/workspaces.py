@@ -76,7 +76,7 @@ class Publication(NamedTuple):
     def told(self) -> str:
         """The differences in a line."""
         changed = [each for each in self.tables if each.changed]
-        said = [f"{each.table}: {each.added} rows added, {each.removed} removed" for each in changed]
+        said = [f"rows of {each.table}: {each.added} added, {each.removed} removed" for each in changed]
         return "; ".join(said) or "no table was changed"
 
 
