@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -254,7 +255,8 @@ def settled(broker: Broker, txid: int) -> Decision | None:
     if any(each.result is Result.REFUSED for each in polls):
         flow.roll_back("it was not approved")
         return Decision.ROLLBACK
-    flow.end()
+    with suppress(AlreadyCommitted):  # by another voter at the same moment
+        flow.end()
     return Decision.COMMIT
 
 
