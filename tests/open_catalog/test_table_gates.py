@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from txsaga.core.records import TxFilter
 from txsaga.errors import NotCarried
 from txsaga.flows.ballot import Polled
 from txsaga.gate import stop
-from txsaga.gate.process import warm
+from txsaga.gate.process import GateProcess, warm
 from txsaga.iceberg.appends import ON_TOP
 
 __all__ = ["duckdb", "suite"]
@@ -161,6 +162,23 @@ def test_a_transaction_with_a_refused_commit_rolls_back(rest: httpx.Client, ledg
     assert ledger.ids() == [1]
 
 
+def test_a_commit_in_a_step_of_a_flow_is_judged_when_it_joins(rest: httpx.Client, ledger: Books) -> None:
+    flow = ledger.producer.begin_flow(key="april")
+    with flow.step("write"):
+        table = joined(rest, flow.token()).load_table(LEDGER)
+        table.append(arrow(table, 2))
+    flow.end()
+    assert ledger.ids() == [1, 2]
+    flow = ledger.producer.begin_flow(key="may")
+    with flow.step("write"):
+        table = joined(rest, flow.token()).load_table(LEDGER)
+        with pytest.raises(BadRequestError, match="2 of 2 rows, like 5, 5"):
+            table.append(arrow(table, 5, 5))
+    with pytest.raises(NotCarried, match=LEDGER):
+        flow.end()
+    assert ledger.ids() == [1, 2]
+
+
 def test_a_repeated_request_is_judged_once(rest: httpx.Client, ledger: Books) -> None:
     good = appending(rest, 2)
     assert [committed(rest, good, key="good").status_code for _ in range(2)] == [204, 204]
@@ -256,6 +274,36 @@ def test_tables_without_a_gate_are_not_judged(
     monkeypatch.setattr("txsaga.gate.process.ask", lambda *_: pytest.fail("it was judged"))
     table.append(arrow(table, 1, 1))
     assert books.ids() == [1, 1]
+
+
+def test_commits_at_the_same_time_are_judged_by_one_process(
+    rest: httpx.Client, ledger: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["a", "b", "c", "d"]
+    created(rest, *names)
+    for name in names:
+        assert committed(rest, change(name, **{GATE: "ledger"})).status_code == 204
+    home = RestCatalog("home", uri=str(rest.base_url))
+    tables, started = [home.load_table(f"bank.{name}") for name in names], list[int]()
+
+    class Counted(GateProcess):
+        def __init__(self) -> None:
+            started.append(1)
+            super().__init__()
+
+    monkeypatch.setattr("txsaga.gate.process.GateProcess", Counted)
+    with ThreadPoolExecutor(4) as pool:
+        refusals = [*pool.map(lambda table: str(error_of(table)), tables)]
+    assert all("the rows have no column 'note'" in each for each in refusals) and started == []
+
+
+def error_of(table: Table) -> Exception | None:
+    """Append a row of a table without notes, and return why that is refused."""
+    try:
+        table.append(pa.table({"id": [1]}, schema=pa.schema([pa.field("id", pa.int64())])))
+    except BadRequestError as refused:
+        return refused
+    return None
 
 
 def test_the_second_judgement_is_quick(rest: httpx.Client, ledger: Books) -> None:

@@ -22,6 +22,7 @@ from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
 from txsaga.catalog.table_gates import GATE
 from txsaga.catalog.workspaces import Workspaces, settled
+from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.flows.ballot import Result
@@ -279,7 +280,7 @@ class TestApproval:
 
     def test_a_yes_publishes_what_was_asked_for(self, books: Books, workspaces: Workspaces, asked: int) -> None:
         (poll,) = books.broker.ballots(asked)
-        told = "bank.ledger: 1 rows added, 0 removed"
+        told = "rows of bank.ledger: 1 added, 0 removed"
         assert [(cast.voter, cast.yes, cast.evidence["reason"]) for cast in poll.casts] == [("anna", True, told)]
         assert workspaces.asked("april") == (asked, ["chief"])
         assert settled(books.broker, asked) is None and books.ids() == [1]
@@ -300,7 +301,9 @@ class TestApproval:
         assert voted(books, txid, yes=True) is Decision.COMMIT
         assert books.ids() == [1, 2, 3]
 
-    def test_it_is_asked_once_at_a_time(self, workspaces: Workspaces, asked: int) -> None:
+    def test_it_is_asked_once_at_a_time_until_it_is_taken_back(
+        self, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
         for again in (
             lambda: workspaces.ask("april", ["chief"], "anna@home"),
             lambda: workspaces.publish("april", "anna"),
@@ -308,6 +311,9 @@ class TestApproval:
         ):
             with pytest.raises(ConfigError, match=rf"transaction {asked} asks whether workspace 'april' is published"):
                 again()
+        ByHand(books.broker.kernel).decide(asked, Decision.ROLLBACK, who="anna", why="too early")
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
 
     def test_a_table_that_changed_before_the_vote_is_not_overwritten(
         self, books: Books, workspaces: Workspaces, asked: int
@@ -383,7 +389,7 @@ def test_the_command_line_asks_for_an_approval(
     found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
     assert found is not None, asked.out
     assert "chief" in run("workspace", "list", env=settings).out
-    assert "bank.ledger: 1 rows added, 0 removed" in run("tx", "ballots", env=settings).out
+    assert "rows of bank.ledger: 1 added, 0 removed" in run("tx", "ballots", env=settings).out
     vote = run(*shlex.split(found[1]), "--reason", "seen", "--voter", "chief", env=settings)
     assert "carried; the decision is COMMIT" in vote.out, vote.err
     assert books.ids() == [1, 2]

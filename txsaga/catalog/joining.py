@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from txsaga.catalog.refusals import conflict
 from txsaga.catalog.repeats import Staged
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import GatedChange
+from txsaga.catalog.table_gates import JUDGING, GatedChange
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
@@ -76,7 +76,9 @@ class JoinedTransaction:
             subject = each.subject(self._kernel.tables.lake)
             if subject is not None:
                 name = f"{each.name} {self._token.part}.{self._token.attempt}.{each.after.current_id}"
-                yield gates.judged(each.gate, name, subject)
+                with JUDGING:
+                    found = gates.judged(each.gate, name, subject)
+                yield found
 
     def _keep(self, ledger: Ledger, writes: Staged) -> None:
         place = self._token.part, self._token.attempt

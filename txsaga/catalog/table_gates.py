@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import NamedTuple
 
 from txsaga.catalog.refusals import bad
@@ -23,6 +24,8 @@ from txsaga.lake.table import TableName
 
 GATE = "txsaga.gate"
 """The property of a table that names the suite of its gate."""
+JUDGING = Lock()
+"""Held while a gate judges: commits of a server take turns in one warm process instead of starting one each."""
 SUITE = re.compile(r"\w[\w-]{0,99}")
 
 

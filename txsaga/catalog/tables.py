@@ -23,7 +23,7 @@ from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refu
 from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import GatedChange, gated, require_gate
+from txsaga.catalog.table_gates import JUDGING, GatedChange, gated, require_gate
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
@@ -175,7 +175,8 @@ class CatalogTables:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
                     for each in judged:
                         if (subject := each.subject(self._lake)) is not None:
-                            transaction.check(str(each.name), subject, each.gate)
+                            with JUDGING:
+                                transaction.check(str(each.name), subject, each.gate)
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
                 self.end(request, error)
 

@@ -8,6 +8,7 @@ Engines that use the prefix of a workspace see its branches as main.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -260,7 +261,8 @@ def settled(broker: Broker, txid: int) -> Decision | None:
     if any(each.result is Result.REFUSED for each in polls):
         flow.roll_back("it was not approved")
         return Decision.ROLLBACK
-    flow.end()
+    with suppress(AlreadyCommitted):  # by another voter at the same moment
+        flow.end()
     return Decision.COMMIT
 
 
@@ -289,7 +291,7 @@ def _has_lost(now: Metadata, ref: str, base: int | None) -> bool:
 
 
 def _told(tables: Sequence[WorkspaceTable]) -> str:
-    said = [f"{each.table}: {each.added} rows added, {each.removed} removed" for each in tables if each.changed]
+    said = [f"rows of {each.table}: {each.added} added, {each.removed} removed" for each in tables if each.changed]
     return "; ".join(said) or "no table was changed"
 
 
