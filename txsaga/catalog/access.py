@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import math
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -81,6 +82,17 @@ class Client(NamedTuple):
                 raise CatalogRefusal(
                     403, "ForbiddenException", f"client {self.name!r} may use files below {root} only, not {place}"
                 )
+
+    def reaches(self, right: str, name: TableName, root: str, place: str) -> bool:
+        """Return whether a place of a table's files may be opened to it.
+
+        Another client may have chosen the place. With rights on single tables, only the folder that the server chose
+        is known to hold no other table.
+        """
+        if self.may(right, "*"):
+            return True
+        folder = "[^/]+" if self.may(right, f"{name.namespace}.") else f"{re.escape(name.table)}(-[0-9a-f]{{8}})?"
+        return re.match(f"{re.escape(root)}/{folder}(/|$)", place) is not None and "/.." not in place
 
     def sees(self, namespace: str) -> bool:
         """Return whether any table of a namespace, or below it, may be read."""

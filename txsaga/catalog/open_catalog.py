@@ -5,6 +5,7 @@ The open catalog of a store: its namespaces, tables and views.
 from __future__ import annotations
 
 from txsaga.broker import Broker
+from txsaga.catalog.credentials import chosen
 from txsaga.catalog.cuts import CutStore, CutViews
 from txsaga.catalog.files import MetadataFiles
 from txsaga.catalog.store import CatalogStore
@@ -16,8 +17,9 @@ from txsaga.catalog.workspaces import WorkspaceTables
 class OpenCatalog:
     """What the routes serve."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, credentials: str = "none") -> None:
         kernel, lake = broker.kernel, broker.kernel.tables.lake
+        self.credentials = chosen(credentials, lake.storage.properties)
         self.name = lake.catalog.name
         self.store = CatalogStore(kernel.store.engine, kernel.store.namespace)
         files = MetadataFiles(lake.storage)
@@ -34,4 +36,4 @@ class CatalogAt:
 
     def __init__(self, whole: OpenCatalog, ref: str) -> None:
         self.name, self.store, self.views = whole.name, CutStore(whole.store, whole.tables.files, ref), CutViews()
-        self.tables = WorkspaceTables(self.store, whole.tables, ref)
+        self.tables, self.credentials = WorkspaceTables(self.store, whole.tables, ref), whole.credentials
