@@ -71,6 +71,15 @@ def test_what_makes_no_sense_is_refused_whole(rest: httpx.Client) -> None:
     assert property_of(rest, "a") is None
 
 
+def test_null_is_as_good_as_no_field(rest: httpx.Client) -> None:
+    assert rest.post("/v1/namespaces", json={"namespace": ["bank"], "properties": None}).status_code == 200
+    new = {"name": "a", "schema": SCHEMA, "stage-create": None, "properties": None, "location": None}
+    assert rest.post("/v1/namespaces/bank/tables", json=new).status_code == 200
+    changes = {"removals": None, "updates": {"a": "b"}}
+    assert rest.post("/v1/namespaces/bank/properties", json=changes).json()["updated"] == ["a"]
+    assert refused(rest.post("/v1/namespaces", json={"namespace": None})) == (400, "BadRequestException")
+
+
 def test_a_table_is_created_and_another_one_changed_in_one_commit(rest: httpx.Client) -> None:
     created(rest, "a", "model")
     first = rest.post(

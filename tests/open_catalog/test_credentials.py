@@ -21,6 +21,7 @@ from tests.cli.program import environment, run, started
 from tests.console.listening import listening
 from tests.lake.books import LEDGER, POSTING, Books
 from tests.open_catalog.asking import SCHEMA, created, refused
+from tests.open_catalog.go_client import run_go
 from tests.open_catalog.guarded_store import KEYS, GuardedStore
 from tests.services.objects import object_store
 from txsaga.catalog import credentials, cuts
@@ -155,6 +156,12 @@ def test_a_client_without_keys_makes_a_table_and_reads_it(
         assert (EXPIRES in given) is (kind == "role")
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == exits.OK
+
+
+def test_the_go_client_needs_no_keys(vends: Vends, books: Books, objects: GuardedStore) -> None:
+    address = str(vends(objects.role)("admin", "namespaces")["rest"].base_url)
+    assert run_go(address, "owner:o")["main"] == "2"
+    assert books.ids("bank.sale") == [1, 4, 7]
 
 
 def test_none_are_handed_out_unless_the_operator_says_so(vends: Vends, books: Books) -> None:
