@@ -613,3 +613,15 @@ def test_the_log_of_metadata_has_a_limit(rest: httpx.Client) -> None:
     assert committed(rest, change("a", n="5")).status_code == 204
     log = loaded(rest, "a")["metadata-log"]
     assert len(log) == 2 and log[-1]["metadata-file"] == before
+
+
+def test_old_metadata_stays_for_cuts_that_read_it(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a")
+    limits = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    assert committed(rest, change("a", **limits)).status_code == 204
+    with books.broker.cut(tables=["bank.a"]) as cut:
+        for number in range(3):
+            assert committed(rest, change("a", n=str(number))).status_code == 204
+    named = {each["metadata-file"] for each in loaded(rest, "a")["metadata-log"]}
+    assert cut.tables["bank.a"] not in named
+    assert cut.scan("bank.a").to_arrow().num_rows == 0
