@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, credentials_of
+from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, address_of, credentials_of
 from txsaga.catalog.moments import CUT, WORKSPACE
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
@@ -79,13 +79,14 @@ async def tokens(request: Request) -> Response:
             case "client_credentials":
                 given = credentials_of(request.headers.get("authorization", ""))
                 name, secret = given or (form.get("client_id", ""), form.get("client_secret", ""))
-                token = clients.token(name, secret)
+                token = clients.token(name, secret, address_of(request))
             case "urn:ietf:params:oauth:grant-type:token-exchange":
-                token = clients.renewed(form.get("subject_token", ""))
+                token = clients.renewed(form.get("subject_token", ""), address_of(request))
             case other:
                 return JSONResponse({"error": "unsupported_grant_type", "error_description": f"{other}"}, 400)
     except CatalogRefusal as refused:
-        return JSONResponse({"error": "invalid_client", "error_description": str(refused)}, 401)
+        said = {"error": "invalid_client", "error_description": str(refused)}
+        return JSONResponse(said, refused.status, headers=refused.headers)
     issued = "urn:ietf:params:oauth:token-type:access_token"
     return JSONResponse(
         {"access_token": token, "token_type": "bearer", "expires_in": LIFETIME, "issued_token_type": issued},
@@ -147,4 +148,4 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 def _answer(refused: CatalogRefusal) -> Response:
     said = {"message": str(refused), "type": refused.kind, "code": refused.status}
-    return JSONResponse({"error": said}, refused.status)
+    return JSONResponse({"error": said}, refused.status, headers=refused.headers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from txsaga.broker import Broker
 from txsaga.catalog.acts import CatalogActs
+from txsaga.catalog.credentials import chosen
 from txsaga.catalog.files import MetadataFiles
 from txsaga.catalog.moments import CUT, WORKSPACE, Moments
 from txsaga.catalog.prefixes import CatalogAt, MomentStore
@@ -19,8 +20,9 @@ from txsaga.errors import ConfigError
 class OpenCatalog:
     """What the routes serve."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, credentials: str = "none") -> None:
         kernel, lake = broker.kernel, broker.kernel.tables.lake
+        self.credentials = chosen(credentials, lake.storage.properties)
         self._broker, self.name = broker, lake.catalog.name
         self.store = CatalogStore(kernel.store.engine, kernel.store.namespace)
         files = MetadataFiles(lake.storage)
@@ -40,4 +42,4 @@ class OpenCatalog:
         kernel = self._broker.kernel
         store = MomentStore(kernel.store.engine, kernel.store.namespace)
         store.files, store.moment = self.tables.files, moment
-        return CatalogAt(self.name, store, self.tables)
+        return CatalogAt(self.name, store, self.tables, self.credentials)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from txsaga.catalog.credentials import Credentials
 from txsaga.catalog.files import MetadataFile, MetadataFiles
 from txsaga.catalog.moments import CUT, Moment
 from txsaga.catalog.refusals import CatalogRefusal, missing
@@ -24,8 +25,8 @@ OWN_ACTIONS = {"add-snapshot", "set-snapshot-ref", "set-statistics", "remove-sta
 class CatalogAt:
     """The tables of a moment, for requests that change no table for all."""
 
-    def __init__(self, name: str, store: MomentStore, whole: CatalogTables) -> None:
-        self.name, self.store, self.views = name, store, NoViews()
+    def __init__(self, name: str, store: MomentStore, whole: CatalogTables, credentials: Credentials | None) -> None:
+        self.name, self.store, self.views, self.credentials = name, store, NoViews(), credentials
         kind = CutTables if store.moment.kind == CUT else WorkspaceTables
         self.tables = kind(store, whole)
 

@@ -13,12 +13,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
-from urllib.parse import unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from txsaga.catalog.access import Client, Doorkeeper
+from txsaga.catalog.credentials import EXPIRES, SCHEMES, FileAccess
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
@@ -45,6 +46,9 @@ logger = logging.getLogger("txsaga")
 SEPARATOR = "\x1f"
 TOKEN, KEY = "x-txsaga-transaction", "idempotency-key"
 LARGEST_PAGE = 1_000
+VENDED = "vended-credentials"
+REFRESH = "client.refresh-credentials-endpoint"
+"""The setting by which Java's client gets the next credentials."""
 JOINS = (
     *("create_table", "register_table", "commit_table", "commit_tables", "drop_table", "rename_table"),
     "report_metrics",
@@ -178,6 +182,49 @@ class Page:
 AtPage = Annotated[Page, Depends()]
 
 
+class Vending:
+    """Hands out credentials for the files of tables, as far as the rights of a client go; in a cut only to read."""
+
+    def __init__(
+        self,
+        request: Request,
+        catalog: Catalog,
+        client: Asking,
+        delegation: Annotated[str, Header(alias="x-iceberg-access-delegation")] = "",
+    ) -> None:
+        self._catalog, self._client = catalog, client
+        self._prefix = request.path_params.get("prefix", "")
+        self._is_asked = VENDED in [each.strip() for each in delegation.split(",")]
+
+    def credentials(self, name: TableName, raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what the specification calls storage credentials: one, since Java's client refreshes only one."""
+        if self._catalog.credentials is None:
+            return []
+        writes = self._client.may("write", str(name)) and not self._prefix.startswith(f"{CUT}-")
+        root = self._catalog.tables.root(name.catalog, name.namespace)
+        places = [each for each in places_in(raw.get("properties"), raw["location"]) if each.startswith(SCHEMES)]
+        right = "write" if writes else "read"
+        reached = tuple(each for each in places if self._client.reaches(right, name, root, each))
+        access = FileAccess(self._client.name, reached, writes)
+        config = self._catalog.credentials.config(access) if reached else {}
+        return [{"prefix": reached[0] if len(reached) == 1 else "s3", "config": config}] if config else []
+
+    def answered(self, name: TableName, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is added to an answer with a table: older clients read the configuration only."""
+        found = self.credentials(name, raw) if self._is_asked else []
+        if not found:
+            return {"config": {}}
+        config = found[0]["config"]
+        if EXPIRES in config:
+            levels = quote(SEPARATOR.join(name.namespace.split(".")), safe="")
+            path = f"namespaces/{levels}/tables/{quote(name.table, safe='')}/credentials"
+            config = {**config, REFRESH: "/".join(filter(None, ("v1", self._prefix, path)))}
+        return {"config": config, "storage-credentials": [{**found[0], "config": config}]}
+
+
+Vends = Annotated[Vending, Depends()]
+
+
 @router.get("/namespaces")
 def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str | None = None) -> dict[str, object]:
     """List the namespaces of a parent."""
@@ -253,14 +300,18 @@ def list_tables(catalog: Catalog, client: Asking, namespace: SeenNamespace, page
 
 
 @router.post("/namespaces/{namespace}/tables")
-def create_table(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewTable, scope: InScope) -> Response:
+def create_table(
+    catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewTable, scope: InScope, vending: Vends
+) -> Response:
     """Create a table, or only draft it."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, places_in(new.properties, new.location))
     if new.stage_create:
-        return JSONResponse({"metadata": catalog.tables.draft(name, new), "config": {}})
-    return _loaded(catalog.tables.create(name, new, scope))
+        raw = catalog.tables.draft(name, new)
+        return JSONResponse({"metadata": raw, **vending.answered(name, raw)})
+    created = catalog.tables.create(name, new, scope)
+    return _loaded(created, vended=vending.answered(name, created.raw))
 
 
 @router.post("/namespaces/{namespace}/register")
@@ -279,13 +330,16 @@ def load_table(
     catalog: Catalog,
     table: ReadTable,
     scope: InScope,
+    vending: Vends,
     snapshots: str = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return a table; with `snapshots=refs` only the snapshots that a branch or tag names."""
     if snapshots not in ("all", "refs"):
         raise bad(f"snapshots is {snapshots!r}; it is all or refs")
-    return _loaded(catalog.tables.load(table, scope), refs=snapshots == "refs", known=if_none_match)
+    file = catalog.tables.load(table, scope)
+    vended = vending.answered(table, file.raw)
+    return _loaded(file, refs=snapshots == "refs", known=if_none_match, vended=vended)
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=204)
@@ -323,10 +377,9 @@ def drop_table(
 
 
 @router.get("/namespaces/{namespace}/tables/{table}/credentials")
-def credentials(catalog: Catalog, table: ReadTable) -> dict[str, object]:
-    """Return credentials for the files of a table: none are handed out."""
-    catalog.store.pointer(table, "Table")
-    return {"storage-credentials": []}
+def credentials(catalog: Catalog, table: ReadTable, scope: InScope, vending: Vends) -> dict[str, object]:
+    """Return credentials for the files of a table."""
+    return {"storage-credentials": vending.credentials(table, catalog.tables.load(table, scope).raw)}
 
 
 @router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=204)
@@ -441,12 +494,20 @@ def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, pag
     return page.document("identifiers", [{"namespace": levels, "name": name} for name in seen], found.next)
 
 
-def _loaded(file: MetadataFile, *, refs: bool = False, known: str | None = None) -> Response:
-    """Return a table or view, or nothing if the client has it."""
+def _loaded(
+    file: MetadataFile,
+    *,
+    refs: bool = False,
+    known: str | None = None,
+    vended: Mapping[str, Any] | None = None,
+) -> Response:
+    """Return a table or view, or nothing if the client has it; with credentials always, since they end."""
     text = (file.only_refs() if refs else file).text
+    added = json.dumps(vended or {"config": {}})[1:].encode()
+    body = b'{"metadata-location":' + json.dumps(file.location).encode() + b',"metadata":' + text + b"," + added
+    if vended is not None and vended["config"]:
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
     tag = f'"{hashlib.sha256(file.location.encode() + text).hexdigest()[:32]}"'
     if known is not None and tag in [each.strip() for each in known.split(",")]:
         return Response(status_code=304, headers={"etag": tag})
-    place = json.dumps(file.location).encode()
-    body = b'{"metadata-location":' + place + b',"metadata":' + text + b',"config":{}}'
     return Response(body, media_type="application/json", headers={"etag": tag})
