@@ -18,6 +18,7 @@ from tests.cli.program import environment, run
 from tests.gate.conftest import IDS, suite
 from tests.lake.books import LEDGER, POSTING, Books, rows
 from tests.open_catalog.asking import change, committed, refused
+from tests.open_catalog.test_clients import OPEN, duckdb
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
 from txsaga.catalog.table_gates import GATE
@@ -28,7 +29,7 @@ from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.flows.ballot import Result
 from txsaga.gate import stop
 
-__all__ = ["suite"]
+__all__ = ["duckdb", "suite"]
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 
 
@@ -259,6 +260,18 @@ def test_a_transaction_writes_to_a_workspace_twice(rest: httpx.Client, books: Bo
         append(joined, LEDGER, 3)
         assert (ids(joined, LEDGER), ids(within(rest, "april"), LEDGER)) == ([1, 2, 3], [1])
     assert (ids(within(rest, "april"), LEDGER), books.ids()) == ([1, 2, 3], [1])
+
+
+def test_duckdb_writes_to_a_workspace(rest: httpx.Client, books: Books, workspaces: Workspaces, duckdb: Any) -> None:
+    workspaces.create("april", ["bank.ledger"], "anna")
+    duckdb.execute(f"ATTACH 'workspace-april' AS april (ENDPOINT '{rest.base_url}', {OPEN})")
+    for number in (2, 3):
+        duckdb.execute(f"INSERT INTO april.bank.ledger (id, day) VALUES ({number}, date '2025-03-03')")
+    duckdb.execute("DELETE FROM april.bank.ledger WHERE id = 1")
+    assert sorted(duckdb.execute("SELECT id FROM april.bank.ledger").fetchall()) == [(2,), (3,)]
+    assert (ids(within(rest, "april"), LEDGER), books.ids()) == ([2, 3], [1])
+    workspaces.publish("april", "anna")
+    assert books.ids() == [2, 3]
 
 
 def voted(books: Books, txid: int, *, yes: bool) -> Decision | None:

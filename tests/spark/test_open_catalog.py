@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from tests.lake.books import LEDGER, POSTING, Books
 from tests.open_catalog import conftest
 from tests.open_catalog.guide import shown
 from tests.services.databases import fresh_name
+from txsaga.catalog.cuts import KeptCuts
+from txsaga.catalog.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +25,7 @@ HEADER = "header.X-Txsaga-Transaction"
 Open = Callable[..., str]
 books, catalog_server = conftest.books, conftest.catalog_server
 """On one store, under the default name of the catalog."""
+FAR_FUTURE = "TIMESTAMP '2099-01-01 00:00:00'"
 MERGE = """
 MERGE INTO {table} t USING (SELECT * FROM VALUES (2, 'merged'), (9, 'new') AS u (id, note)) u ON t.id = u.id
  WHEN MATCHED THEN UPDATE SET note = u.note
@@ -131,3 +135,31 @@ def test_what_spark_commits_in_a_transaction_is_one_with_its_messages(
         runtime.sql(f"DELETE FROM {open_rest(**{HEADER: tx.token()})}.{LEDGER} WHERE id = 1")
         raise ZeroDivisionError
     assert books.ids() == [1, 2, 9]
+
+
+def test_spark_reads_a_cut_and_writes_to_a_workspace(runtime: SparkSession, books: Books, open_rest: Open) -> None:
+    books.create()
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=timedelta(days=1), who="anna")
+    workspaces = Workspaces(books.broker)
+    workspaces.create("april", [LEDGER], "anna")
+    home, cut, april = open_rest(), open_rest(warehouse="cut-monday"), open_rest(warehouse="workspace-april")
+    runtime.sql(f"INSERT INTO {home}.{LEDGER} VALUES (2, date'2025-03-03', 1, 'b')")
+    runtime.sql(f"ALTER TABLE {home}.{LEDGER} ADD COLUMN place string")
+    runtime.sql(f"ALTER TABLE {home}.{LEDGER} ADD PARTITION FIELD place")
+    runtime.sql(f"CALL {home}.system.expire_snapshots(table => '{LEDGER}', older_than => {FAR_FUTURE})")
+    assert (ids(runtime, f"{cut}.{LEDGER}"), ids(runtime, f"{home}.{LEDGER}", "VERSION AS OF 'cut-monday'")) == (
+        [1],
+        [1],
+    )
+    assert runtime.table(f"{cut}.{LEDGER}").columns == ["id", "day", "amount", "note"]
+    assert runtime.table(f"{cut}.{LEDGER}.snapshots").count() == 1
+    runtime.sql(f"INSERT INTO {april}.{LEDGER} VALUES (3, date'2025-03-03', 1, 'c', 'here')")
+    runtime.sql(f"DELETE FROM {april}.{LEDGER} WHERE id = 1")
+    assert (ids(runtime, f"{april}.{LEDGER}"), books.ids()) == ([3], [1, 2])
+    for catalog in (cut, april):
+        with pytest.raises(Exception, match="GC is disabled"):
+            runtime.sql(f"CALL {catalog}.system.remove_orphan_files(table => '{LEDGER}')").collect()
+    with pytest.raises(Exception, match="cut-monday can't be changed"):
+        runtime.sql(f"DELETE FROM {cut}.{LEDGER}")
+    assert [(each.added, each.removed, each.moved) for each in workspaces.diff("april")] == [(1, 1, True)]
