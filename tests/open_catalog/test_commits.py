@@ -194,7 +194,7 @@ def test_a_request_is_not_refused_for_what_it_has_done_itself(
 ) -> None:
     created(rest, "a", "b")
     elsewhere = serve(Clients())
-    asked, is_done, earlier = (once("a"), once("b")), CatalogTables._is_done, []
+    asked, is_done, earlier = (once("a"), once("b")), CatalogTables.is_done, []
 
     def overtaken(tables: CatalogTables, request: Any) -> bool:
         found = is_done(tables, request)
@@ -202,7 +202,7 @@ def test_a_request_is_not_refused_for_what_it_has_done_itself(
         earlier.append(committed(elsewhere, *asked, key="k").status_code)
         return found
 
-    monkeypatch.setattr(CatalogTables, "_is_done", overtaken)
+    monkeypatch.setattr(CatalogTables, "is_done", overtaken)
     assert committed(rest, *asked, key="k").status_code == 204
     assert earlier == [204]
     assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2

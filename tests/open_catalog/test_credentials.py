@@ -24,10 +24,11 @@ from tests.open_catalog.asking import SCHEMA, created, refused
 from tests.open_catalog.go_client import run_go
 from tests.open_catalog.guarded_store import KEYS, GuardedStore
 from tests.services.objects import object_store
-from txsaga.catalog import credentials, cuts
+from txsaga.catalog import credentials
 from txsaga.catalog.access import Client, Clients
 from txsaga.catalog.app import create_app
 from txsaga.catalog.credentials import EXPIRES, LIFETIME
+from txsaga.catalog.cuts import KeptCuts
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.routes import REFRESH
 from txsaga.core import exits
@@ -245,7 +246,7 @@ def test_a_client_that_has_the_table_gets_new_credentials_all_the_same(
 def test_a_cut_is_only_read(vends: Vends, books: Books, objects: GuardedStore, sent: list[Any]) -> None:
     books.create()
     books.append(1)
-    cuts.keep(books.broker, "monday", ["bank.*"], lease=None, who="ann")
+    KeptCuts(books.broker).keep("monday", ["bank.*"], lease=None, who="ann")
     ask, place = vends(objects.role), place_of(books)
     answer = ask("admin", "cut-monday/namespaces/bank/tables/ledger")
     assert answer["config"][REFRESH] == "v1/cut-monday/namespaces/bank/tables/ledger/credentials"

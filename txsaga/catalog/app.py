@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, address_of, credentials_of
+from txsaga.catalog.moments import CUT, WORKSPACE
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
 from txsaga.catalog.routes import Asking, router
@@ -64,7 +64,9 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
             for method in methods
         }
     )
-    at = {"prefix": warehouse} if warehouse.startswith((cuts.PREFIX, workspaces.PREFIX)) else {}
+    at = {"prefix": warehouse} if warehouse.startswith((f"{CUT}-", f"{WORKSPACE}-")) else {}
+    if at:
+        request.app.state.opened().at(warehouse)
     return {"defaults": {}, "overrides": at, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
 
 

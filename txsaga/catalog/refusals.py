@@ -43,6 +43,8 @@ def refusal(error: Exception) -> CatalogRefusal:
     match error:
         case CatalogRefusal():
             return error
+        case errors.NotCarried():
+            return CatalogRefusal(400, "ValidationException", str(error))
         case RequirementFailed() | errors.EffectConflict() | errors.TableTaken():
             return conflict(str(error))
         case BadUpdate():

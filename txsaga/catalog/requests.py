@@ -103,6 +103,11 @@ class Change(Request):
                 found += [place for key in (*PLACES, "manifest-list") if isinstance(place := said.get(key), str)]
         return found
 
+    @property
+    def refs(self) -> list[str]:
+        """The branches and tags that it sets."""
+        return [str(each.get("ref-name")) for each in self.updates if each.get("action") == "set-snapshot-ref"]
+
 
 class ChangedTables(Request):
     """A commit to several tables."""

@@ -18,13 +18,14 @@ from urllib.parse import quote, unquote_plus
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import Client, Doorkeeper
 from txsaga.catalog.credentials import EXPIRES, SCHEMES, FileAccess
 from txsaga.catalog.files import MetadataFile
+from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.prefixes import unsupported
 from txsaga.catalog.refusals import CatalogRefusal, bad
-from txsaga.catalog.repeats import CommitScope
+from txsaga.catalog.repeats import CommitScope, Keyed
 from txsaga.catalog.requests import (
     Change,
     ChangedTables,
@@ -37,6 +38,7 @@ from txsaga.catalog.requests import (
     Renaming,
     places_in,
 )
+from txsaga.catalog.table_gates import sets_gate
 from txsaga.catalog.tables import TableChange
 from txsaga.lake.table import TableName
 
@@ -61,12 +63,10 @@ def _catalog(request: Request) -> OpenCatalog:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if (prefix := request.path_params.get("prefix")) is None:
         return catalog
-    if not prefix.startswith((cuts.PREFIX, workspaces.PREFIX)):
-        raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
-    served = ("report_metrics", *(("commit_table", "commit_tables") if prefix.startswith(workspaces.PREFIX) else ()))
+    served = ("report_metrics", "commit_table", "commit_tables")
     if request.method not in ("GET", "HEAD") and request.scope["route"].name not in served:
-        raise CatalogRefusal(406, "UnsupportedOperationException", f"this can't be changed in {prefix}")
-    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what is asked for by these
+        raise unsupported(f"this can't be changed in {prefix}")
+    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what these routes ask for
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
@@ -200,7 +200,7 @@ class Vending:
         """Return what the specification calls storage credentials: one, since Java's client refreshes only one."""
         if self._catalog.credentials is None:
             return []
-        writes = self._client.may("write", str(name)) and not self._prefix.startswith(cuts.PREFIX)
+        writes = self._client.may("write", str(name)) and not self._prefix.startswith(f"{CUT}-")
         root = self._catalog.tables.root(name.catalog, name.namespace)
         places = [each for each in places_in(raw.get("properties"), raw["location"]) if each.startswith(SCHEMES)]
         right = "write" if writes else "read"
@@ -236,12 +236,16 @@ def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str 
 
 
 @router.post("/namespaces")
-def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace) -> dict[str, object]:
+def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace, scope: InScope) -> dict[str, object]:
     """Create a namespace."""
     namespace = joined(new.namespace)
     client.require_namespace("create", namespace)
     _require_places_of_namespace(client, new.properties)
-    catalog.store.create_namespace(catalog.name, namespace, new.properties)
+    catalog.acts.do(
+        f"create namespace {namespace}",
+        lambda store: store.create_namespace(catalog.name, namespace, new.properties),
+        Keyed(scope, "create namespace", namespace, new.properties),
+    )
     return {"namespace": new.namespace, "properties": new.properties}
 
 
@@ -258,14 +262,18 @@ def has_namespace(catalog: Catalog, namespace: SeenNamespace) -> None:
 
 
 @router.delete("/namespaces/{namespace}", status_code=204)
-def drop_namespace(catalog: Catalog, namespace: OwnNamespace) -> None:
+def drop_namespace(catalog: Catalog, namespace: OwnNamespace, scope: InScope) -> None:
     """Drop a namespace that holds nothing."""
-    catalog.store.drop_namespace(catalog.name, namespace)
+    catalog.acts.do(
+        f"drop namespace {namespace}",
+        lambda store: store.drop_namespace(catalog.name, namespace),
+        Keyed(scope, "drop namespace", namespace),
+    )
 
 
 @router.post("/namespaces/{namespace}/properties")
 def change_properties(
-    catalog: Catalog, client: Asking, namespace: OwnNamespace, changes: PropertyChanges
+    catalog: Catalog, client: Asking, namespace: OwnNamespace, changes: PropertyChanges, scope: InScope
 ) -> dict[str, object]:
     """Set and remove properties of a namespace."""
     if both := sorted(set(changes.removals) & set(changes.updates)):
@@ -273,7 +281,14 @@ def change_properties(
             422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}"
         )
     _require_places_of_namespace(client, changes.updates)
-    missed = catalog.store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
+    missed: list[str] = []
+    catalog.acts.do(
+        f"change namespace {namespace}",
+        lambda store: missed.extend(
+            store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
+        ),
+        Keyed(scope, "change namespace", namespace, changes.model_dump()),
+    )
     gone = [key for key in changes.removals if key not in missed]
     return {"updated": list(changes.updates), "removed": gone, "missing": missed}
 
@@ -397,8 +412,10 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 
 
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
-    client.require("create" if asked.creates else "write", asked.name)
+    client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
     _require_places(catalog, client, asked.name.namespace, asked.change.places)
+    if tag := next((each for each in asked.change.refs if each.startswith(f"{CUT}-")), None):
+        raise CatalogRefusal(403, "ForbiddenException", f"tag {tag} belongs to a cut; only `txsaga cut keep` sets it")
 
 
 @router.get("/namespaces/{namespace}/views")
@@ -408,21 +425,23 @@ def list_views(catalog: Catalog, client: Asking, namespace: SeenNamespace, page:
 
 
 @router.post("/namespaces/{namespace}/views")
-def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewView) -> Response:
+def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewView, scope: InScope) -> Response:
     """Create a view."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, places_in(new.properties, new.location))
-    return _loaded(catalog.views.create(name, new))
+    return _loaded(catalog.views.create(name, new, scope))
 
 
 @router.post("/namespaces/{namespace}/register-view")
-def register_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration) -> Response:
+def register_view(
+    catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration, scope: InScope
+) -> Response:
     """Make a view of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, [given.metadata_location])
-    return _loaded(catalog.views.register(name, given.metadata_location))
+    return _loaded(catalog.views.register(name, given.metadata_location, scope))
 
 
 @router.get("/namespaces/{namespace}/views/{table}")
@@ -438,22 +457,27 @@ def has_view(catalog: Catalog, table: ReadTable) -> None:
 
 
 @router.post("/namespaces/{namespace}/views/{table}")
-def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change) -> Response:
+def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change, scope: InScope) -> Response:
     """Replace a view, or change its properties."""
     _require_places(catalog, client, table.namespace, change.places)
-    return _loaded(catalog.views.commit(table, change))
+    return _loaded(catalog.views.commit(table, change, scope))
 
 
 @router.delete("/namespaces/{namespace}/views/{table}", status_code=204)
-def drop_view(catalog: Catalog, table: OwnTable) -> None:
+def drop_view(catalog: Catalog, table: OwnTable, scope: InScope) -> None:
     """Drop a view."""
-    catalog.store.drop_view(table)
+    catalog.acts.do(f"drop view {table}", lambda store: store.drop_view(table), Keyed(scope, "drop view", [*table]))
 
 
 @router.post("/views/rename", status_code=204)
-def rename_view(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
+def rename_view(catalog: Catalog, client: Asking, renaming: Renaming, scope: InScope) -> None:
     """Rename a view."""
-    catalog.store.rename_view(*_renamed(catalog, client, renaming))
+    old, new = _renamed(catalog, client, renaming)
+    catalog.acts.do(
+        f"rename view {old} to {new}",
+        lambda store: store.rename_view(old, new),
+        Keyed(scope, "rename view", [*old], [*new]),
+    )
 
 
 def _renamed(catalog: OpenCatalog, client: Client, renaming: Renaming) -> tuple[TableName, TableName]:
