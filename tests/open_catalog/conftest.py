@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,12 +17,14 @@ import txsaga
 from tests.cli.program import environment, started
 from tests.console.listening import listening
 from tests.lake.books import Books
+from tests.services.absent import ci_or_skip
 from txsaga.catalog.access import Clients
 from txsaga.catalog.app import create_app
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.core import exits
 from txsaga.wiring.connecting import open_store
 
+DUCKDB = ("duckdb", "duckdb_extension_avro", "duckdb_extension_httpfs", "duckdb_extension_iceberg")
 Serve = Callable[[Clients], httpx.Client]
 
 
@@ -62,3 +67,16 @@ def serve(books: Books) -> Iterator[Serve]:
 def rest(serve: Serve) -> httpx.Client:
     """Give the catalog of the books, over HTTP."""
     return serve(Clients())
+
+
+@pytest.fixture
+def duckdb() -> Iterator[Any]:
+    """Give a connection of DuckDB with its extensions, from packages: `INSTALL iceberg` needs DuckDB's own server."""
+    if not all(map(find_spec, DUCKDB)):
+        ci_or_skip("DuckDB", "make venv")
+    module, *extensions = map(importlib.import_module, DUCKDB)
+    with module.connect() as connection:
+        for extension in extensions:
+            (file,) = Path(extension.__file__ or "").parent.rglob("*.duckdb_extension")
+            connection.execute(f"LOAD '{file}'")
+        yield connection

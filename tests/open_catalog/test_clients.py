@@ -1,16 +1,13 @@
 """
 PyIceberg and DuckDB as published, against `txsaga catalog`; Spark is in tests/spark, Java's client is Iceberg's kit.
 
-Go's client is in test_go_client.py.
-DuckDB's extensions come from packages, signed by DuckDB: `INSTALL iceberg` needs its extension server.
+Go's client is in test_go_client.py, clients without keys for S3 in test_credentials.py.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +20,11 @@ from pyiceberg.types import StringType
 from tests.lake.books import LEDGER, POSTING, Books
 from tests.open_catalog.conftest import Serve
 from tests.open_catalog.guide import shown
-from tests.services.absent import ci_or_skip
 from txsaga.catalog.access import Clients
+from txsaga.iceberg.appends import ON_TOP
 
 pytestmark = pytest.mark.postgres
 ROW = pa.schema([pa.field("id", pa.int64())])
-DUCKDB = ("duckdb", "duckdb_extension_avro", "duckdb_extension_httpfs", "duckdb_extension_iceberg")
 OPEN = "TYPE iceberg, AUTHORIZATION_TYPE none, ACCESS_DELEGATION_MODE none, STAGE_CREATE_TABLES false"
 """Without the last, DuckDB expects a folder that it does not make, where a warehouse is one on this machine."""
 
@@ -50,19 +46,6 @@ def catalog(catalog_server: str) -> Iterator[RestCatalog]:
     opened.create_namespace("bank")
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def duckdb() -> Iterator[Any]:
-    """Give a connection of DuckDB with its extension."""
-    if not all(map(find_spec, DUCKDB)):
-        ci_or_skip("DuckDB", "make venv")
-    module, *extensions = map(importlib.import_module, DUCKDB)
-    with module.connect() as connection:
-        for extension in extensions:
-            (file,) = Path(extension.__file__ or "").parent.rglob("*.duckdb_extension")
-            connection.execute(f"LOAD '{file}'")
-        yield connection
 
 
 @pytest.fixture
@@ -179,7 +162,7 @@ def test_the_lines_of_the_guide_run_in_duckdb(duckdb: Any, serve: Serve, books: 
 
 
 def test_clients_append_to_one_table_at_once(catalog: RestCatalog, duck: Any, books: Books) -> None:
-    catalog.create_table("bank.sale", ROW).append(arrow(0))
+    catalog.create_table("bank.sale", ROW, properties={ON_TOP: "true"}).append(arrow(0))
 
     def by_duckdb() -> None:
         for each in (1, 2):

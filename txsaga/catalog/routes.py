@@ -23,7 +23,7 @@ from txsaga.catalog.credentials import EXPIRES, SCHEMES, FileAccess
 from txsaga.catalog.files import MetadataFile
 from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
-from txsaga.catalog.prefixes import unsupported
+from txsaga.catalog.prefixes import CutTables, unsupported
 from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.catalog.repeats import CommitScope, Keyed
 from txsaga.catalog.requests import (
@@ -200,7 +200,7 @@ class Vending:
         """Return what the specification calls storage credentials: one, since Java's client refreshes only one."""
         if self._catalog.credentials is None:
             return []
-        writes = self._client.may("write", str(name)) and not self._prefix.startswith(f"{CUT}-")
+        writes = self._client.may("write", str(name)) and not isinstance(self._catalog.tables, CutTables)
         root = self._catalog.tables.root(name.catalog, name.namespace)
         places = [each for each in places_in(raw.get("properties"), raw["location"]) if each.startswith(SCHEMES)]
         right = "write" if writes else "read"
