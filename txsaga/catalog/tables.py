@@ -158,8 +158,6 @@ class CatalogTables:
         if request.scope.token is not None:
             return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
         with self._keys.alone(request.scope.key):
-            if self._is_done(request):
-                return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
@@ -186,8 +184,7 @@ class CatalogTables:
 
     def _is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        if request.scope.key is None:
-            return False
+        assert request.scope.key is not None
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
             done = found is not None and found.state is TxState.COMMITTED
