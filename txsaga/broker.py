@@ -241,7 +241,7 @@ class Broker(Administration):
         return consumer
 
     @contextmanager
-    def cut(self, *, tables: Iterable[str] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
+    def cut(self, *, tables: Iterable[str | TableName] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
         """Open a snapshot of topics, tables and home rows; it has all topics unless some are named."""
         with ExitStack() as opened:
             named = names_of(self._kernel.tables, tables)

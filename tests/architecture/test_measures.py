@@ -11,9 +11,9 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 301,
     "lines": 52_650,
-    "lines of the catalog": 1_729,
+    "lines of the catalog": 2_448,
     "lines of the iceberg": 1_911,
-    "lines of the console": 3_234,
+    "lines of the console": 3_219,
     "lines of the gateway": 2_481,
     "lines of the testing.catalog": 1_350,
     "import lines in percent": 8.1,

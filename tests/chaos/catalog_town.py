@@ -57,7 +57,7 @@ OWN_CLOCK = ("Enlisting", "Enlisted", "Holding", "Held")
 PATIENCE = 60.0
 LISTED = "SELECT table_name, metadata_location FROM {s}.iceberg_tables WHERE table_namespace = 'bank' ORDER BY 1"
 _seen = Count()
-SERVED = ("uvicorn", "txsaga.catalog.app", "txsaga.catalog.open_catalog", "txsaga.cli.catalog")
+SERVED = ("uvicorn", "txsaga.catalog.app", "txsaga.catalog.open_catalog", "txsaga.cli.catalog.serve")
 BEHIND_IT = ("txsaga.lake.lake", "txsaga.store.migrate", "alembic.runtime.migration", "alembic.script")
 warm.set_forkserver_preload([*(f"tests.chaos.{each}" for each in (*PROGRAMS, "catalog_town")), *SERVED, *BEHIND_IT])
 

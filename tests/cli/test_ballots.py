@@ -36,7 +36,8 @@ def test_a_ballot_is_listed_until_its_transaction_is_over(cli: Cli, broker: Brok
     assert (said.code, said.err) == (0, "")
     assert said.out.strip() == f"anna voted yes in ballot release of transaction {life.txid}: it is open"
     (line,) = [line for line in cli("tx", "ballots").lines if line.split()[0] == str(life.txid)]
-    assert line.split() == [str(life.txid), "release", "quorum", "2", "open", "anna", "-", "rows,", "quota"]
+    voted = f"anna: {WHY[-1]}".split()
+    assert line.split() == [str(life.txid), "release", "quorum", "2", "open", *voted, "-", "rows,", "quota"]
     (listed,) = [each for each in cli("tx", "ballots", "--json").documents if each["txid"] == life.txid]
     (vote,) = listed["votes"]
     assert (vote["voter"], vote["yes"]) == ("anna", True)

@@ -24,20 +24,20 @@ def store(bare: Cli, own_url: str, tmp_path: Path) -> str:
 
 def test_a_cut_shows_topics_and_tables(bare: Cli, store: str) -> None:
     words = ("--table", "bank.ledger", "--table", "bank.empty", "--topic", "booked")
-    found = bare("cut", *words, "--json", "--url", store).document
+    found = bare("cut", "show", *words, "--json", "--url", store).document
     assert sum(found["topics"]["booked"]) == 1
     assert found["tables"]["bank.ledger"]["metadata"].endswith(".metadata.json")
     assert found["tables"]["bank.ledger"]["snapshot"] > 0
     assert found["tables"]["bank.empty"]["snapshot"] is None
-    said = bare("cut", *words, "--url", store).out
+    said = bare("cut", "show", *words, "--url", store).out
     assert "bank.ledger" in said and "booked" in said
 
 
 def test_a_cut_without_tables_loads_no_lake(bare: Cli, store: str) -> None:
-    assert set(bare("cut", "--json", "--url", store).document["topics"]) == {"booked"}
+    assert set(bare("cut", "show", "--json", "--url", store).document["topics"]) == {"booked"}
 
 
 def test_a_table_that_is_not_there_is_told(bare: Cli, store: str) -> None:
-    failed = bare("cut", "--table", "bank.nowhere", "--url", store)
+    failed = bare("cut", "show", "--table", "bank.nowhere", "--url", store)
     assert failed.code != 0
     assert "table 'bank.nowhere' does not exist" in failed.err

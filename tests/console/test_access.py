@@ -12,7 +12,8 @@ from fastapi.routing import APIRoute
 
 from tests.console.conftest import Enter
 from tests.scene.shop import Shop
-from txsaga.console.access import COOKIE, TRIES, OwnGuard
+from txsaga.catalog.guess_limit import TRIES
+from txsaga.console.access import COOKIE, OwnGuard
 from txsaga.console.acts import ACTS
 from txsaga.console.people import Credential, Person, Rank
 from txsaga.errors import ConfigError

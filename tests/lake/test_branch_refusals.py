@@ -115,6 +115,6 @@ def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFi
     with books.producer.transaction() as tx, tx.table(LEDGER).branch() as ledger:
         add(books, ledger, 1)
     assert ledger.write is not None
-    require_readable(ledger.write, [DataFile.from_args(content=DataFileContent.POSITION_DELETES)], 1)
+    require_readable(ledger.write.name, [DataFile.from_args(content=DataFileContent.POSITION_DELETES)], 1)
     with pytest.raises(FormatRefused, match="let the table copy on write"):
-        require_readable(ledger.write, [DataFile.from_args(content=content)], size)
+        require_readable(ledger.write.name, [DataFile.from_args(content=content)], size)

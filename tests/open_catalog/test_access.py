@@ -22,6 +22,7 @@ from tests.open_catalog.asking import SCHEMA, VIEW, change, committed, created, 
 from tests.open_catalog.conftest import Serve
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
+from txsaga.catalog.guess_limit import FROM_ADDRESS, TRIES
 from txsaga.catalog.routes import router
 from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
@@ -118,7 +119,7 @@ def test_no_route_serves_a_client_without_the_right(guarded: httpx.Client, clien
     may = {"": ("reader", "writer", "owner", "stranger"), "read": ("reader", "writer", "owner")}
     may |= {"write": ("writer", "owner"), "create": ("owner",)}
     for route in ROUTES:
-        for token in (None, "nonsense", "reader:wrong", "a.b", clients.token("owner", "o")[:-1] + "!"):
+        for token in (None, "nonsense", f"{route.name}:wrong", "a.b", clients.token("owner", "o")[:-1] + "!"):
             assert ask(guarded, route, token).status_code == 401, route.name
         for name in ("reader", "writer", "stranger", "owner"):
             answer = ask(guarded, route, f"{name}:{name[0]}")
@@ -212,6 +213,43 @@ def test_clients_get_tokens_for_their_credentials(
     late = time.time() + access.LIFETIME + 1
     monkeypatch.setattr("time.time", lambda: late)
     assert guarded.get("/v1/namespaces/bank/tables/a", headers=ours).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["reader", "unknown"])
+def test_who_guesses_secrets_has_to_wait(guarded: httpx.Client, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def by_form(secret: str, **headers: str) -> httpx.Response:
+        form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
+        return guarded.post("/v1/oauth/tokens", data=form, headers=headers)
+
+    def by_token(secret: str, **headers: str) -> httpx.Response:
+        return guarded.get("/v1/namespaces", headers={"authorization": f"Bearer {name}:{secret}", **headers})
+
+    token = f"Bearer {by_form('r').json()['access_token']}" if name == "reader" else ""
+    known = 200 if name == "reader" else 401
+    clock = time.monotonic()
+    monkeypatch.setattr("txsaga.catalog.guess_limit.monotonic", lambda: clock)
+    answers = [(by_form, by_token)[each % 2](f"guess {each}") for each in range(TRIES)]
+    assert [each.status_code for each in answers] == [401] * TRIES
+    clock += 20.5
+    for answer, line in ((by_form("r"), "error_description"), (by_token("r"), "error")):
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "40")
+        assert "too many wrong secrets from 127.0.0.1; try again in 40 s" in str(answer.json()[line])
+    assert refused(by_token("r")) == (429, "TooManyRequestsException")
+    elsewhere = {"x-forwarded-for": "10.0.0.7"}  # as a reverse proxy says it
+    assert by_token("r", **elsewhere).status_code == known
+    if token:
+        assert guarded.get("/v1/namespaces", headers={"authorization": token}).status_code == 200
+    clock += 40
+    assert (by_form("r").status_code, by_token("r").status_code) == (known, known)
+
+
+def test_an_address_that_guesses_many_names_has_to_wait(guarded: httpx.Client) -> None:
+    form = {"grant_type": "client_credentials", "client_secret": "guess"}
+    codes = [
+        guarded.post("/v1/oauth/tokens", data={**form, "client_id": f"client-{each}"}).status_code
+        for each in range(FROM_ADDRESS + 1)
+    ]
+    assert codes == [401] * FROM_ADDRESS + [429]
 
 
 def test_pyiceberg_signs_in(serve: Serve, clients: Clients, books: Books) -> None:

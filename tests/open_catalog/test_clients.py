@@ -1,6 +1,7 @@
 """
 PyIceberg and DuckDB as published, against `txsaga catalog`; Spark is in tests/spark, Java's client is Iceberg's kit.
 
+Go's client is in test_go_client.py.
 DuckDB's extensions come from packages, signed by DuckDB: `INSTALL iceberg` needs its extension server.
 """
 

@@ -71,6 +71,15 @@ def test_what_makes_no_sense_is_refused_whole(rest: httpx.Client) -> None:
     assert property_of(rest, "a") is None
 
 
+def test_null_is_as_good_as_no_field(rest: httpx.Client) -> None:
+    assert rest.post("/v1/namespaces", json={"namespace": ["bank"], "properties": None}).status_code == 200
+    new = {"name": "a", "schema": SCHEMA, "stage-create": None, "properties": None, "location": None}
+    assert rest.post("/v1/namespaces/bank/tables", json=new).status_code == 200
+    changes = {"removals": None, "updates": {"a": "b"}}
+    assert rest.post("/v1/namespaces/bank/properties", json=changes).json()["updated"] == ["a"]
+    assert refused(rest.post("/v1/namespaces", json={"namespace": None})) == (400, "BadRequestException")
+
+
 def test_a_table_is_created_and_another_one_changed_in_one_commit(rest: httpx.Client) -> None:
     created(rest, "a", "model")
     first = rest.post(
@@ -603,3 +612,15 @@ def test_the_log_of_metadata_has_a_limit(rest: httpx.Client) -> None:
     assert committed(rest, change("a", n="5")).status_code == 204
     log = loaded(rest, "a")["metadata-log"]
     assert len(log) == 2 and log[-1]["metadata-file"] == before
+
+
+def test_old_metadata_stays_for_cuts_that_read_it(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a")
+    limits = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    assert committed(rest, change("a", **limits)).status_code == 204
+    with books.broker.cut(tables=["bank.a"]) as cut:
+        for number in range(3):
+            assert committed(rest, change("a", n=str(number))).status_code == 204
+    named = {each["metadata-file"] for each in loaded(rest, "a")["metadata-log"]}
+    assert cut.tables["bank.a"] not in named
+    assert cut.scan("bank.a").to_arrow().num_rows == 0

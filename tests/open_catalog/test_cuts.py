@@ -10,11 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import RESTError
+from pyiceberg.types import StringType
 
 from tests.cli.program import environment, run
 from tests.lake.books import LEDGER, POSTING, Books, rows
 from tests.open_catalog.asking import change, committed, created, refused
-from txsaga.catalog import cuts
+from tests.open_catalog.guide import shown
+from txsaga.catalog.cuts import KeptCuts
 from txsaga.errors import ConfigError
 
 pytestmark = pytest.mark.postgres
@@ -44,7 +47,7 @@ def test_a_cut_has_all_of_a_decision_or_nothing_while_others_write(rest: httpx.C
     with ThreadPoolExecutor(1) as writer:
         writing = writer.submit(lambda: [*map(partial(write, books), range(1, 9))])
         for number in range(4):
-            cuts.keep(books.broker, f"n{number}", ["bank.*"], lease=None, who="anna")
+            KeptCuts(books.broker).keep(f"n{number}", ["bank.*"], lease=None, who="anna")
         writing.result()
     for number in range(4):
         catalog = cut_of(rest, f"n{number}")
@@ -55,7 +58,7 @@ def test_a_cut_has_all_of_a_decision_or_nothing_while_others_write(rest: httpx.C
 def test_a_cut_is_served_as_a_catalog_that_cannot_be_changed(rest: httpx.Client, books: Books) -> None:
     books.create(LEDGER, POSTING)
     write(books, 1)
-    cuts.keep(books.broker, "monday", ["bank.ledger"], lease=None, who="anna")
+    KeptCuts(books.broker).keep("monday", ["bank.ledger"], lease=None, who="anna")
     write(books, 2)
     created(rest, "later")
     catalog = cut_of(rest, "monday")
@@ -73,29 +76,39 @@ def test_a_cut_is_served_as_a_catalog_that_cannot_be_changed(rest: httpx.Client,
 def test_a_cut_keeps_its_snapshot_when_others_are_expired(rest: httpx.Client, books: Books) -> None:
     books.create(LEDGER, POSTING)
     write(books, 1)
-    cuts.keep(books.broker, "monday", ["*"], lease=timedelta(days=7), who="anna")
+    KeptCuts(books.broker).keep("monday", ["*"], lease=timedelta(days=7), who="anna")
     write(books, 2)
     table = RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER)
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
     assert ids(cut_of(rest, "monday"), LEDGER) == [1]
-    assert table.refresh().metadata.refs["cut-monday"].max_ref_age_ms == 7 * 24 * 3600 * 1000
+    (tag,) = [each for name, each in table.refresh().metadata.refs.items() if name == "cut-monday"]
+    born = table.snapshot_by_id(tag.snapshot_id)
+    assert born is not None and tag.max_ref_age_ms is not None
+    left = (born.timestamp_ms + tag.max_ref_age_ms) / 1000 - datetime.now(UTC).timestamp()
+    assert timedelta(days=7, minutes=-1) < timedelta(seconds=left) <= timedelta(days=7)
 
 
 def test_a_cut_is_released(rest: httpx.Client, books: Books) -> None:
     books.create(LEDGER, POSTING)
     write(books, 1)
-    cuts.keep(books.broker, "monday", ["*"], lease=None, who="anna")
-    assert cuts.release(books.broker, "monday", "anna") == 2
-    assert cut_of(rest, "monday").list_tables("bank") == []
-    with pytest.raises(ConfigError, match="there is, or was, a cut 'monday'"):
-        cuts.keep(books.broker, "monday", ["*"], lease=None, who="anna")
+    KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
+    assert KeptCuts(books.broker).release("monday", "anna") == 2
+    with pytest.raises(RESTError, match="there is no cut 'monday'"):
+        cut_of(rest, "monday")
+    with pytest.raises(ConfigError, match="there is no cut 'monday'"):
+        KeptCuts(books.broker).release("monday", "anna")
+    write(books, 2)
+    KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1, 2]
+    with pytest.raises(ConfigError, match="there is a cut 'monday'; choose another name"):
+        KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
 
 
 def test_a_commit_does_not_change_a_cut(rest: httpx.Client, books: Books) -> None:
     created(rest, "a")
     books.create(LEDGER)
     books.append(1)
-    cuts.keep(books.broker, "monday", ["bank.ledger"], lease=None, who="anna")
+    KeptCuts(books.broker).keep("monday", ["bank.ledger"], lease=None, who="anna")
     assert committed(rest, change("ledger", n="1"), change("a", n="1")).status_code == 204
     assert "n" in books.table().properties
 
@@ -103,7 +116,102 @@ def test_a_commit_does_not_change_a_cut(rest: httpx.Client, books: Books) -> Non
 @pytest.mark.parametrize("name", ["", "Monday", "a b", "../x", "x" * 101])
 def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None:
     with pytest.raises(ConfigError, match="a cut can't be named"):
-        cuts.keep(books.broker, name, ["*"], lease=None, who="anna")
+        KeptCuts(books.broker).keep(name, ["*"], lease=None, who="anna")
+
+
+def test_a_cut_has_the_offsets_of_its_moment(books: Books) -> None:
+    books.create(LEDGER)
+    for number in (1, 2):
+        with books.producer.transaction() as tx:
+            tx.table(LEDGER).append(rows(number))
+            tx.send("booked", b"%d" % number)
+        if number == 1:
+            found = KeptCuts(books.broker).keep("monday", ["bank.*"], lease=None, who="anna")
+    assert sum(found.heads["booked"]) == 1
+    ((table, then),) = found.tables.items()
+    assert (str(table), then.snapshot) == (LEDGER, books.table().refs()["cut-monday"].snapshot_id)
+    store = books.broker.kernel.store
+    sql = shown("-- PostgreSQL").replace("sales.orders", LEDGER).replace("txsaga.", f"{store.namespace}.")
+    with store.engine.connect() as connection:
+        seen = connection.exec_driver_sql(sql).one()
+    assert (seen.tick, sum(seen.offsets), seen.snapshot) == (found.tick, 1, then.snapshot)
+
+
+def test_a_cut_of_topics_alone_is_kept(books: Books) -> None:
+    with books.producer.transaction() as tx:
+        tx.send("booked", b"1")
+    kept = KeptCuts(books.broker)
+    assert sum(kept.keep("monday", (), lease=None, who="anna").heads["booked"]) == 1
+    assert [each.name for each in kept.moments.all()] == ["monday"]
+    assert kept.release("monday", "anna") == 0
+    assert kept.moments.all() == []
+
+
+def test_a_pattern_that_matches_nothing_is_refused(books: Books) -> None:
+    books.create(LEDGER)
+    with pytest.raises(ConfigError, match=r"no table matches 'sales\.\*'"):
+        KeptCuts(books.broker).keep("monday", ["*", "sales.*"], lease=None, who="anna")
+    assert KeptCuts(books.broker).moments.all() == []
+
+
+def test_a_cut_has_tables_of_all_namespaces_and_without_rows(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    for namespace in (["bank", "far"], ["bank", "far", "away"]):
+        rest.post("/v1/namespaces", json={"namespace": namespace, "properties": {}})
+        created(rest, "a-b", namespace="%1F".join(namespace))
+    KeptCuts(books.broker).keep("monday", ["bank.*"], lease=None, who="anna")
+    catalog = cut_of(rest, "monday")
+    assert ids(catalog, "bank.far.a-b") == ids(catalog, "bank.far.away.a-b") == []
+    assert ids(catalog, LEDGER) == [1]
+
+
+def test_a_cut_shows_the_columns_of_its_moment(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    table = RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER)
+    with table.update_schema() as schema:
+        schema.add_column("more", StringType())
+    with table.update_spec() as spec:
+        spec.add_identity("more")
+    then = cut_of(rest, "monday").load_table(LEDGER)
+    assert "more" not in then.schema().column_names
+    assert [field.name for field in then.spec().fields] == ["day"]
+    assert then.scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_files_that_a_cut_does_not_show_are_not_deleted_as_orphans(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    assert cut_of(rest, "monday").load_table(LEDGER).properties["gc.enabled"] == "false"
+    assert "gc.enabled" not in books.table().properties
+
+
+def test_a_tag_of_a_cut_is_not_moved_and_its_table_not_purged(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    books.append(2)
+    tag = {"action": "set-snapshot-ref", "ref-name": "cut-monday", "type": "tag"}
+    moved = {**tag, "snapshot-id": books.table().metadata.current_snapshot_id}
+    answer = rest.post("/v1/namespaces/bank/tables/ledger", json={"requirements": [], "updates": [moved]})
+    assert refused(answer) == (403, "ForbiddenException")
+    purged = rest.delete("/v1/namespaces/bank/tables/ledger?purgeRequested=true")
+    assert purged.status_code == 400 and "is in cut monday" in purged.text
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    KeptCuts(books.broker).release("monday", "anna")
+    assert rest.delete("/v1/namespaces/bank/tables/ledger?purgeRequested=true").status_code == 204
+
+
+def test_another_table_of_the_same_name_is_not_in_a_cut(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    KeptCuts(books.broker).keep("monday", [LEDGER], lease=None, who="anna")
+    rest.delete("/v1/namespaces/bank/tables/ledger")
+    books.create(LEDGER)
+    assert rest.get("/v1/cut-monday/namespaces/bank/tables/ledger").status_code == 404
 
 
 def test_the_command_line_keeps_and_releases_a_cut(
@@ -112,9 +220,11 @@ def test_the_command_line_keeps_and_releases_a_cut(
     books.create(LEDGER, POSTING)
     write(books, 1)
     env = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
-    kept = run("--json", "cut", "--keep", "monday", "--table", "bank.*", "--lease", "7d", env=env)
+    kept = run("--json", "cut", "keep", "monday", "--table", "bank.*", "--lease", "7d", env=env)
     assert kept.code == 0, kept.err
     assert sorted(kept.document["tables"]) == [LEDGER, POSTING]
     assert ids(cut_of(rest, "monday"), LEDGER) == [1]
-    assert run("cut", "--release", "monday", env=env).code == 0
-    assert cut_of(rest, "monday").list_tables("bank") == []
+    assert run("--json", "cut", "show", "monday", env=env).document == kept.document
+    assert "monday" in run("cut", "list", env=env).out
+    assert run("cut", "release", "monday", env=env).code == 0
+    assert rest.get("/v1/config?warehouse=cut-monday").status_code == 404

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import RESTError
+from pyiceberg.exceptions import NoSuchTableError, RESTError
 
 from tests.cli.program import environment, run
+from tests.gate.conftest import IDS, suite
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import change, refused
+from tests.open_catalog.asking import change, committed, refused
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
-from txsaga.catalog.workspaces import Workspaces
-from txsaga.errors import ConfigError, TableMoved
+from txsaga.catalog.table_gates import GATE
+from txsaga.catalog.workspaces import Workspaces, settled
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.decision import Decision
+from txsaga.errors import ConfigError, NotCarried, TableMoved
+from txsaga.flows.ballot import Result
+from txsaga.gate import stop
 
-pytestmark = pytest.mark.postgres
+__all__ = ["suite"]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    yield
+    stop()
 
 
 @pytest.fixture
@@ -57,8 +73,10 @@ def test_what_is_written_in_a_workspace_becomes_visible_by_one_decision(
     workspaces.publish("april", "anna")
     assert (books.ids(), books.ids(POSTING)) == ([1, 2, 3], [1, 2])
     assert "workspace-april" not in books.table().metadata.refs
-    with pytest.raises(ConfigError, match="there is no workspace 'april'"):
-        workspaces.diff("april")
+    with pytest.raises(ConfigError, match="workspace 'april' is published; drop it, and create a new one"):
+        workspaces.publish("april", "anna")
+    with pytest.raises(NoSuchTableError, match="has no branch workspace-april"):
+        catalog.load_table(LEDGER)
 
 
 def test_a_table_that_changed_meanwhile_keeps_all_from_being_published(
@@ -96,8 +114,11 @@ def test_a_workspace_is_dropped(rest: httpx.Client, books: Books, workspaces: Wo
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
     assert workspaces.drop("april", "anna") == 2
-    assert within(rest, "april").list_tables("bank") == []
+    with pytest.raises(RESTError, match="there is no workspace 'april'"):
+        within(rest, "april")
     assert books.ids() == [1]
+    workspaces.create("april", ["bank.*"], "anna")
+    assert ids(within(rest, "april"), LEDGER) == [1]
 
 
 def test_what_a_table_shares_is_not_changed_in_a_workspace(
@@ -116,19 +137,262 @@ def test_what_a_table_shares_is_not_changed_in_a_workspace(
     assert books.table().schema().find_field("note")
 
 
-def test_a_workspace_needs_tables_with_rows(books: Books, workspaces: Workspaces) -> None:
-    with pytest.raises(ConfigError, match="no table matches"):
-        workspaces.create("april", ["nothing.*"], "anna")
-    books.create("bank.empty")
-    with pytest.raises(ConfigError, match=r"bank\.empty: a table without rows has no branch"):
-        workspaces.create("april", ["bank.*"], "anna")
+def test_a_workspace_is_named_once_and_has_tables(books: Books, workspaces: Workspaces) -> None:
+    with pytest.raises(ConfigError, match=r"no table matches 'nothing\.\*'"):
+        workspaces.create("april", ["bank.*", "nothing.*"], "anna")
     with pytest.raises(ConfigError, match="can't be named"):
         workspaces.create("April!", ["*"], "anna")
     workspaces.create("april", ["bank.ledger"], "anna")
-    with books.producer.transaction() as tx:
-        tx.table("bank.empty").append(rows(1))
-    with pytest.raises(ConfigError, match="choose another name"):
+    with pytest.raises(ConfigError, match="there is a workspace 'april'"):
         workspaces.create("april", ["bank.*"], "anna")
+
+
+def test_a_table_without_rows_is_in_a_workspace(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    books.create("bank.empty")
+    workspaces.create("april", ["bank.empty", LEDGER], "anna")
+    assert ids(within(rest, "april"), "bank.empty") == []
+    append(within(rest, "april"), "bank.empty", 2)
+    assert (ids(within(rest, "april"), "bank.empty"), books.ids("bank.empty")) == ([2], [])
+    workspaces.publish("april", "anna")
+    assert books.ids("bank.empty") == [2]
+    workspaces.undo("april", "anna")
+    assert books.ids("bank.empty") == []
+
+
+def back(books: Books, snapshot: int | None) -> None:
+    """Roll main back."""
+    assert snapshot is not None
+    with books.table().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(snapshot)
+
+
+def test_rows_that_somebody_rolled_back_do_not_come_back(
+    rest: httpx.Client, books: Books, workspaces: Workspaces
+) -> None:
+    first = books.table().metadata.current_snapshot_id
+    books.append(2)
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), POSTING, 3)
+    back(books, first)
+    workspaces.publish("april", "anna")  # nothing was written to the ledger there
+    assert (books.ids(), books.ids(POSTING)) == ([1], [1, 3])
+    workspaces.create("may", ["bank.*"], "anna")
+    append(within(rest, "may"), LEDGER, 4)
+    books.append(5)
+    back(books, first)
+    append(within(rest, "may"), POSTING, 4)
+    workspaces.publish("may", "anna")  # main is where it was
+    assert (books.ids(), books.ids(POSTING)) == ([1, 4], [1, 3, 4])
+
+
+def test_a_commit_to_a_branch_while_it_is_published_is_not_lost(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    unmoved = workspaces._unmoved
+
+    def overtaken(*said: Any) -> Any:
+        found = unmoved(*said)
+        append(within(rest, "april"), POSTING, 2)
+        return found
+
+    monkeypatch.setattr(workspaces, "_unmoved", overtaken)
+    with pytest.raises(TableMoved, match=r"bank\.posting has changed meanwhile"):
+        workspaces.publish("april", "anna")
+    monkeypatch.undo()
+    assert (books.ids(), books.ids(POSTING)) == ([1], [1])
+    workspaces.publish("april", "anna")
+    assert (books.ids(), books.ids(POSTING)) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("how", ["branch removed", "dropped", "created again"])
+def test_a_workspace_that_lost_a_table_is_not_published_by_half(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, how: str
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    append(within(rest, "april"), POSTING, 2)
+    if how == "branch removed":
+        gone = {"action": "remove-snapshot-ref", "ref-name": "workspace-april"}
+        body = {"requirements": [], "updates": [gone]}
+        assert rest.post("/v1/namespaces/bank/tables/posting", json=body).is_success
+    else:
+        assert rest.delete("/v1/namespaces/bank/tables/posting").is_success
+    if how == "created again":
+        books.create(POSTING)
+    with pytest.raises(TableMoved, match=r"bank\.posting was (removed|dropped or renamed) since workspace"):
+        workspaces.publish("april", "anna")
+    assert books.ids() == [1]
+    workspaces.drop("april", "anna")
+    assert "workspace-april" not in books.table().metadata.refs
+
+
+def test_a_workspace_with_many_commits_is_published(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    assert committed(rest, change("ledger", **{"txsaga.snapshots.kept": "2"})).status_code == 204
+    workspaces.create("april", ["bank.ledger"], "anna")
+    for number in range(2, 9):
+        append(within(rest, "april"), LEDGER, number)
+    assert [(each.added, each.removed) for each in workspaces.diff("april")] == [(7, 0)]
+    workspaces.publish("april", "anna")
+    assert books.ids() == [*range(1, 9)]
+
+
+def test_main_may_forget_where_an_unchanged_workspace_began(
+    rest: httpx.Client, books: Books, workspaces: Workspaces
+) -> None:
+    assert committed(rest, change("posting", **{"txsaga.snapshots.kept": "1"})).status_code == 204
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    for number in range(5):
+        books.append(number, table=POSTING)
+    workspaces.publish("april", "anna")
+    assert books.ids() == [1, 2] and len(books.ids(POSTING)) == 6
+
+
+def test_a_transaction_writes_to_a_workspace_twice(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+    workspaces.create("april", ["bank.ledger"], "anna")
+    with books.producer.transaction() as tx:
+        headers = {"header.X-Txsaga-Transaction": tx.token()}
+        joined = RestCatalog("t", uri=str(rest.base_url), warehouse="workspace-april", **headers)
+        append(joined, LEDGER, 2)
+        append(joined, LEDGER, 3)
+        assert (ids(joined, LEDGER), ids(within(rest, "april"), LEDGER)) == ([1, 2, 3], [1])
+    assert (ids(within(rest, "april"), LEDGER), books.ids()) == ([1, 2, 3], [1])
+
+
+def voted(books: Books, txid: int, *, yes: bool) -> Decision | None:
+    """Vote as the chief, as the command line does."""
+    books.broker.vote(txid, "publish april", "chief", yes=yes, evidence={"reason": "seen"})
+    return settled(books.broker, txid)
+
+
+class TestApproval:
+    """A publication that waits for somebody's vote."""
+
+    @pytest.fixture
+    def asked(self, rest: httpx.Client, workspaces: Workspaces) -> int:
+        """Give the transaction that asks for it."""
+        workspaces.create("april", ["bank.*"], "anna")
+        append(within(rest, "april"), LEDGER, 2)
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        return txid
+
+    def test_a_yes_publishes_what_was_asked_for(self, books: Books, workspaces: Workspaces, asked: int) -> None:
+        (poll,) = books.broker.ballots(asked)
+        told = "rows of bank.ledger: 1 added, 0 removed"
+        assert [(cast.voter, cast.yes, cast.evidence["reason"]) for cast in poll.casts] == [("anna", True, told)]
+        assert workspaces.asked("april") == (asked, ["chief"])
+        assert settled(books.broker, asked) is None and books.ids() == [1]
+        assert voted(books, asked, yes=True) is Decision.COMMIT
+        assert books.ids() == [1, 2] and workspaces.asked("april") is None
+        assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+        assert books.ids() == [1]
+
+    def test_a_no_rolls_it_back_and_it_can_be_asked_again(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        assert voted(books, asked, yes=False) is Decision.ROLLBACK
+        assert books.ids() == [1] and workspaces.asked("april") is None
+        with pytest.raises(ConfigError, match="workspace 'april' is not published: it is open"):
+            workspaces.undo("april", "anna")
+        append(within(rest, "april"), LEDGER, 3)
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        assert voted(books, txid, yes=True) is Decision.COMMIT
+        assert books.ids() == [1, 2, 3]
+
+    def test_it_is_asked_once_at_a_time_until_it_is_taken_back(
+        self, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        for again in (
+            lambda: workspaces.ask("april", ["chief"], "anna@home"),
+            lambda: workspaces.publish("april", "anna"),
+            lambda: workspaces.drop("april", "anna"),
+        ):
+            with pytest.raises(ConfigError, match=rf"transaction {asked} asks whether workspace 'april' is published"):
+                again()
+        ByHand(books.broker.kernel).decide(asked, Decision.ROLLBACK, who="anna", why="too early")
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    def test_a_table_that_changed_before_the_vote_is_not_overwritten(
+        self, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        books.append(9)
+        with pytest.raises(TableMoved, match=r"table bank\.ledger has changed meanwhile"):
+            voted(books, asked, yes=True)
+        assert books.ids() == [1, 9] and workspaces.asked("april") is None
+        with pytest.raises(TableMoved, match=r"bank\.ledger changed since workspace 'april' was begun"):
+            workspaces.publish("april", "anna")
+
+    @pytest.mark.parametrize("table", [LEDGER, POSTING])
+    def test_what_nobody_has_seen_is_not_approved(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int, table: str
+    ) -> None:
+        append(within(rest, "april"), table, 3)
+        with pytest.raises(TableMoved, match="has changed meanwhile"):
+            voted(books, asked, yes=True)
+        assert books.ids() == [1]
+        workspaces.publish("april", "anna")
+        assert books.ids(table)[-1] == 3
+
+    def test_whoever_asks_can_t_approve(self, workspaces: Workspaces) -> None:
+        workspaces.create("april", ["bank.*"], "anna")
+        with pytest.raises(ConfigError, match="somebody else has to approve"):
+            workspaces.ask("april", ["anna"], "anna@home")
+        assert workspaces.asked("april") is None
+
+    def test_the_votes_of_others_publish_nothing(self, books: Books) -> None:
+        flow = books.producer.begin_flow(key="april")
+        flow.ballot("publish april", "chief")
+        assert voted(books, flow.txid, yes=True) is None
+        assert flow.decision is None
+        flow.roll_back()
+
+
+class TestGates:
+    """Gates of the tables in a workspace."""
+
+    @pytest.fixture(autouse=True)
+    def gated(self, rest: httpx.Client, books: Books, workspaces: Workspaces, suite: Callable[..., str]) -> None:
+        """Let the ids of the ledger differ, and write one twice to the workspace."""
+        assert committed(rest, change("ledger", **{GATE: suite("ledger", IDS)})).status_code == 204
+        workspaces.create("april", ["bank.*"], "anna")
+        append(within(rest, "april"), LEDGER, 1)
+        append(within(rest, "april"), POSTING, 1)
+
+    def test_what_main_would_become_is_judged(self, rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+        for publish in (
+            lambda: workspaces.publish("april", "anna"),
+            lambda: workspaces.ask("april", ["chief"], "anna@home"),
+        ):
+            with pytest.raises(NotCarried, match="ledger: expect_column_values_to_be_unique of id: 2 of 2 rows"):
+                publish()
+            assert workspaces.asked("april") is None
+        assert (books.ids(), books.ids(POSTING)) == ([1], [1])
+        within(rest, "april").load_table(LEDGER).overwrite(rows(4).cast(books.table().schema().as_arrow()))
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        found = {poll.ballot.name: poll.result for poll in books.broker.ballots(txid)}
+        assert [*found.values()] == [Result.CARRIED, Result.OPEN] and "bank.ledger" in next(iter(found))
+        assert voted(books, txid, yes=True) is Decision.COMMIT
+        assert (books.ids(), books.ids(POSTING)) == ([4], [1, 1])
+
+
+def test_the_command_line_asks_for_an_approval(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, home_url: str, tmp_path: Path
+) -> None:
+    settings = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
+    assert asked.code == 0, asked.err
+    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
+    assert found is not None, asked.out
+    assert "chief" in run("workspace", "list", env=settings).out
+    assert "rows of bank.ledger: 1 added, 0 removed" in run("tx", "ballots", env=settings).out
+    vote = run(*shlex.split(found[1]), "--reason", "seen", "--voter", "chief", env=settings)
+    assert "carried; the decision is COMMIT" in vote.out, vote.err
+    assert books.ids() == [1, 2]
 
 
 def test_the_command_line_makes_shows_and_publishes_a_workspace(
@@ -142,11 +406,14 @@ def test_the_command_line_makes_shows_and_publishes_a_workspace(
         return json.loads(found.out)
 
     assert said("create", "april", "--table", "bank.*") == {"workspace": "april", "tables": [LEDGER, POSTING]}
-    assert said("list") == [{"workspace": "april", "tables": 2}]
+    listed = {"workspace": "april", "tables": [LEDGER, POSTING], "transaction": None, "waits_for": None}
+    assert said("list") == [{**listed, "state": "open"}]
     append(within(rest, "april"), LEDGER, 2)
     (ledger, posting) = said("diff", "april")
     assert (ledger["table"], ledger["added"], posting["added"]) == (LEDGER, 1, 0)
     assert len(said("publish", "april")) == 2
     assert books.ids() == [1, 2]
     assert said("undo", "april") == {"workspace": "april", "undone": [LEDGER]}
+    assert said("list") == [{**listed, "state": "undone"}]
+    assert said("drop", "april") == {"workspace": "april", "tables": 2}
     assert said("list") == []

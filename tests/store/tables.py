@@ -383,6 +383,20 @@ lease = Table(
     PrimaryKeyConstraint("kind", "name"),
 )
 
+moment = Table(
+    "moment",
+    metadata,
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("tick", BigInteger, nullable=False),
+    Column("heads", JSONB, nullable=False),
+    Column("tables", JSONB, nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("expires", Moment),
+    PrimaryKeyConstraint("kind", "name"),
+)
+
 doubt = Table(
     "doubt",
     metadata,

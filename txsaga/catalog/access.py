@@ -11,6 +11,8 @@ import base64
 import hashlib
 import hmac
 import json
+import math
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 from fastapi import Request
 
+from txsaga.catalog.guess_limit import GuessLimit
 from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.gateway.access_keys import AccessKey, read_keys
 from txsaga.lake.table import TableName
@@ -40,6 +43,11 @@ def credentials_of(header: str) -> tuple[str, str] | None:
     except ValueError:
         return None
     return name, secret
+
+
+def address_of(request: Request) -> str:
+    """Return where a request comes from."""
+    return request.client.host if request.client else ""
 
 
 class Client(NamedTuple):
@@ -75,6 +83,17 @@ class Client(NamedTuple):
                     403, "ForbiddenException", f"client {self.name!r} may use files below {root} only, not {place}"
                 )
 
+    def reaches(self, right: str, name: TableName, root: str, place: str) -> bool:
+        """Return whether a place of a table's files may be opened to it.
+
+        Another client may have chosen the place. With rights on single tables, only the folder that the server chose
+        is known to hold no other table.
+        """
+        if self.may(right, "*"):
+            return True
+        folder = "[^/]+" if self.may(right, f"{name.namespace}.") else f"{re.escape(name.table)}(-[0-9a-f]{{8}})?"
+        return re.match(f"{re.escape(root)}/{folder}(/|$)", place) is not None and "/.." not in place
+
     def sees(self, namespace: str) -> bool:
         """Return whether any table of a namespace, or below it, may be read."""
         patterns = [each for right in RIGHTS for each in self.key.rights.get(right, ())]
@@ -101,7 +120,7 @@ class Clients:
     """The clients of a catalog; without a file of them, everybody may do everything."""
 
     def __init__(self, keys: Mapping[str, AccessKey] | None = None) -> None:
-        self._keys = keys
+        self._keys, self._guesses = keys, GuessLimit()
         known = repr(sorted((name, key.secret) for name, key in (keys or {}).items()))
         self._secret = hashlib.sha256(b"txsaga catalog" + known.encode()).digest() if keys else secrets.token_bytes(32)
 
@@ -110,22 +129,22 @@ class Clients:
         """Read a file of clients."""
         return cls(None if path is None else read_keys(path, RIGHTS))
 
-    def token(self, name: str, secret: str) -> str:
+    def token(self, name: str, secret: str, address: str = "") -> str:
         """Return an access token for a client's credentials."""
-        if self._keys is not None and not self._matches(name, secret):
+        if self._keys is not None and not self._matches(name, secret, address):
             raise CatalogRefusal(401, "NotAuthorizedException", "the client or its secret is wrong")
         return self._signed(name)
 
-    def renewed(self, token: str) -> str:
+    def renewed(self, token: str, address: str = "") -> str:
         """Return a new access token for one that is still good."""
-        return self._signed(self.client(token).name)
+        return self._signed(self.client(token, address).name)
 
-    def client(self, token: str | None) -> Client:
+    def client(self, token: str | None, address: str = "") -> Client:
         """Return the client of a bearer token, or of `ID:SECRET` in its place."""
         if self._keys is None:
             return Client("anybody", AccessKey(""))
-        name, _, secret = (token or "").partition(":")
-        if self._matches(name, secret):
+        name, colon, secret = (token or "").partition(":")
+        if colon and self._matches(name, secret, address):
             return Client(name, self._keys[name])
         found = self._holder(token or "")
         if found is None or found not in self._keys:
@@ -137,11 +156,19 @@ class Clients:
     async def client_of(self, request: Request) -> Client:
         """Return who sends a request."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        return self.client(token.strip() if kind.lower() == "bearer" else None)
+        return self.client(token.strip() if kind.lower() == "bearer" else None, address_of(request))
 
-    def _matches(self, name: str, secret: str) -> bool:
+    def _matches(self, name: str, secret: str, address: str) -> bool:
+        """Return whether a secret is right; refuse to tell where it was wrong too often: others may still sign in."""
+        guessed = f"{name} {address}"
+        if (wait := math.ceil(self._guesses.wait(guessed, address))) > 0:
+            line = f"too many wrong secrets from {address}; try again in {wait} s"
+            raise CatalogRefusal(429, "TooManyRequestsException", line, {"retry-after": str(wait)})
         known = (self._keys or {}).get(name)
-        return known is not None and hmac.compare_digest(known.secret.encode(), secret.encode())
+        if known is not None and hmac.compare_digest(known.secret.encode(), secret.encode()):
+            return True
+        self._guesses.add(guessed, address)
+        return False
 
     def _signed(self, name: str) -> str:
         said = base64.urlsafe_b64encode(json.dumps({"sub": name, "exp": int(time.time()) + LIFETIME}).encode())

@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts, workspaces
-from txsaga.catalog.access import LIFETIME, Client, Clients, Doorkeeper, credentials_of
+from txsaga.catalog.access import LIFETIME, Client, Clients, Doorkeeper, address_of, credentials_of
+from txsaga.catalog.moments import CUT, WORKSPACE
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
 from txsaga.catalog.routes import Asking, router
@@ -63,7 +63,9 @@ def config(request: Request, client: Asking, warehouse: str = "") -> dict[str, o
             for method in methods
         }
     )
-    at = {"prefix": warehouse} if warehouse.startswith((cuts.PREFIX, workspaces.PREFIX)) else {}
+    at = {"prefix": warehouse} if warehouse.startswith((f"{CUT}-", f"{WORKSPACE}-")) else {}
+    if at:
+        request.app.state.opened().at(warehouse)
     return {"defaults": {}, "overrides": at, "endpoints": served, "idempotency-key-lifetime": KEY_LIFETIME}
 
 
@@ -76,13 +78,14 @@ async def tokens(request: Request) -> Response:
             case "client_credentials":
                 given = credentials_of(request.headers.get("authorization", ""))
                 name, secret = given or (form.get("client_id", ""), form.get("client_secret", ""))
-                token = clients.token(name, secret)
+                token = clients.token(name, secret, address_of(request))
             case "urn:ietf:params:oauth:grant-type:token-exchange":
-                token = clients.renewed(form.get("subject_token", ""))
+                token = clients.renewed(form.get("subject_token", ""), address_of(request))
             case other:
                 return JSONResponse({"error": "unsupported_grant_type", "error_description": f"{other}"}, 400)
     except CatalogRefusal as refused:
-        return JSONResponse({"error": "invalid_client", "error_description": str(refused)}, 401)
+        said = {"error": "invalid_client", "error_description": str(refused)}
+        return JSONResponse(said, refused.status, headers=refused.headers)
     issued = "urn:ietf:params:oauth:token-type:access_token"
     return JSONResponse(
         {"access_token": token, "token_type": "bearer", "expires_in": LIFETIME, "issued_token_type": issued},
@@ -112,15 +115,11 @@ class Entrance:
             return await _answer(refused)(scope, receive, send)
 
         async def logged(message: Scope) -> None:
-            if (
-                message["type"] == "http.response.start"
-                and client is not None
-                and request.method not in ("GET", "HEAD")
-            ):
+            if client is not None and message["type"] == "http.response.start":
                 logger.info("%s@catalog: %s %s: %d", client.name, request.method, request.url.path, message["status"])
             await send(message)
 
-        await self._app(scope, receive, logged)
+        await self._app(scope, receive, send if request.method in ("GET", "HEAD") else logged)
 
 
 def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
@@ -157,4 +156,4 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 def _answer(refused: CatalogRefusal) -> Response:
     said = {"message": str(refused), "type": refused.kind, "code": refused.status}
-    return JSONResponse({"error": said}, refused.status)
+    return JSONResponse({"error": said}, refused.status, headers=refused.headers)

@@ -1,147 +1,57 @@
 """
-Cuts that are kept: a tag of one name in every table, set by one decision on the snapshots of one moment.
+Cuts that are kept: a moment whose tables are tagged, so that engines keep their snapshots.
 
-Every engine keeps a tagged snapshot when it expires others, and can read it by name. The catalog also serves the tables
-of a cut as a catalog of their own, which cannot be changed.
+The catalog serves the tables of a cut as a catalog of their own, which cannot be changed. What it shows is recorded
+with the moment: a tag that somebody moves or removes changes nothing, but its snapshot can then be expired.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence
 from datetime import timedelta
-from fnmatch import fnmatchcase
 
 from txsaga.broker import Broker
-from txsaga.catalog.files import MetadataFile, MetadataFiles
-from txsaga.catalog.refusals import missing
-from txsaga.catalog.repeats import CommitScope
-from txsaga.catalog.store import CatalogStore, Listed
-from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.iceberg.as_of import as_of, snapshot_of
-from txsaga.lake.cut import Cut
-from txsaga.lake.metadata import Metadata
-from txsaga.lake.table import TableName, TableWrite, WriteMode
+from txsaga.catalog.moments import CUT, Moment, Moments, change_of, without
+from txsaga.catalog.requests import Json
+from txsaga.lake.table import TableWrite
 
-PREFIX = "cut-"
-"""The beginning of the name of a cut's tag, and of the prefix under which it is served."""
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 GROUP = "cuts"
 
 
-def keep(broker: Broker, name: str, tables: Iterable[str], *, lease: timedelta | None, who: str) -> Cut:
-    """Keep a cut of the tables that match, under a name that was never used; engines may expire it after its lease."""
-    if NAME.fullmatch(name) is None:
-        raise ConfigError(f"a cut can't be named {name!r}: write up to 100 small letters, digits, - and _")
-    named = [str(each) for each in names_of(broker, tables)]
-    with broker.cut(tables=named) as cut:
-        pass  # what it read stays readable
-    writes = [*_tags(broker, f"{PREFIX}{name}", cut, lease)]
-    if not writes:
-        raise ConfigError("none of these tables has rows; there is nothing to keep")
-    try:
-        with broker.producer(GROUP).transaction(key=name) as transaction:
-            transaction.change(writes, who)
-    except AlreadyCommitted:
-        raise ConfigError(f"there is, or was, a cut {name!r}; choose another name") from None
-    return cut
+class KeptCuts:
+    """The cuts that a store keeps."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self.moments = broker, Moments(broker, CUT)
+
+    def keep(self, name: str, patterns: Sequence[str], *, lease: timedelta | None, who: str) -> Moment:
+        """Keep a cut of all topics and of the tables that match; engines may expire it after its lease."""
+        with self.moments.taken(name, patterns, lease=lease, who=who) as moment:
+            now = self.moments.now(moment)
+            tags = {table: _tag(moment, moment.tables[table].snapshot, each.raw, lease) for table, each in now.items()}
+            self._change([change_of(table, now[table], tag) for table, tag in tags.items() if tag], who)
+        return moment
+
+    def release(self, name: str, who: str) -> int:
+        """Remove a cut and its tags; return of how many tables."""
+        moment = self.moments.find(name)
+        tagged = {table: each for table, each in self.moments.now(moment).items() if moment.ref in each.raw["refs"]}
+        self._change([change_of(table, each, without(moment.ref)) for table, each in tagged.items()], who)
+        self.moments.forget(name)
+        return len(moment.tables)
+
+    def _change(self, writes: Sequence[TableWrite], who: str) -> None:
+        if writes:
+            with self._broker.producer(GROUP).transaction() as transaction:
+                transaction.change(writes, who)
 
 
-def release(broker: Broker, name: str, who: str) -> int:
-    """Remove the tags of a cut; return of how many tables."""
-    lake, tag = broker.kernel.tables.lake, f"{PREFIX}{name}"
-    pointers = lake.catalog.pointers([*names_of(broker, ["*"])])
-    read = {table: Metadata.load(lake.storage, at) for table, at in pointers.items()}
-    gone = {"action": "remove-snapshot-ref", "ref-name": tag}
-    writes = [change_of(table, each, gone) for table, each in read.items() if snapshot_of(each.raw, tag) is not None]
-    if writes:
-        with broker.producer(GROUP).transaction() as transaction:
-            transaction.change(writes, who)
-    return len(writes)
-
-
-def names_of(broker: Broker, patterns: Iterable[str]) -> Iterator[TableName]:
-    """Yield the tables whose names match a pattern such as sales.*."""
-    catalog = broker.kernel.tables.lake.catalog
-    for namespace in catalog.list_namespaces():
-        for found in catalog.list_tables(namespace):
-            name = TableName(catalog.name, ".".join(found[:-1]), found[-1])
-            if any(fnmatchcase(str(name), each) for each in patterns):
-                yield name
-
-
-def _tags(broker: Broker, tag: str, cut: Cut, lease: timedelta | None) -> Iterator[TableWrite]:
-    storage = broker.kernel.tables.lake.storage
-    for table, location in cut.pointers.items():
-        metadata = Metadata.load(storage, location)
-        if metadata.current_id is not None:
-            update = {"action": "set-snapshot-ref", "ref-name": tag, "type": "tag", "snapshot-id": metadata.current_id}
-            kept = {} if lease is None else {"max-ref-age-ms": int(lease.total_seconds() * 1000)}
-            yield change_of(table, metadata, {**update, **kept})
-
-
-def change_of(table: TableName, metadata: Metadata, update: Mapping[str, object]) -> TableWrite:
-    """Return the write that makes one update of a table's metadata."""
-    return TableWrite(
-        name=table,
-        uuid=metadata.uuid,
-        mode=WriteMode.CHANGE,
-        snapshot=0,
-        manifest=None,
-        schema=metadata.raw["current-schema-id"],
-        spec=metadata.raw["default-spec-id"],
-        change={"requirements": [], "updates": [dict(update)]},
-    )
-
-
-class CutStore(CatalogStore):
-    """The rows of the catalog, of which only the tables of a cut are shown."""
-
-    def __init__(self, store: CatalogStore, files: MetadataFiles, ref: str) -> None:
-        self._engine, self._schema = store._engine, store._schema
-        self._files, self._ref = files, ref
-
-    def listed(self, catalog: str, namespace: str, kind: str, after: str, most: int | None) -> Listed:
-        """Return a page of the tables of a namespace; a page may have fewer than there is room for."""
-        found = super().listed(catalog, namespace, kind, after, most)
-        names = [name for name in found.names if self._is_in(TableName(catalog, namespace, name))]
-        return Listed(names, found.next)
-
-    def pointer(self, name: TableName, kind: str) -> str:
-        """Return the location of the metadata of a table."""
-        location = super().pointer(name, kind)
-        if kind != "Table" or snapshot_of(self._files.read(location).raw, self._ref) is None:
-            raise missing(kind, name)
-        return location
-
-    def _is_in(self, name: TableName) -> bool:
-        found = self.found(name)
-        return (
-            found is not None
-            and found[0] == "TABLE"
-            and snapshot_of(self._files.read(found[1]).raw, self._ref) is not None
-        )
-
-
-class CutTables:
-    """The tables of a cut."""
-
-    def __init__(self, store: CutStore, files: MetadataFiles, ref: str) -> None:
-        self._store, self._files, self._ref = store, files, ref
-
-    def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
-        """Return the metadata of a table as it was."""
-        file = self._files.read(self._store.pointer(name, "Table"))
-        snapshot = snapshot_of(file.raw, self._ref)
-        assert snapshot is not None
-        raw = as_of(file.raw, snapshot)
-        return MetadataFile(f"{file.location}#{self._ref}", json.dumps(raw).encode(), raw)
-
-
-class CutViews:
-    """The views of a cut: none, since a view keeps no snapshot."""
-
-    def load(self, name: TableName) -> MetadataFile:
-        """Refuse a view."""
-        raise missing("View", name)
+def _tag(moment: Moment, snapshot: int | None, raw: Json, lease: timedelta | None) -> Json | None:
+    """Return the update that tags a snapshot; engines count the age of a tag from its snapshot, not from now."""
+    if snapshot is None:
+        return None
+    tag = {"action": "set-snapshot-ref", "ref-name": moment.ref, "type": "tag", "snapshot-id": snapshot}
+    if lease is None:
+        return tag
+    (born,) = [each["timestamp-ms"] for each in raw["snapshots"] if each["snapshot-id"] == snapshot]
+    return {**tag, "max-ref-age-ms": int((moment.at + lease).timestamp() * 1000) - born}

@@ -7,17 +7,23 @@ that goes on for an abandoned one changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from txsaga.catalog.refusals import conflict
 from txsaga.catalog.repeats import Staged
 from txsaga.catalog.store import CatalogStore
+from txsaga.catalog.table_gates import JUDGING, GatedChange
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
+from txsaga.flows.ballot import Result
 from txsaga.flows.flow_begin import opened
 from txsaga.flows.step import StepState, last_attempts
+from txsaga.lake import gates
+from txsaga.lake.gates import Judged
 from txsaga.lake.table import TABLE_EFFECT, Effect, TransactionToken
 from txsaga.messages.tx_records import TxRecords
 
@@ -38,18 +44,48 @@ class JoinedTransaction:
             self._own(ledger)
             return self._staged(ledger)
 
-    def stage(self, writes_after: Callable[[Staged], Staged]) -> None:
-        """Stage what `writes_after` returns for what was staged before."""
+    def stage(self, writes_after: Callable[[Staged], Staged], gated: Sequence[GatedChange]) -> None:
+        """Stage what `writes_after` returns for what was staged before, once the gates in it have voted."""
+        with self._opened() as ledger:
+            before = self._staged(ledger)
+            writes = writes_after(before)
+            if not gated:
+                return self._keep(ledger, writes)
+        found = [*self._judged(gated)]  # which takes seconds: nobody has to wait for it
+        with self._opened() as ledger:
+            if self._staged(ledger) != before:
+                raise conflict("another commit joined the transaction meanwhile; commit again")
+            if all(each.result is Result.CARRIED for each in found):
+                self._keep(ledger, writes)
+            for each in found:
+                gates.vote(ledger, self._txid, each)
+        for each in found:
+            gates.require_passed(each, self._txid)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Ledger]:
         with (
             self._kernel.announce.around(facts.Filing, self._txid, about="a commit that joins"),
             self._kernel.store.ledgers.open() as ledger,
         ):
             self._own(ledger)
-            place, writes = (self._token.part, self._token.attempt), writes_after(self._staged(ledger))
-            ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])
+            yield ledger
+
+    def _judged(self, gated: Sequence[GatedChange]) -> Iterator[Judged]:
+        for each in gated:
+            subject = each.subject(self._kernel.tables.lake)
+            if subject is not None:
+                name = f"{each.name} {self._token.part}.{self._token.attempt}.{each.after.current_id}"
+                with JUDGING:
+                    found = gates.judged(each.gate, name, subject)
+                yield found
+
+    def _keep(self, ledger: Ledger, writes: Staged) -> None:
+        place = self._token.part, self._token.attempt
+        ledger.keep(self._txid, [Effect(TABLE_EFFECT, *place, write.payload()) for write in writes])
 
     def _staged(self, ledger: Ledger) -> Staged:
-        return self._store.staged(ledger.connection, self._txid, self._token.part, self._token.attempt)
+        return self._store.within(ledger.connection).staged(self._txid, self._token.part, self._token.attempt)
 
     def _own(self, ledger: Ledger) -> None:
         """Lock the transaction's record, and make sure that the attempt of the token still is the one that counts."""

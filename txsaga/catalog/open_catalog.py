@@ -5,33 +5,41 @@ The open catalog of a store: its namespaces, tables and views.
 from __future__ import annotations
 
 from txsaga.broker import Broker
-from txsaga.catalog.cuts import CutStore, CutViews
+from txsaga.catalog.acts import CatalogActs
+from txsaga.catalog.credentials import chosen
 from txsaga.catalog.files import MetadataFiles
+from txsaga.catalog.moments import CUT, WORKSPACE, Moments
+from txsaga.catalog.prefixes import CatalogAt, MomentStore
+from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.tables import CatalogTables
 from txsaga.catalog.views import CatalogViews
-from txsaga.catalog.workspaces import WorkspaceTables
+from txsaga.errors import ConfigError
 
 
 class OpenCatalog:
     """What the routes serve."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, credentials: str = "none") -> None:
         kernel, lake = broker.kernel, broker.kernel.tables.lake
-        self.name = lake.catalog.name
+        self.credentials = chosen(credentials, lake.storage.properties)
+        self._broker, self.name = broker, lake.catalog.name
         self.store = CatalogStore(kernel.store.engine, kernel.store.namespace)
         files = MetadataFiles(lake.storage)
         self.tables = CatalogTables(broker, self.store, files)
-        self.views = CatalogViews(self.store, files, self.tables.location)
+        self.acts = CatalogActs(broker, self.store, self.tables)
+        self.views = CatalogViews(self.store, files, self.acts, self.tables.location)
 
-    def at(self, ref: str) -> CatalogAt:
+    def at(self, prefix: str) -> CatalogAt:
         """Return the catalog of a cut, or of a workspace."""
-        return CatalogAt(self, ref)
-
-
-class CatalogAt:
-    """The tables that have a tag or a branch, as they are there: for requests that change no table for all."""
-
-    def __init__(self, whole: OpenCatalog, ref: str) -> None:
-        self.name, self.store, self.views = whole.name, CutStore(whole.store, whole.tables.files, ref), CutViews()
-        self.tables = WorkspaceTables(self.store, whole.tables, ref)
+        kind, _, name = prefix.partition("-")
+        try:
+            if kind not in (CUT, WORKSPACE):
+                raise ConfigError(f"there is no warehouse {prefix!r}")
+            moment = Moments(self._broker, kind).find(name)
+        except ConfigError as unknown:
+            raise CatalogRefusal(404, "NoSuchWarehouseException", str(unknown)) from None
+        kernel = self._broker.kernel
+        store = MomentStore(kernel.store.engine, kernel.store.namespace)
+        store.files, store.moment = self.tables.files, moment
+        return CatalogAt(self.name, store, self.tables, self.credentials)

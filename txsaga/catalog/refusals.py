@@ -4,6 +4,8 @@ Refusals, in the words and with the types of the REST specification: clients act
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from txsaga import errors
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 
@@ -11,9 +13,9 @@ from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 class CatalogRefusal(Exception):
     """A request is refused."""
 
-    def __init__(self, status: int, kind: str, message: str) -> None:
+    def __init__(self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status, self.kind = status, kind
+        self.status, self.kind, self.headers = status, kind, headers
 
 
 def bad(message: str) -> CatalogRefusal:
@@ -41,6 +43,8 @@ def refusal(error: Exception) -> CatalogRefusal:
     match error:
         case CatalogRefusal():
             return error
+        case errors.NotCarried():
+            return CatalogRefusal(400, "ValidationException", str(error))
         case RequirementFailed() | errors.EffectConflict() | errors.TableTaken():
             return conflict(str(error))
         case BadUpdate():

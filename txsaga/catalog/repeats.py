@@ -41,13 +41,13 @@ class Keyed:
     def added_to(self, staged: Staged, writes_after: Callable[[Staged], Staged]) -> Staged:
         """Return its writes, marked as its own; none if they are staged already."""
         before = [each for each in staged if self.scope.key and each.properties.get(KEY) == self.scope.key]
-        self.require_same(before)
+        self.require_same([each.properties.get(BODY) for each in before])
         mark = {BODY: self.digest, KEY: self.scope.key or ""}
         return () if before else [replace(each, properties=mark) for each in writes_after(staged)]
 
-    def require_same(self, writes: Staged) -> None:
+    def require_same(self, digests: Sequence[str | None]) -> None:
         """Refuse another request under the same key."""
-        if any(each.properties.get(BODY) != self.digest for each in writes):
+        if any(each != self.digest for each in digests):
             what = f"Idempotency-Key {self.scope.key!r} was used for another request"
             raise CatalogRefusal(422, "UnprocessableEntityException", what)
 

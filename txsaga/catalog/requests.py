@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Json = dict[str, Any]
 MOST = 500
@@ -23,9 +23,14 @@ PLACES = (
 
 
 class Request(BaseModel):
-    """The body of a request; fields that it does not know are left out."""
+    """The body of a request; fields that it does not know are left out, and null is as good as no field."""
 
     model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, said: Any) -> Any:
+        return {key: value for key, value in said.items() if value is not None} if isinstance(said, dict) else said
 
 
 class Identifier(Request):
@@ -97,6 +102,11 @@ class Change(Request):
             for said in (each, *(value for value in each.values() if isinstance(value, dict))):
                 found += [place for key in (*PLACES, "manifest-list") if isinstance(place := said.get(key), str)]
         return found
+
+    @property
+    def refs(self) -> list[str]:
+        """The branches and tags that it sets."""
+        return [str(each.get("ref-name")) for each in self.updates if each.get("action") == "set-snapshot-ref"]
 
 
 class ChangedTables(Request):

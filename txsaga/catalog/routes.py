@@ -13,17 +13,19 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
-from urllib.parse import unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog import cuts, workspaces
 from txsaga.catalog.access import Client, Doorkeeper
+from txsaga.catalog.credentials import EXPIRES, SCHEMES, FileAccess
 from txsaga.catalog.files import MetadataFile
+from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
+from txsaga.catalog.prefixes import unsupported
 from txsaga.catalog.refusals import CatalogRefusal, bad
-from txsaga.catalog.repeats import CommitScope
+from txsaga.catalog.repeats import CommitScope, Keyed
 from txsaga.catalog.requests import (
     Change,
     ChangedTables,
@@ -36,6 +38,7 @@ from txsaga.catalog.requests import (
     Renaming,
     places_in,
 )
+from txsaga.catalog.table_gates import sets_gate
 from txsaga.catalog.tables import TableChange
 from txsaga.lake.table import TableName
 
@@ -43,6 +46,9 @@ logger = logging.getLogger("txsaga")
 SEPARATOR = "\x1f"
 TOKEN, KEY = "x-txsaga-transaction", "idempotency-key"
 LARGEST_PAGE = 1_000
+VENDED = "vended-credentials"
+REFRESH = "client.refresh-credentials-endpoint"
+"""The setting by which Java's client gets the next credentials."""
 JOINS = (
     *("create_table", "register_table", "commit_table", "commit_tables", "drop_table", "rename_table"),
     "report_metrics",
@@ -57,12 +63,10 @@ def _catalog(request: Request) -> OpenCatalog:
         raise bad("this can't be part of a transaction; send it without X-Txsaga-Transaction, before or after")
     if (prefix := request.path_params.get("prefix")) is None:
         return catalog
-    if not prefix.startswith((cuts.PREFIX, workspaces.PREFIX)):
-        raise CatalogRefusal(404, "NoSuchWarehouseException", f"there is no warehouse {prefix!r}")
-    served = ("report_metrics", *(("commit_table", "commit_tables") if prefix.startswith(workspaces.PREFIX) else ()))
+    served = ("report_metrics", "commit_table", "commit_tables")
     if request.method not in ("GET", "HEAD") and request.scope["route"].name not in served:
-        raise CatalogRefusal(406, "UnsupportedOperationException", f"this can't be changed in {prefix}")
-    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what is asked for by these
+        raise unsupported(f"this can't be changed in {prefix}")
+    return cast(OpenCatalog, catalog.at(unquote_plus(prefix)))  # it has what these routes ask for
 
 
 Catalog = Annotated[OpenCatalog, Depends(_catalog)]
@@ -178,6 +182,49 @@ class Page:
 AtPage = Annotated[Page, Depends()]
 
 
+class Vending:
+    """Hands out credentials for the files of tables, as far as the rights of a client go; in a cut only to read."""
+
+    def __init__(
+        self,
+        request: Request,
+        catalog: Catalog,
+        client: Asking,
+        delegation: Annotated[str, Header(alias="x-iceberg-access-delegation")] = "",
+    ) -> None:
+        self._catalog, self._client = catalog, client
+        self._prefix = request.path_params.get("prefix", "")
+        self._is_asked = VENDED in [each.strip() for each in delegation.split(",")]
+
+    def credentials(self, name: TableName, raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what the specification calls storage credentials: one, since Java's client refreshes only one."""
+        if self._catalog.credentials is None:
+            return []
+        writes = self._client.may("write", str(name)) and not self._prefix.startswith(f"{CUT}-")
+        root = self._catalog.tables.root(name.catalog, name.namespace)
+        places = [each for each in places_in(raw.get("properties"), raw["location"]) if each.startswith(SCHEMES)]
+        right = "write" if writes else "read"
+        reached = tuple(each for each in places if self._client.reaches(right, name, root, each))
+        access = FileAccess(self._client.name, reached, writes)
+        config = self._catalog.credentials.config(access) if reached else {}
+        return [{"prefix": reached[0] if len(reached) == 1 else "s3", "config": config}] if config else []
+
+    def answered(self, name: TableName, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is added to an answer with a table: older clients read the configuration only."""
+        found = self.credentials(name, raw) if self._is_asked else []
+        if not found:
+            return {"config": {}}
+        config = found[0]["config"]
+        if EXPIRES in config:
+            levels = quote(SEPARATOR.join(name.namespace.split(".")), safe="")
+            path = f"namespaces/{levels}/tables/{quote(name.table, safe='')}/credentials"
+            config = {**config, REFRESH: "/".join(filter(None, ("v1", self._prefix, path)))}
+        return {"config": config, "storage-credentials": [{**found[0], "config": config}]}
+
+
+Vends = Annotated[Vending, Depends()]
+
+
 @router.get("/namespaces")
 def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str | None = None) -> dict[str, object]:
     """List the namespaces of a parent."""
@@ -189,12 +236,16 @@ def list_namespaces(catalog: Catalog, client: Asking, page: AtPage, parent: str 
 
 
 @router.post("/namespaces")
-def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace) -> dict[str, object]:
+def create_namespace(catalog: Catalog, client: Asking, new: NewNamespace, scope: InScope) -> dict[str, object]:
     """Create a namespace."""
     namespace = joined(new.namespace)
     client.require_namespace("create", namespace)
     _require_places_of_namespace(client, new.properties)
-    catalog.store.create_namespace(catalog.name, namespace, new.properties)
+    catalog.acts.do(
+        f"create namespace {namespace}",
+        lambda store: store.create_namespace(catalog.name, namespace, new.properties),
+        Keyed(scope, "create namespace", namespace, new.properties),
+    )
     return {"namespace": new.namespace, "properties": new.properties}
 
 
@@ -211,14 +262,18 @@ def has_namespace(catalog: Catalog, namespace: SeenNamespace) -> None:
 
 
 @router.delete("/namespaces/{namespace}", status_code=204)
-def drop_namespace(catalog: Catalog, namespace: OwnNamespace) -> None:
+def drop_namespace(catalog: Catalog, namespace: OwnNamespace, scope: InScope) -> None:
     """Drop a namespace that holds nothing."""
-    catalog.store.drop_namespace(catalog.name, namespace)
+    catalog.acts.do(
+        f"drop namespace {namespace}",
+        lambda store: store.drop_namespace(catalog.name, namespace),
+        Keyed(scope, "drop namespace", namespace),
+    )
 
 
 @router.post("/namespaces/{namespace}/properties")
 def change_properties(
-    catalog: Catalog, client: Asking, namespace: OwnNamespace, changes: PropertyChanges
+    catalog: Catalog, client: Asking, namespace: OwnNamespace, changes: PropertyChanges, scope: InScope
 ) -> dict[str, object]:
     """Set and remove properties of a namespace."""
     if both := sorted(set(changes.removals) & set(changes.updates)):
@@ -226,7 +281,14 @@ def change_properties(
             422, "UnprocessableEntityException", f"properties are both set and removed: {', '.join(both)}"
         )
     _require_places_of_namespace(client, changes.updates)
-    missed = catalog.store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
+    missed: list[str] = []
+    catalog.acts.do(
+        f"change namespace {namespace}",
+        lambda store: missed.extend(
+            store.change_properties(catalog.name, namespace, changes.removals, changes.updates)
+        ),
+        Keyed(scope, "change namespace", namespace, changes.model_dump()),
+    )
     gone = [key for key in changes.removals if key not in missed]
     return {"updated": list(changes.updates), "removed": gone, "missing": missed}
 
@@ -238,14 +300,18 @@ def list_tables(catalog: Catalog, client: Asking, namespace: SeenNamespace, page
 
 
 @router.post("/namespaces/{namespace}/tables")
-def create_table(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewTable, scope: InScope) -> Response:
+def create_table(
+    catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewTable, scope: InScope, vending: Vends
+) -> Response:
     """Create a table, or only draft it."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, places_in(new.properties, new.location))
     if new.stage_create:
-        return JSONResponse({"metadata": catalog.tables.draft(name, new), "config": {}})
-    return _loaded(catalog.tables.create(name, new, scope))
+        raw = catalog.tables.draft(name, new)
+        return JSONResponse({"metadata": raw, **vending.answered(name, raw)})
+    created = catalog.tables.create(name, new, scope)
+    return _loaded(created, vended=vending.answered(name, created.raw))
 
 
 @router.post("/namespaces/{namespace}/register")
@@ -264,13 +330,16 @@ def load_table(
     catalog: Catalog,
     table: ReadTable,
     scope: InScope,
+    vending: Vends,
     snapshots: str = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return a table; with `snapshots=refs` only the snapshots that a branch or tag names."""
     if snapshots not in ("all", "refs"):
         raise bad(f"snapshots is {snapshots!r}; it is all or refs")
-    return _loaded(catalog.tables.load(table, scope), refs=snapshots == "refs", known=if_none_match)
+    file = catalog.tables.load(table, scope)
+    vended = vending.answered(table, file.raw)
+    return _loaded(file, refs=snapshots == "refs", known=if_none_match, vended=vended)
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=204)
@@ -308,10 +377,9 @@ def drop_table(
 
 
 @router.get("/namespaces/{namespace}/tables/{table}/credentials")
-def credentials(catalog: Catalog, table: ReadTable) -> dict[str, object]:
-    """Return credentials for the files of a table: none are handed out."""
-    catalog.store.pointer(table, "Table")
-    return {"storage-credentials": []}
+def credentials(catalog: Catalog, table: ReadTable, scope: InScope, vending: Vends) -> dict[str, object]:
+    """Return credentials for the files of a table."""
+    return {"storage-credentials": vending.credentials(table, catalog.tables.load(table, scope).raw)}
 
 
 @router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=204)
@@ -344,8 +412,10 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 
 
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
-    client.require("create" if asked.creates else "write", asked.name)
+    client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
     _require_places(catalog, client, asked.name.namespace, asked.change.places)
+    if tag := next((each for each in asked.change.refs if each.startswith(f"{CUT}-")), None):
+        raise CatalogRefusal(403, "ForbiddenException", f"tag {tag} belongs to a cut; only `txsaga cut keep` sets it")
 
 
 @router.get("/namespaces/{namespace}/views")
@@ -355,21 +425,23 @@ def list_views(catalog: Catalog, client: Asking, namespace: SeenNamespace, page:
 
 
 @router.post("/namespaces/{namespace}/views")
-def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewView) -> Response:
+def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new: NewView, scope: InScope) -> Response:
     """Create a view."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, places_in(new.properties, new.location))
-    return _loaded(catalog.views.create(name, new))
+    return _loaded(catalog.views.create(name, new, scope))
 
 
 @router.post("/namespaces/{namespace}/register-view")
-def register_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration) -> Response:
+def register_view(
+    catalog: Catalog, client: Asking, namespace: SeenNamespace, given: Registration, scope: InScope
+) -> Response:
     """Make a view of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
     _require_places(catalog, client, namespace, [given.metadata_location])
-    return _loaded(catalog.views.register(name, given.metadata_location))
+    return _loaded(catalog.views.register(name, given.metadata_location, scope))
 
 
 @router.get("/namespaces/{namespace}/views/{table}")
@@ -385,22 +457,27 @@ def has_view(catalog: Catalog, table: ReadTable) -> None:
 
 
 @router.post("/namespaces/{namespace}/views/{table}")
-def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change) -> Response:
+def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change, scope: InScope) -> Response:
     """Replace a view, or change its properties."""
     _require_places(catalog, client, table.namespace, change.places)
-    return _loaded(catalog.views.commit(table, change))
+    return _loaded(catalog.views.commit(table, change, scope))
 
 
 @router.delete("/namespaces/{namespace}/views/{table}", status_code=204)
-def drop_view(catalog: Catalog, table: OwnTable) -> None:
+def drop_view(catalog: Catalog, table: OwnTable, scope: InScope) -> None:
     """Drop a view."""
-    catalog.store.drop_view(table)
+    catalog.acts.do(f"drop view {table}", lambda store: store.drop_view(table), Keyed(scope, "drop view", [*table]))
 
 
 @router.post("/views/rename", status_code=204)
-def rename_view(catalog: Catalog, client: Asking, renaming: Renaming) -> None:
+def rename_view(catalog: Catalog, client: Asking, renaming: Renaming, scope: InScope) -> None:
     """Rename a view."""
-    catalog.store.rename_view(*_renamed(catalog, client, renaming))
+    old, new = _renamed(catalog, client, renaming)
+    catalog.acts.do(
+        f"rename view {old} to {new}",
+        lambda store: store.rename_view(old, new),
+        Keyed(scope, "rename view", [*old], [*new]),
+    )
 
 
 def _renamed(catalog: OpenCatalog, client: Client, renaming: Renaming) -> tuple[TableName, TableName]:
@@ -417,12 +494,20 @@ def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, pag
     return page.document("identifiers", [{"namespace": levels, "name": name} for name in seen], found.next)
 
 
-def _loaded(file: MetadataFile, *, refs: bool = False, known: str | None = None) -> Response:
-    """Return a table or view, or nothing if the client has it."""
+def _loaded(
+    file: MetadataFile,
+    *,
+    refs: bool = False,
+    known: str | None = None,
+    vended: Mapping[str, Any] | None = None,
+) -> Response:
+    """Return a table or view, or nothing if the client has it; with credentials always, since they end."""
     text = (file.only_refs() if refs else file).text
+    added = json.dumps(vended or {"config": {}})[1:].encode()
+    body = b'{"metadata-location":' + json.dumps(file.location).encode() + b',"metadata":' + text + b"," + added
+    if vended is not None and vended["config"]:
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
     tag = f'"{hashlib.sha256(file.location.encode() + text).hexdigest()[:32]}"'
     if known is not None and tag in [each.strip() for each in known.split(",")]:
         return Response(status_code=304, headers={"etag": tag})
-    place = json.dumps(file.location).encode()
-    body = b'{"metadata-location":' + place + b',"metadata":' + text + b',"config":{}}'
     return Response(body, media_type="application/json", headers={"etag": tag})

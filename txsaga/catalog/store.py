@@ -4,16 +4,17 @@ The rows of the catalog: namespaces, tables and views. Other engines read and wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, taken
 from txsaga.lake.table import TableName, TableWrite
 from txsaga.store import sql_files
-from txsaga.store.connection import NamespaceStore, Run
+from txsaga.store.connection import NamespaceStore, Run, transaction
 
 SQL = sql_files.read("catalog/sql/catalog.sql")
 EXISTS = "exists"
@@ -30,6 +31,24 @@ class Listed(NamedTuple):
 
 class CatalogStore(NamespaceStore):
     """Reads and changes the rows of one catalog."""
+
+    _connection: Connection | None = None
+
+    def within(self, connection: Connection) -> CatalogStore:
+        """Return it for an open database transaction, which another commits."""
+        found = copy(self)
+        found._connection = connection
+        return found
+
+    @contextmanager
+    def _open(self, way: Callable[[Engine], AbstractContextManager[Connection]] = transaction) -> Iterator[Run]:
+        given = self._connection
+        with super()._open(way if given is None else lambda _: nullcontext(given)) as run:
+            yield run
+
+    def acted(self, txid: int) -> Sequence[str]:
+        """Return the digest of the request that a transaction has done at once."""
+        return [row[0] for row in self._rows(SQL["acted"], txid=txid)]
 
     def found(self, name: TableName) -> tuple[str, str] | None:
         """Return the kind of a table or view, and the location of its metadata."""
@@ -49,11 +68,30 @@ class CatalogStore(NamespaceStore):
         values = {"catalog": catalog, "namespace": namespace, "kind": kind, "after": after}
         return _page([row[0] for row in self._rows(SQL["listed"], **values, most=_one_more(most))], most)
 
-    def staged(self, connection: Connection, txid: int, part: int, attempt: int) -> Sequence[TableWrite]:
-        """Return what a contribution of an open transaction changes in tables, in the transaction of a ledger."""
-        with self._open(lambda _: nullcontext(connection)) as run:
-            rows = run(SQL["staged"], txid=txid, part=part, attempt=attempt).all()
+    def staged(self, txid: int, part: int, attempt: int) -> Sequence[TableWrite]:
+        """Return what a contribution of an open transaction changes in tables."""
+        rows = self._rows(SQL["staged"], txid=txid, part=part, attempt=attempt)
         return [TableWrite.read({k: v for k, v in row[0].items() if k not in ("part", "attempt")}) for row in rows]
+
+    def tables(self, catalog: str) -> Sequence[TableName]:
+        """Return the names of all tables."""
+        return [TableName(catalog, *row) for row in self._rows(SQL["tables"], catalog=catalog)]
+
+    def moments(self, kind: str, name: str | None = None) -> Sequence[Any]:
+        """Return the moments of a kind, or the one of a name."""
+        return self._rows(SQL["moments"], kind=kind, name=name)
+
+    def keep_moment(self, **values: object) -> bool:
+        """Add a moment; return False if its name is taken."""
+        return bool(self._changed(SQL["keep_moment"], **values))
+
+    def forget_moment(self, kind: str, name: str) -> None:
+        """Remove a moment."""
+        self._changed(SQL["forget_moment"], kind=kind, name=name)
+
+    def cuts_of(self, uuid: str) -> Sequence[str]:
+        """Return the cuts that still keep a table."""
+        return [row[0] for row in self._rows(SQL["cuts_of"], uuid=uuid)]
 
     def drop_view(self, name: TableName) -> None:
         """Remove a view."""
@@ -79,9 +117,15 @@ class CatalogStore(NamespaceStore):
         if not self._changed(SQL["create_view"], **name._asdict(), new=location):
             raise _taken(name, "View", "View")
 
-    def move_view(self, name: TableName, old: str, new: str) -> bool:
-        """Point a view at other metadata; return whether it still had the old one."""
-        return bool(self._changed(SQL["move_view"], **name._asdict(), old=old, new=new))
+    def locked_view(self, name: TableName) -> str:
+        """Return the location of the metadata of a view, which no other transaction can change until this one ends."""
+        if (row := self._row(SQL["lock_view"], **name._asdict())) is None:
+            raise missing("View", name)
+        return str(row[0])
+
+    def move_view(self, name: TableName, new: str) -> None:
+        """Point a view that is locked at other metadata."""
+        self._changed(SQL["move_view"], **name._asdict(), new=new)
 
     def require_free(self, name: TableName, wanted: str) -> None:
         """Refuse to create a table or view of a name that is taken, or in a namespace that does not exist."""

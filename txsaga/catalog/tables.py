@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from pyiceberg.catalog import delete_data_files, delete_files
@@ -20,9 +20,10 @@ from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal, taken
-from txsaga.catalog.repeats import CommitScope, Keyed, KeysUnderWay, Staged
+from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
+from txsaga.catalog.table_gates import JUDGING, GatedChange, gated, require_gate
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
@@ -30,6 +31,9 @@ from txsaga.iceberg import table_metadata
 from txsaga.iceberg.appends import append_in
 from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.lake.table import TableName, TableWrite, WriteMode
+
+if TYPE_CHECKING:
+    from txsaga.messages.ledger_store import Ledger
 
 GROUP = "catalog"
 """The producer group of commits that are transactions of their own."""
@@ -53,7 +57,7 @@ class CatalogTables:
     def __init__(self, broker: Broker, store: CatalogStore, files: MetadataFiles) -> None:
         self._kernel, self._store, self.files = broker.kernel, store, files
         self._lake = broker.kernel.tables.lake
-        self._producer, self._keys = broker.producer(GROUP), KeysUnderWay()
+        self._producer, self.keys = broker.producer(GROUP), KeysUnderWay()
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table; in a transaction as it is there."""
@@ -62,6 +66,7 @@ class CatalogTables:
     def draft(self, name: TableName, new: NewTable, staged: Staged = ()) -> Json:
         """Return the first metadata of a table that its first commit will create."""
         self._require_free(name, [each for each in staged if each.name == name])
+        require_gate(new.properties)
         location = new.location or self.location(name)
         request = new.model_dump(by_alias=True, exclude_none=True)
         return table_metadata.new_table(request, location.rstrip("/"), uuid=str(uuid4()), moment=now())
@@ -88,8 +93,9 @@ class CatalogTables:
         if twice := {str(name) for name in names if names.count(name) > 1}:
             raise bad(f"table {', '.join(sorted(twice))} is changed twice in one commit; combine its updates")
         request = Keyed(scope, [[*each.name] for each in changes], [each.change.model_dump() for each in changes])
+        judged: list[GatedChange] = []
         with self.files.of_one_commit() as created:
-            self._decide(lambda staged: self._writes(changes, staged, created), request)
+            self._decide(lambda staged: self._writes(changes, staged, created, judged), request, judged)
 
     def drop(self, name: TableName, scope: CommitScope, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files as well, unless the table keeps them."""
@@ -99,6 +105,8 @@ class CatalogTables:
 
         def dropped(staged: Staged) -> Staged:
             gone.append(self._now(name, staged))
+            if purge and (cuts := self._store.cuts_of(gone[0].raw["table-uuid"])):
+                raise bad(f"table {name} is in cut {', '.join(cuts)}: release it first, or drop the table unpurged")
             return [_dropped(name, gone[0])]
 
         self._decide(dropped, Keyed(scope, "drop", [*name], purge))
@@ -113,7 +121,7 @@ class CatalogTables:
             if any(each.name == name for each in staged):
                 raise bad(f"the transaction has changed table {name}; rename it before, or in another one")
             self._store.require_free_to_rename(name, new)
-            return [replace(_dropped(name, table), created=table.location), _created(new, table)]
+            return [replace(_dropped(name, table), renames=table.location), _created(new, table)]
 
         self._decide(renamed, Keyed(scope, "rename", [*name], [*new]))
 
@@ -149,27 +157,33 @@ class CatalogTables:
         said = self._store.properties(catalog, namespace).get("location")
         return (said or f"{self._kernel.tables.warehouse}/{namespace}").rstrip("/")
 
-    def _decide(self, writes_after: Callable[[Staged], Staged], request: Keyed) -> None:
-        """Make writes visible: now, or with the transaction of a token.
+    def _decide(
+        self, writes_after: Callable[[Staged], Staged], request: Keyed, judged: Sequence[GatedChange] = ()
+    ) -> None:
+        """Make writes visible: now, or with the transaction of a token. What has to be `judged` is known with them.
 
         A repeat of a key waits for the first request. A refusal is final as well: the transaction of the key ends
         without a write.
         """
         if request.scope.token is not None:
-            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after))
-        with self._keys.alone(request.scope.key):
+            return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after), judged)
+        with self.keys.alone(request.scope.key):
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
+                    for each in judged:
+                        if (subject := each.subject(self._lake)) is not None:
+                            with JUDGING:
+                                transaction.check(str(each.name), subject, each.gate)
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
-                self._end(request, error)
+                self.end(request, error)
 
-    def _end(self, request: Keyed, error: Exception) -> None:
+    def end(self, request: Keyed, error: Exception) -> None:
         """Raise the error of a request, unless a repeat at another server was done."""
         if request.scope.key is None:
             raise conflict(f"{error}; commit again") if isinstance(error, Superseded | DecidedOtherwise) else error
         if isinstance(error, Superseded | DecidedOtherwise):
-            if self._is_done(request):
+            if self.is_done(request):
                 return
             raise CatalogRefusal(503, "ServiceUnavailableException", f"{error}; repeat the request") from None
         if refusal(error).status >= 500:
@@ -178,21 +192,27 @@ class CatalogTables:
             with self._producer.transaction(key=request.scope.key):
                 pass  # without a write: refused
         except AlreadyCommitted:
-            self._is_done(request)
+            self.is_done(request)
         else:
             raise error
 
-    def _is_done(self, request: Keyed) -> bool:
+    def is_done(self, request: Keyed) -> bool:
         """Return whether the transaction of a request's key is committed: the request is a repeated one."""
-        assert request.scope.key is not None
+        if request.scope.key is None:
+            return False
         with self._kernel.store.ledgers.open() as ledger:
             found = ledger.latest(self._producer.group.id, request.scope.key)
             done = found is not None and found.state is TxState.COMMITTED
-            effects = ledger.effects(found.txid) if found is not None and done else ()
-        if done and not effects:
+            digests = self._digests(ledger, found.txid) if found is not None and done else ()
+        if done and not digests:
             raise conflict(f"the request of Idempotency-Key {request.scope.key!r} was refused; use another key")
-        request.require_same([TableWrite.read(each.payload) for each in effects])
+        request.require_same(digests)
         return done
+
+    def _digests(self, ledger: Ledger, txid: int) -> Sequence[str | None]:
+        """Return the digests of the request that a transaction has committed; none if it was refused."""
+        effects = [TableWrite.read(each.payload) for each in ledger.effects(txid)]
+        return [each.properties.get(BODY) for each in effects] or self._store.within(ledger.connection).acted(txid)
 
     def _first(self, name: TableName, raw: Json, created: list[str]) -> TableWrite:
         """Write the first metadata of a table."""
@@ -211,19 +231,23 @@ class CatalogTables:
         self._require_free(name, [each for each in staged if each.name == name])
         return _created(name, self.files.read(location))
 
-    def _writes(self, changes: Sequence[TableChange], staged: Staged, created: list[str]) -> list[TableWrite]:
+    def _writes(
+        self, changes: Sequence[TableChange], staged: Staged, created: list[str], judged: list[GatedChange]
+    ) -> list[TableWrite]:
         pointers = self._lake.catalog.pointers([each.name for each in changes])
         writes = []
         for each in changes:
             before = [write for write in staged if write.name == each.name]
             pointer = pointers.get(each.name)
             if before[-1].mode is WriteMode.DROP if before else pointer is None:
-                writes.append(self._creation(each, before, created))
+                writes.append(self._creation(each, before, created, judged))
             else:
-                writes.append(self._change(each, self._after(before, pointer)))
+                writes.append(self._change(each, self._after(before, pointer), judged))
         return writes
 
-    def _creation(self, asked: TableChange, before: Staged, created: list[str]) -> TableWrite:
+    def _creation(
+        self, asked: TableChange, before: Staged, created: list[str], judged: list[GatedChange]
+    ) -> TableWrite:
         """Write the first metadata of a table that a commit creates."""
         if not asked.creates:
             raise missing("Table", asked.name)
@@ -231,11 +255,13 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now())
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
+        judged += gated(asked.name, {}, raw, asked.change.updates)
         return self._first(asked.name, raw, created)
 
-    def _change(self, asked: TableChange, base: MetadataFile) -> TableWrite:
+    def _change(self, asked: TableChange, base: MetadataFile, judged: list[GatedChange]) -> TableWrite:
         change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
         after = _changed(base.raw, change)
+        judged += gated(asked.name, base.raw, after, asked.change.updates)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(

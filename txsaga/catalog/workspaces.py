@@ -1,48 +1,70 @@
 """
 Workspaces: a branch of one name in many tables, written by any engine and published by one decision.
 
-Each table has the branch from the same moment on. Engines that use the prefix of a workspace see its branches as main.
-What they share with the table itself (columns, properties, location) can't be changed there: it would be visible at
-once.
+Each table has the branch from the same moment on, which is recorded: main has changed if it is not at that snapshot.
+Engines that use the prefix of a workspace see its branches as main.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
+from pyiceberg.manifest import DataFile, DataFileContent
+
 from txsaga.broker import Broker
-from txsaga.catalog.cuts import NAME, CutStore, CutTables, change_of, names_of
-from txsaga.catalog.refusals import CatalogRefusal
-from txsaga.catalog.repeats import CommitScope
-from txsaga.catalog.requests import Change, Json
-from txsaga.catalog.tables import CatalogTables, TableChange
+from txsaga.catalog.joining import JoinedTransaction
+from txsaga.catalog.moments import WORKSPACE, Moment, Moments, change_of, is_at, without
+from txsaga.catalog.requests import Json
+from txsaga.catalog.store import CatalogStore
+from txsaga.catalog.table_gates import gate_of
+from txsaga.core.decision import Decision
+from txsaga.core.failure import on_failure
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
 from txsaga.errors import AlreadyCommitted, ConfigError, TableMoved
+from txsaga.flows.ballot import Result
+from txsaga.flows.flow import Flow
 from txsaga.iceberg.as_of import snapshot_of
 from txsaga.lake import differences
 from txsaga.lake.metadata import Metadata
-from txsaga.lake.table import TableName, TableWrite, WriteMode
+from txsaga.lake.table import TableName, TableWrite
+from txsaga.messages.transaction import Transaction
 
-PREFIX = "workspace-"
-"""The beginning of the name of a workspace's branches, and of the prefix under which it is served."""
 GROUP = "workspaces"
-OWN_ACTIONS = {"add-snapshot", "set-snapshot-ref", "set-statistics", "remove-statistics", "set-partition-statistics"}
-"""What a commit to a branch may do; everything else changes the table for all."""
+PATIENCE = timedelta(days=30)
+"""How long a workspace waits for an approval; then it is not published."""
+
+
+class WorkspaceState(StrEnum):
+    """What became of a workspace."""
+
+    OPEN = "open"
+    WAITING = "waits for approval"
+    PUBLISHED = "published"
+    UNDONE = "undone"
 
 
 class WorkspaceTable(NamedTuple):
     """A table in a workspace, and what was changed there."""
 
     table: TableName
-    base: int
-    head: int
-    added: int
-    """Rows in files that were added."""
-    removed: int
-    """Rows in files that were removed; rows that delete files remove are not counted."""
+    base: int | None
+    head: int | None
+    added: int | None
+    """Rows in files that were added; None if the snapshot of the beginning was expired."""
+    removed: int | None
+    """Rows in files that were removed, or named by delete files; rows deleted by their values are not counted."""
     moved: bool
     """Whether main has changed since."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written to it."""
+        return self.head != self.base
 
 
 class Workspaces:
@@ -50,173 +72,232 @@ class Workspaces:
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._lake = broker, broker.kernel.tables.lake
-        self._producer = broker.producer(GROUP)
+        self._producer, self._moments = broker.producer(GROUP), Moments(broker, WORKSPACE)
 
-    def create(self, name: str, tables: Iterable[str], who: str) -> Sequence[TableName]:
+    def create(self, name: str, patterns: Sequence[str], who: str) -> Sequence[TableName]:
         """Begin a branch in each table that matches, all at the same moment."""
-        if NAME.fullmatch(name) is None:
-            raise ConfigError(f"a workspace can't be named {name!r}: write up to 100 small letters, digits, - and _")
-        named = [str(each) for each in names_of(self._broker, tables)]
-        with self._broker.cut(tables=named) as cut:
-            pass  # what it read stays readable
-        read = {table: Metadata.load(self._lake.storage, at) for table, at in cut.pointers.items()}
-        if empty := [str(table) for table, each in read.items() if each.current_id is None]:
-            raise ConfigError(f"{', '.join(empty)}: a table without rows has no branch; append some first")
-        if not read:
-            raise ConfigError("no table matches; give names such as sales.*")
-        begun = {"action": "set-snapshot-ref", "ref-name": f"{PREFIX}{name}", "type": "branch"}
-        writes = [change_of(table, each, {**begun, "snapshot-id": each.current_id}) for table, each in read.items()]
-        self._decide(f"create {name}", writes, who)
-        return sorted(read)
+        if not patterns:
+            raise ConfigError("name the tables of the workspace, such as sales.*")
+        with self._moments.taken(name, patterns, who=who) as moment:
+            then = {table: each.snapshot for table, each in moment.tables.items()}
+            now = self._moments.now(moment).items()
+            begun = [change_of(table, each, _to(moment.ref, then[table])) for table, each in now if then[table]]
+            self._change(begun, who)
+        return sorted(moment.tables)
 
-    def names(self) -> Mapping[str, int]:
-        """Return the workspaces, and how many tables each has."""
-        pointers = self._lake.catalog.pointers([*names_of(self._broker, ["*"])])
-        refs = (ref for at in pointers.values() for ref in Metadata.load(self._lake.storage, at).raw.get("refs") or ())
-        return Counter(ref.removeprefix(PREFIX) for ref in refs if ref.startswith(PREFIX))
+    def all(self) -> Sequence[tuple[Moment, WorkspaceState]]:
+        """Return the workspaces, and what became of each."""
+        return [(each, self._state(each)) for each in self._moments.all()]
 
     def diff(self, name: str) -> Sequence[WorkspaceTable]:
         """Return what was changed in a workspace, by table."""
-        return [self._compared(table, metadata, name) for table, metadata in self._of(name)]
+        moment = self._moments.find(name)
+        return [self._compared(moment, *each) for each in self._now(moment).items()]
 
     def publish(self, name: str, who: str) -> Sequence[WorkspaceTable]:
-        """Make all that was written in a workspace visible by one decision, which ends it."""
-        tables = self.diff(name)
-        if moved := [str(each.table) for each in tables if each.moved and each.head != each.base]:
-            raise TableMoved(
-                f"{', '.join(moved)} changed since workspace {name!r} was begun; write it again in a new one"
-            )
-        metadata = dict(self._of(name))
-        writes = [
-            _published(each, metadata[each.table], f"{PREFIX}{name}") for each in tables if each.head != each.base
-        ]
-        writes += [self._left(each.table, metadata[each.table], name) for each in tables if each.head == each.base]
-        self._decide(f"publish {name}", writes, who)
+        """Make all that was written in a workspace visible by one decision."""
+        moment, now = self._open(name)
+        tables = self._unmoved(moment, now)
+        try:
+            with self._producer.transaction(key=_key(moment, "publish")) as transaction:
+                transaction.change([_published(moment, each, now[each.table]) for each in tables], who)
+                self._judge(tables, now, transaction)
+        except AlreadyCommitted:
+            raise ConfigError(f"workspace {name!r} was published by somebody else meanwhile") from None
         return tables
 
-    def drop(self, name: str, who: str) -> int:
-        """Remove the branches of a workspace; return of how many tables."""
-        writes = [self._left(table, metadata, name) for table, metadata in self._of(name)]
-        with self._producer.transaction() as transaction:
-            transaction.change(writes, who)
-        return len(writes)
+    def ask(self, name: str, voters: Sequence[str], who: str) -> tuple[int, Sequence[WorkspaceTable]]:
+        """Ask voters whether a workspace becomes visible as it is now; return the transaction that waits for them.
+
+        Who asks votes yes, with what would change as the reason.
+        """
+        (moment, now), asker = self._open(name), who.rpartition("@")[0] or who
+        if asker in voters:
+            raise ConfigError(f"{asker!r} asks, so somebody else has to approve it; name another voter")
+        tables, kernel, ballot = self._unmoved(moment, now), self._broker.kernel, f"publish {name}"
+        flow = self._producer.begin_flow(key=_key(moment, "publish"), lease=PATIENCE)
+        with on_failure(flow.roll_back):
+            with flow.step("publish"):
+                store = CatalogStore(kernel.store.engine, kernel.store.namespace)
+                writes = [_published(moment, each, now[each.table]) for each in tables]
+                JoinedTransaction(kernel, store, flow.token()).stage(lambda _: writes, ())
+                self._judge(tables, now, flow)
+            flow.ballot(ballot, asker, *voters)
+            flow.vote(ballot, asker, yes=True, evidence={"reason": _told(tables), "by": who})
+        return flow.txid, tables
+
+    def asked(self, name: str) -> tuple[int, Sequence[str]] | None:
+        """Return the transaction that asks whether a workspace is published, and whose yes is missing."""
+        return self._asked(self._moments.find(name))
+
+    def _asked(self, moment: Moment) -> tuple[int, Sequence[str]] | None:
+        life = self._latest(moment, "publish")
+        if life is None or life.state is not TxState.ACTIVE or life.lease is None:
+            return None
+        with self._broker.kernel.store.ledgers.open() as ledger:
+            return life.txid, [voter for poll in ledger.ballots(life.txid) for voter in poll.missing]
 
     def undo(self, name: str, who: str) -> Sequence[TableName]:
         """Point the tables of a published workspace back at what they were, unless they changed since."""
-        with self._broker.kernel.store.ledgers.open() as ledger:
-            life = ledger.latest(self._producer.group.id, f"publish {name}")
-            effects = () if life is None else ledger.effects(life.txid)
-        published = [each for each in (TableWrite.read(effect.payload) for effect in effects) if each.head is not None]
-        if not published:
-            raise ConfigError(f"no workspace {name!r} was published")
-        self._decide(f"undo {name}", [_undone(each) for each in published], who)
-        return [each.name for each in published]
+        moment = self._moments.find(name)
+        if (state := self._state(moment)) is not WorkspaceState.PUBLISHED:
+            raise ConfigError(f"workspace {name!r} is not published: it is {state}")
+        undone, now = list[TableWrite](), self._moments.now(moment)
+        for table, head in self._heads(moment):
+            if table not in now:
+                raise TableMoved(f"table {table} was dropped or renamed since workspace {name!r} was published")
+            base = moment.tables[table].snapshot
+            back = without("main") if base is None else _to("main", base, now[table])
+            undone.append(change_of(table, now[table], back, required=[is_at("main", head)]))
+        with self._producer.transaction(key=_key(moment, "undo")) as transaction:
+            transaction.change(undone, who)
+        return [each.name for each in undone]
 
-    def _decide(self, key: str, writes: Sequence[TableWrite], who: str) -> None:
-        try:
-            with self._producer.transaction(key=key) as transaction:
+    def drop(self, name: str, who: str) -> int:
+        """Remove a workspace with its branches; return of how many tables."""
+        moment = self._moments.find(name)
+        self._require_not_asked(moment)
+        left = {table: each for table, each in self._moments.now(moment).items() if moment.ref in each.raw["refs"]}
+        self._change([change_of(table, each, without(moment.ref)) for table, each in left.items()], who)
+        self._moments.forget(name)
+        return len(moment.tables)
+
+    def _change(self, writes: Sequence[TableWrite], who: str) -> None:
+        if writes:
+            with self._producer.transaction() as transaction:
                 transaction.change(writes, who)
-        except AlreadyCommitted:
-            raise ConfigError(f"this was done before ({key}); choose another name") from None
 
-    def _of(self, name: str) -> Iterator[tuple[TableName, Metadata]]:
-        """Yield the tables that have the branch of a workspace."""
-        pointers, found = self._lake.catalog.pointers([*names_of(self._broker, ["*"])]), False
-        for table, location in sorted(pointers.items()):
-            metadata = Metadata.load(self._lake.storage, location)
-            if snapshot_of(metadata.raw, f"{PREFIX}{name}") is not None:
-                found = True
-                yield table, metadata
-        if not found:
-            raise ConfigError(f"there is no workspace {name!r}")
+    def _latest(self, moment: Moment, what: str) -> TxRecord | None:
+        with self._broker.kernel.store.ledgers.open() as ledger:
+            return ledger.latest(self._producer.group.id, _key(moment, what))
 
-    def _left(self, table: TableName, metadata: Metadata, name: str) -> TableWrite:
-        return change_of(table, metadata, {"action": "remove-snapshot-ref", "ref-name": f"{PREFIX}{name}"})
+    def _state(self, moment: Moment) -> WorkspaceState:
+        if self._asked(moment) is not None:
+            return WorkspaceState.WAITING
+        for state, what in ((WorkspaceState.UNDONE, "undo"), (WorkspaceState.PUBLISHED, "publish")):
+            life = self._latest(moment, what)
+            if life is not None and life.state is TxState.COMMITTED:
+                return state
+        return WorkspaceState.OPEN
 
-    def _compared(self, table: TableName, metadata: Metadata, name: str) -> WorkspaceTable:
-        head = snapshot_of(metadata.raw, f"{PREFIX}{name}")
-        assert head is not None
-        main = set(metadata.lineage(metadata.current_id))
-        base = next((number for number in metadata.lineage(head) if number in main), None)
-        if base is None:
-            raise TableMoved(f"table {table} has lost the snapshot that workspace {name!r} was begun from")
-        found = differences.between(self._lake.storage, metadata.snapshot(base), metadata.snapshot(head))
-        added, removed = (sum(each.record_count for each in files.values()) for files in (found.added, found.gone))
-        return WorkspaceTable(table, base, head, added, removed, metadata.current_id != base)
+    def _open(self, name: str) -> tuple[Moment, Mapping[TableName, Metadata]]:
+        """Return a workspace that can be published, and its tables."""
+        moment = self._moments.find(name)
+        self._require_not_asked(moment)
+        if (state := self._state(moment)) is not WorkspaceState.OPEN:
+            raise ConfigError(f"workspace {name!r} is {state}; drop it, and create a new one")
+        return moment, self._now(moment)
 
+    def _require_not_asked(self, moment: Moment) -> None:
+        asked = self._asked(moment)
+        if asked is not None and settled(self._broker, asked[0]) is None:
+            raise ConfigError(
+                f"transaction {asked[0]} asks whether workspace {moment.name!r} is published; vote on it (`txsaga tx "
+                f"ballots {asked[0]}`), or take it back: `txsaga tx rollback {asked[0]}`"
+            )
 
-def _published(table: WorkspaceTable, metadata: Metadata, branch: str) -> TableWrite:
-    return TableWrite(
-        name=table.table,
-        uuid=metadata.uuid,
-        mode=WriteMode.OVERWRITE,
-        snapshot=metadata.parsed.new_snapshot_id(),
-        manifest=None,
-        schema=metadata.raw["current-schema-id"],
-        spec=metadata.raw["default-spec-id"],
-        base=table.base,
-        rows=table.added,
-        branch=branch,
-        head=table.head,
-    )
+    def _now(self, moment: Moment) -> Mapping[TableName, Metadata]:
+        """Return the metadata of all tables of a workspace."""
+        now, begun = self._moments.now(moment), f"since workspace {moment.name!r} was begun"
+        if gone := [str(table) for table in moment.tables if table not in now]:
+            raise TableMoved(f"{', '.join(gone)} was dropped or renamed {begun}; drop the workspace")
+        lost = [str(table) for table, each in now.items() if _has_lost(each, moment.ref, moment.tables[table].snapshot)]
+        if lost and self._state(moment) is WorkspaceState.OPEN:
+            raise TableMoved(f"branch {moment.ref} of {', '.join(lost)} was removed {begun}; drop the workspace")
+        return now
 
+    def _unmoved(self, moment: Moment, now: Mapping[TableName, Metadata]) -> Sequence[WorkspaceTable]:
+        tables = [self._compared(moment, *each) for each in now.items()]
+        if moved := [str(each.table) for each in tables if each.moved and each.changed]:
+            raise TableMoved(
+                f"{', '.join(moved)} changed since workspace {moment.name!r} was begun; write it again in a new one"
+            )
+        return tables
 
-def _undone(write: TableWrite) -> TableWrite:
-    """Return the change that points main back, if it is still at what was published."""
-    assert write.base is not None
-    required = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": write.head}
-    back = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": write.base}
-    change: dict[str, list[Json]] = {"requirements": [required], "updates": [back]}
-    return TableWrite(
-        name=write.name,
-        uuid=write.uuid,
-        mode=WriteMode.CHANGE,
-        snapshot=0,
-        manifest=None,
-        schema=write.schema,
-        spec=write.spec,
-        change=change,
-    )
+    def _judge(
+        self, tables: Sequence[WorkspaceTable], now: Mapping[TableName, Metadata], transaction: Transaction | Flow
+    ) -> None:
+        """Let the gates of the changed tables judge what main would become."""
+        for each in tables:
+            metadata = now[each.table]
+            if each.changed and each.head is not None and (gate := gate_of(metadata.properties)) is not None:
+                subject = self._lake.whole(each.table, metadata, metadata.snapshot(each.head), _rows_in(metadata))
+                transaction.check(str(each.table), subject, gate)
 
+    def _heads(self, moment: Moment) -> Iterator[tuple[TableName, int]]:
+        """Yield what main was pointed at when a workspace was published."""
+        life = self._latest(moment, "publish")
+        assert life is not None
+        with self._broker.kernel.store.ledgers.open() as ledger:
+            effects = [TableWrite.read(each.payload) for each in ledger.effects(life.txid)]
+        for write in effects:
+            for update in (write.change or {}).get("updates", ()):
+                if update.get("ref-name") == "main":
+                    yield write.name, update["snapshot-id"]
 
-class WorkspaceTables(CutTables):
-    """The tables of a workspace, as clients of its prefix see and change them."""
-
-    def __init__(self, store: CutStore, whole: CatalogTables, branch: str) -> None:
-        super().__init__(store, whole.files, branch)
-        self._whole = whole
-
-    def root(self, catalog: str, namespace: str) -> str:
-        """Return the folder of a namespace."""
-        return self._whole.root(catalog, namespace)
-
-    def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:
-        """Commit to the branches of tables."""
-        for each in changes:
-            self._store.pointer(each.name, "Table")
-        self._whole.commit([TableChange(each.name, on_branch(each.change, self._ref)) for each in changes], scope)
-
-
-def on_branch(change: Change, branch: str) -> Change:
-    """Return a commit to main as one to a branch; refuse what would change the table for all."""
-    if wrong := [each.get("action") for each in change.updates if each.get("action") not in OWN_ACTIONS]:
-        raise CatalogRefusal(
-            406,
-            "UnsupportedOperationException",
-            f"{wrong[0]} changes the table for all: do it outside of the workspace",
-        )
-    requirements = [_moved(each, "ref", branch) for each in change.requirements]
-    return change.model_copy(
-        update={
-            "requirements": requirements,
-            "updates": [_moved(each, "ref-name", branch) for each in change.updates],
-        }
-    )
+    def _compared(self, moment: Moment, table: TableName, now: Metadata) -> WorkspaceTable:
+        base, head = moment.tables[table].snapshot, snapshot_of(now.raw, moment.ref)
+        before, after = (None if each is None else now.snapshot(each) for each in (base, head))
+        moved = now.current_id != base
+        if base is not None and before is None:
+            return WorkspaceTable(table, base, head, None, None, moved)
+        found = differences.between(self._lake.storage, before, after)
+        removed = _rows(found.gone) + _rows(found.deletes) - _rows(found.deletes_gone)
+        return WorkspaceTable(table, base, head, _rows(found.added), removed, moved)
 
 
-def _moved(said: Json, key: str, branch: str) -> Json:
-    if key not in said:
-        return said
-    if said[key] != "main":
-        raise CatalogRefusal(406, "UnsupportedOperationException", "a workspace has no other branches and tags")
-    return {**said, key: branch}
+def settled(broker: Broker, txid: int) -> Decision | None:
+    """Publish the workspace that a transaction asks about, or don't, if all votes are cast; return what was decided."""
+    store = broker.kernel.store
+    with store.ledgers.open() as ledger:
+        found, polls = ledger.flows.look(txid), ledger.ballots(txid)
+    if found is None or found.life.state is not TxState.ACTIVE:
+        return None
+    if not any(each.ballot.name.startswith("publish ") for each in polls):  # it was not asked yet
+        return None
+    if store.registry.group_by_id(found.life.group).name != GROUP or any(each.result is Result.OPEN for each in polls):
+        return None
+    flow = Flow(broker.kernel, found)
+    if any(each.result is Result.REFUSED for each in polls):
+        flow.roll_back("it was not approved")
+        return Decision.ROLLBACK
+    with suppress(AlreadyCommitted):  # by another voter at the same moment
+        flow.end()
+    return Decision.COMMIT
+
+
+def _key(moment: Moment, what: str) -> str:
+    return f"{what} {moment.name} of tick {moment.tick}"
+
+
+def _to(ref: str, snapshot: int | None, now: Metadata | None = None) -> Json:
+    """Return the update that points a branch at a snapshot; it keeps its settings."""
+    settings = {} if now is None else (now.raw.get("refs") or {}).get(ref, {})
+    return {"type": "branch", **settings, "action": "set-snapshot-ref", "ref-name": ref, "snapshot-id": snapshot}
+
+
+def _published(moment: Moment, table: WorkspaceTable, now: Metadata) -> TableWrite:
+    """Return the change that points main at a branch and removes it, if both are where they were seen."""
+    updates, required = [], [is_at(moment.ref, table.head)]
+    if table.changed:
+        updates, required = [_to("main", table.head, now)], [*required, is_at("main", table.base)]
+    if table.head is not None:
+        updates.append(without(moment.ref))
+    return change_of(table.table, now, *updates, required=required, rows=table.added or 0)
+
+
+def _has_lost(now: Metadata, ref: str, base: int | None) -> bool:
+    return base is not None and snapshot_of(now.raw, ref) is None
+
+
+def _told(tables: Sequence[WorkspaceTable]) -> str:
+    said = [f"rows of {each.table}: {each.added} added, {each.removed} removed" for each in tables if each.changed]
+    return "; ".join(said) or "no table was changed"
+
+
+def _rows(files: Mapping[str, DataFile]) -> int:
+    return sum(each.record_count for each in files.values() if each.content != DataFileContent.EQUALITY_DELETES)
+
+
+def _rows_in(now: Metadata) -> int | None:
+    return None if now.current is None else int(now.current["summary"].get("total-records", 0)) or None

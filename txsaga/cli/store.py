@@ -1,10 +1,9 @@
-"""`txsaga status`, `doctor`, `cut` and `collect`: a store as a whole."""
+"""`txsaga status`, `doctor` and `collect`: a store as a whole."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from itertools import starmap
@@ -14,7 +13,7 @@ import typer
 
 from txsaga.cli.group import GROUP, group_row
 from txsaga.cli.home import home_url, opened, reading
-from txsaga.cli.options import options_of, os_user, span_of
+from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, result, say, shown, table
 from txsaga.cli.producer import COLUMNS, backlog_row
 from txsaga.config import RESOURCES
@@ -23,8 +22,6 @@ from txsaga.inspect.documents import CHECK_BACK, status_document, topic_states
 from txsaga.inspect.overview import ANSWERS, Backlog
 
 if TYPE_CHECKING:
-    from txsaga.broker import Broker
-    from txsaga.lake.cut import Cut
     from txsaga.store.doctor import Finding
     from txsaga.store.store import Store
 
@@ -70,62 +67,6 @@ def _resources(urls: Mapping[str, str]) -> Iterator[Finding]:
         yield replace(warning("; ".join(why), remedy), what="resources")
     elif tried:
         yield replace(ok(f"reachable from here: {', '.join(tried)}"), what="resources")
-
-
-def cut(
-    context: typer.Context,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="NAME", help="Table, such as bank.ledger; may be repeated.")
-    ] = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic; may be repeated. Default: all topics.")
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Keep it under a name, by tags in the tables that match --table.")
-    ] = None,
-    lease: Annotated[
-        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Time after which engines may expire it.")
-    ] = None,
-    release: Annotated[str | None, typer.Option(metavar="NAME", help="Remove the tags of a cut that was kept.")] = None,
-) -> None:
-    """Show a consistent snapshot: the heads of topics and the snapshots of tables; or keep it."""
-    options = options_of(context)
-    with opened(options) as broker, _cut(broker, tables or (), topics, keep, lease, release) as found:
-        snapshots = {name: found.snapshot(name) for name in found.tables}
-    if options.json:
-        named = {name: {"metadata": at, "snapshot": snapshots[name]} for name, at in found.tables.items()}
-        document({"tick": found.tick, "topics": found.heads, "tables": named})
-        return
-    say(f"tick {found.tick}")
-    if found.heads:
-        say()
-        table(
-            ("topic", "messages", "heads"),
-            [(name, sum(at), ", ".join(map(str, at))) for name, at in found.heads.items()],
-        )
-    if found.tables:
-        say()
-        table(("table", "snapshot", "metadata"), [(name, snapshots[name], at) for name, at in found.tables.items()])
-
-
-@contextmanager
-def _cut(
-    broker: Broker,
-    tables: Sequence[str],
-    topics: Sequence[str] | None,
-    keep: str | None,
-    lease: timedelta | None,
-    release: str | None,
-) -> Iterator[Cut]:
-    from txsaga.catalog import cuts
-
-    if release is not None:
-        cuts.release(broker, release, os_user())
-    if keep is not None:
-        yield cuts.keep(broker, keep, tables or ["*"], lease=lease, who=os_user())
-        return
-    with broker.cut(tables=tables, topics=topics) as found:
-        yield found
 
 
 def collect(

@@ -349,6 +349,7 @@ def vote(
         evidence = {"reason": reason, "by": os_user()}
         counted = broker.vote(txid, ballot, who, yes=word == "yes", evidence=evidence)
         polls = broker.ballots(txid)
+        decided = _settled(broker, txid)
     (poll,) = [each for each in polls if each.ballot.name == ballot]
     (cast,) = [each.yes for each in poll.casts if each.voter == who]
     if cast is not (word == "yes"):
@@ -356,8 +357,17 @@ def vote(
             f"{who!r} has voted the other way in ballot {ballot!r} of transaction {txid}; the first vote is final"
         )
     said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
-    told = f"{said}: it is {poll.result.name.lower()}"
+    told = f"{said}: it is {poll.result.name.lower()}" + (f"; the decision is {decided.name}" if decided else "")
     result(options, {"counted": counted, **documents.ballot_document(txid, poll)}, told)
+
+
+def _settled(broker: Broker, txid: int) -> Decision | None:
+    """Publish a workspace, or don't, with the last of its votes."""
+    try:
+        from txsaga.catalog.workspaces import settled
+    except ImportError:  # without the extra there are none
+        return None
+    return settled(broker, txid)
 
 
 @app.command()
@@ -392,17 +402,17 @@ def _ballot_row(txid: int, poll: Polled) -> tuple[object, ...]:
     voted = {each.voter for each in poll.casts}
     silent = [voter for voter in poll.ballot.voters if voter not in voted]
     rule = poll.ballot.rule if poll.ballot.needed is None else f"{poll.ballot.rule} {poll.ballot.needed}"
-    named = [", ".join(each) or None for each in (map(_yes, yes), map(_no, no), silent)]
+    named = [", ".join(each) or None for each in (map(_yes, yes), map(_voted, no), silent)]
     return (txid, poll.ballot.name, rule, poll.result.name.lower(), *named)
 
 
 def _yes(cast: CastVote) -> str:
-    """Name a voter, with the number of expectations that failed and only warn."""
+    """Name a voter, with the reason, or the number of expectations that failed and only warn."""
     results = cast.evidence.get("results")
     failed = sum(not each.get("success", True) for each in results) if isinstance(results, list) else 0
-    return f"{cast.voter} ({failed} warning{'s' if failed > 1 else ''})" if failed else cast.voter
+    return f"{cast.voter} ({failed} warning{'s' if failed > 1 else ''})" if failed else _voted(cast)
 
 
-def _no(cast: CastVote) -> str:
+def _voted(cast: CastVote) -> str:
     why = cast.evidence.get("why", cast.evidence.get("reason"))
     return cast.voter if why is None else f"{cast.voter}: {why}"

@@ -15,15 +15,14 @@ import hmac
 import json
 import secrets
 import time
-from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Annotated, Protocol
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPBearer
 
+from txsaga.catalog.guess_limit import GuessLimit
 from txsaga.console.people import Credential, Person, Rank
 
 COOKIE = "txsaga_session"
@@ -31,10 +30,6 @@ TOKEN = "x-txsaga-token"
 """The header that a change must carry."""
 SESSION = 12 * 3600
 """Seconds until one signs in again."""
-TRIES, FROM_ADDRESS, WINDOW = 5, 50, 60.0
-"""Wrong passwords for a name, and from an address (perhaps of a proxy), in so many seconds."""
-REMEMBERED = 10_000
-"""Names and addresses with wrong passwords that are kept."""
 
 KEY = HTTPBearer(
     scheme_name="key",
@@ -73,9 +68,8 @@ class OwnGuard:
     owner: str = "admin"
     cookie: str = COOKIE
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    _failed: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    _guesses: GuessLimit = field(default_factory=GuessLimit)
     _ended: set[str] = field(default_factory=set)
-    _lock: Lock = field(default_factory=Lock)
 
     @property
     def signs_in(self) -> bool:
@@ -106,21 +100,12 @@ class OwnGuard:
         account = self.accounts.get(name)
         if (account or NOBODY).matches(password) and account is not None and account.secret.startswith("scrypt$"):
             return Person(account.name, account.role)
-        with self._lock:
-            if len(self._failed) > REMEMBERED:
-                self._failed.clear()
-            for who in (name, address):
-                self._failed[who].append(time.monotonic())
+        self._guesses.add(name, address)
         return None
 
     def is_blocked(self, name: str, address: str) -> bool:
         """Tell whether a name or an address has to wait."""
-        with self._lock:
-            for who in (name, address):
-                tries = self._failed[who]
-                while tries and tries[0] < time.monotonic() - WINDOW:
-                    tries.popleft()
-            return len(self._failed[name]) >= TRIES or len(self._failed[address]) >= FROM_ADDRESS
+        return self._guesses.wait(name, address) > 0
 
     def session(self, person: Person) -> str:
         """Return the cookie of a person who signed in."""

@@ -98,7 +98,7 @@ class TableBranches:
         _require_kept_to(metadata, start, application)
         newest = metadata.snapshot(head)
         found = differences.between(self._storage, metadata.snapshot(start.first), newest)
-        added = not looked and _only_appends(metadata, chain, found)
+        added = not looked and only_appends(metadata, chain, found)
         mode = WriteMode.APPEND if added else WriteMode.OVERWRITE
         write = _write(metadata, start, place, head, mode, list(found.added.values()), rebase=rebase)
         if mode is WriteMode.OVERWRITE and not rebase:
@@ -209,7 +209,8 @@ def _require_others(number: int, summary: Mapping[str, str], start: BranchStart,
         )
 
 
-def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:
+def only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:
+    """Return whether snapshots, which differ so from what was before, only add rows."""
     if found.gone or found.deletes or found.deletes_gone:
         return False
     snapshots = [metadata.snapshot(number) for number in chain]

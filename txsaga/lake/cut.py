@@ -63,9 +63,10 @@ class Cut:
         return self.reader
 
 
-def names_of(reader: LakeOpener, tables: Iterable[str]) -> Sequence[TableName]:
+def names_of(reader: LakeOpener, tables: Iterable[str | TableName]) -> Sequence[TableName]:
     """Parse the names of tables."""
-    return [reader.name(said) for said in list_of(tables, "tables", "give a list of names")]
+    said = list_of(tables, "tables", "give a list of names")
+    return [each if isinstance(each, TableName) else reader.name(each) for each in said]
 
 
 def chosen(cut: Cut, tables: Sequence[TableName], topics: Iterable[str] | None, reader: LakeOpener) -> Cut:

@@ -24,8 +24,8 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import StaticTable
-from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table import DataScan, StaticTable
+from pyiceberg.table.metadata import TableMetadataUtil, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.config import Config
@@ -179,15 +179,19 @@ class Lake:
         """Return the staged rows of a write for a gate, and how many published rows they replace."""
         metadata = self._metadata(write.name, write.created)
         if write.branch is not None and write.mode is WriteMode.OVERWRITE:
-            return self._table_of(metadata, write)
-        staged, published = self._staged(metadata, write), self._published(metadata, write)
-        return self._subject(metadata, write, staged, write.rows, published)
+            before, head = ends(metadata, write)
+            published = None if before is None else int(before["summary"].get("total-records", 0)) or None
+            return self.whole(write.name, metadata, head, published)
+        return self.of_files(
+            write.name, metadata, self._staged(metadata, write), write.rows, self._published(metadata, write)
+        )
 
-    def _subject(
-        self, metadata: Metadata, write: TableWrite, located: Iterable[str], count: int, published: int | None
+    def of_files(
+        self, name: TableName, metadata: Metadata, located: Iterable[str], count: int, published: int | None = None
     ) -> Subject:
+        """Return the rows of some files of a table for a gate."""
         return Subject(
-            about=str(write.name),
+            about=str(name),
             files=tuple(located),
             columns=tuple(metadata.parsed.schema().column_names),
             access=self.storage.properties,
@@ -201,17 +205,19 @@ class Lake:
             return manifests.files_of(self.storage, write.manifest)
         return differences.between(self.storage, *ends(metadata, write)).added
 
-    def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
-        """Return all rows of a table as they are on a branch that changed some of them."""
-        before, head = ends(metadata, write)
+    def whole(
+        self, name: TableName, metadata: Metadata, head: Mapping[str, Any] | None, published: int | None = None
+    ) -> Subject:
+        """Return all rows of a table in one of its snapshots for a gate; files of one schema need not be read here."""
         found = differences.between(self.storage, None, head)
-        added = found.added.values()
-        published = None if before is None else int(before["summary"].get("total-records", 0)) or None
-        if not found.deletes:
-            return self._subject(metadata, write, found.added, sum(each.record_count for each in added), published)
-        require_readable(write, found.deletes.values(), sum(each.file_size_in_bytes for each in added))
-        table = self.static(metadata.location).scan(snapshot_id=write.head).to_arrow()
-        return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
+        added, same = found.added.values(), len(metadata.raw.get("schemas") or ()) < 2
+        size = sum(each.file_size_in_bytes for each in added)
+        if head is None or (not found.deletes and (same or size > MOST)):
+            return self.of_files(name, metadata, found.added, sum(each.record_count for each in added), published)
+        require_readable(name, found.deletes.values(), size)
+        parsed, io = TableMetadataUtil.parse_obj(metadata.raw), self.storage.io(metadata.raw["location"])
+        rows = DataScan(table_metadata=parsed, io=io, snapshot_id=head["snapshot-id"]).to_arrow()
+        return Subject(about=str(name), rows=rows, count=rows.num_rows, published=published)
 
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
         """Count the rows that an overwrite replaces, or that the previous append added."""
@@ -269,11 +275,11 @@ class Lake:
         )
 
 
-def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) -> None:
+def require_readable(name: TableName, deletes: Iterable[DataFile], size: int) -> None:
     """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"branch {write.branch} of {write.name} keeps its deletes by values, or in a table of more than "
+            f"{name} keeps its deletes by values, or in a table of more than "
             f"{MOST:,} bytes, and gates can't read them; let the table copy on write: ALTER TABLE … SET "
             "TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
         )

@@ -98,23 +98,23 @@ class Publisher:
         return metadata
 
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
-        name, last = (
-            writes[0].name,
-            max((at for at, each in enumerate(writes) if each.mode is WriteMode.DROP), default=-1),
-        )
-        if last >= 0:
-            self._require_same(pointer, writes[last])
-            swaps.swaps.append(Swap(name, pointer, None))
-            pointer, writes = None, writes[last + 1 :]
+        drops = [at for at, each in enumerate(writes) if each.mode is WriteMode.DROP]
+        if drops:
+            self._require_same(pointer, writes[: drops[-1]], writes[drops[-1]])
+            swaps.swaps.append(Swap(writes[0].name, pointer, None))
+            pointer, writes = None, writes[drops[-1] + 1 :]
         if writes:
             self._build_next(pointer, writes, swaps)
 
-    def _require_same(self, pointer: str | None, drop: TableWrite) -> None:
+    def _require_same(self, pointer: str | None, before: Sequence[TableWrite], drop: TableWrite) -> None:
         """Refuse to drop another table of this name, or one that has changed since it was to be renamed."""
         if pointer is None or drop.uuid != Metadata.load(self._storage, pointer).uuid:
             raise TableMoved(f"table {drop.name} was dropped meanwhile; begin again")
-        if drop.created not in (None, pointer):
-            raise TableMoved(f"table {drop.name} was changed while it was renamed; begin again")
+        if drop.renames is not None and (before or drop.renames != pointer):
+            raise TableMoved(
+                f"table {drop.name} was changed while it was renamed; begin again, and rename it in a transaction that "
+                "does not write to it"
+            )
 
     def _build_next(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
         name, metadata = writes[0].name, self._newest(pointer, writes)

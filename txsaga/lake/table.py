@@ -104,7 +104,7 @@ class TableWrite:
     rows: int = 0
     size: int = 0
     created: str | None = None
-    """The first metadata of a table that this transaction creates; of a rename's drop, the only one that is dropped."""
+    """The first metadata of a table that this transaction creates."""
     folder: str = ""
     """The folder of its staged files."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -116,6 +116,8 @@ class TableWrite:
     """Whether its changes may be carried over to a table that has changed in other partitions since."""
     change: Mapping[str, Sequence[dict[str, Any]]] | None = None
     """The requirements and the updates of the metadata that an Iceberg client sent."""
+    renames: str | None = None
+    """The metadata that a table must still have for its old name to be dropped, as a part of its renaming."""
 
     def payload(self) -> dict[str, object]:
         """Return the record as JSON."""
@@ -124,8 +126,9 @@ class TableWrite:
         if self.branch is None:  # readable by versions without branches
             for name in ("branch", "head", "rebase"):
                 del said[name]
-        if self.change is None:  # readable by versions without an open catalog
-            del said["change"]
+        for name in ("change", "renames"):
+            if said[name] is None:  # readable by versions without an open catalog
+                del said[name]
         return said
 
     @classmethod

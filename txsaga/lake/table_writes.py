@@ -322,11 +322,12 @@ class TableWrites:
         self.recorded.append(effect)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
-        """Let a gate judge rows that are written elsewhere, and store its vote."""
+        """Let a gate judge rows that are written elsewhere, or are a `Subject`, and store its vote."""
         gates.start(gate)
         life = self.life("check rows")
         ballot = f"{about} {self._part}.{self.attempt(life)}.{next(self._numbers)}"
-        found = gates.judged(gate, ballot, Subject(about=about, rows=rows))
+        subject = rows if isinstance(rows, Subject) else Subject(about=about, rows=rows)
+        found = gates.judged(gate, ballot, subject)
         self._record(life, about, None, found)
         return found
 

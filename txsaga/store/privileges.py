@@ -44,6 +44,7 @@ NEW_STEP = (
 ATTEMPT = "INSERT (described_on, lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
+READ = "SELECT"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # Not message, born, body: with these copies for a replay a login could forge messages to a group.
 CLAIMED = (
@@ -53,25 +54,23 @@ CLAIMED = (
 POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused"
 
 TABLES = {
-    "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
+    "alembic_version": Needs(READ, READ, READ, READ),
     SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
     "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting, cluster)", STORE),
     "topic": Needs(
-        "SELECT",
-        "SELECT",
+        READ,
+        READ,
         "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
-        "SELECT",
+        READ,
     ),
-    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx), UPDATE (tail)", "SELECT"),
-    "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
-    "producer_group": Needs(
-        "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
-    ),
-    "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", "SELECT", "SELECT"),
+    "queue": Needs(READ, READ, "SELECT, INSERT (topic, idx), UPDATE (tail)", READ),
+    "weight": Needs(operator=READ, engine="SELECT, INSERT"),
+    "producer_group": Needs("SELECT, INSERT (name, transactional, role)", READ, "SELECT, UPDATE (checks)", READ),
+    "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", READ, READ),
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
-    "log": Needs("", "SELECT", "SELECT", "SELECT"),
-    "tick": Needs("", "", "SELECT", "SELECT"),
+    "log": Needs("", READ, READ, READ),
+    "tick": Needs("", "", READ, READ),
     "tx": Needs(
         f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
         "",
@@ -84,10 +83,10 @@ TABLES = {
         "SELECT, UPDATE (state, at, why)",
         "SELECT, UPDATE (state, at, why)",
     ),
-    "flow_resource": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
-    "flow_unit": Needs("SELECT, INSERT, UPDATE (branch, attempt, decision, at)", "", "SELECT", "SELECT"),
-    "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
-    "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
+    "flow_resource": Needs("SELECT, INSERT", "", READ, READ),
+    "flow_unit": Needs("SELECT, INSERT, UPDATE (branch, attempt, decision, at)", "", READ, READ),
+    "ballot": Needs("SELECT, INSERT", "", READ, READ),
+    "vote": Needs(NEW_VOTE, "", NEW_VOTE, READ),
     "step": Needs(
         f"SELECT, {NEW_STEP}, {ATTEMPT}",
         "",
@@ -101,11 +100,12 @@ TABLES = {
         "SELECT, INSERT, UPDATE (state, arguments), DELETE",
         "SELECT, INSERT, UPDATE (state, arguments), DELETE",
     ),
-    "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
+    "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", READ, "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
-    "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", "SELECT", CHANGE, "SELECT, INSERT, UPDATE"),
-    "iceberg_namespace_properties": Needs(CHANGE, "SELECT", CHANGE, "SELECT, INSERT"),
-    "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", "SELECT", "SELECT"),
+    "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", READ, CHANGE, "SELECT, INSERT, UPDATE"),
+    "iceberg_namespace_properties": Needs(CHANGE, READ, CHANGE, "SELECT, INSERT"),
+    "moment": Needs(CHANGE, READ, CHANGE, READ),
+    "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", READ, READ),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
     "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),
     "consumer_group": Needs(
@@ -117,16 +117,16 @@ TABLES = {
     "claim": Needs("SELECT (txid)", CLAIMED, CHANGE, "SELECT, UPDATE, DELETE"),
     "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT, INSERT"),
     "lease": Needs(CHANGE, CHANGE, "SELECT, DELETE", CHANGE),
-    "doubt": Needs("SELECT", "", CHANGE, CHANGE),
-    "question": Needs("SELECT", "", "SELECT", CHANGE),
-    "tally": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
-    "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
-    "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
+    "doubt": Needs(READ, "", CHANGE, CHANGE),
+    "question": Needs(READ, "", READ, CHANGE),
+    "tally": Needs("", "", READ, "SELECT, INSERT, UPDATE (n)"),
+    "scheduled": Needs(READ, "", READ, "SELECT, DELETE"),
+    "checkpoint": Needs("", "", READ, "SELECT, INSERT, UPDATE"),
     "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {TOLD}"),
 }
 
 SEQUENCES = {
-    "tx_seq": Needs("USAGE, SELECT", "", "SELECT", "SELECT"),
+    "tx_seq": Needs("USAGE, SELECT", "", READ, READ),
     "topic_id_seq": Needs(operator="USAGE"),
     "queue_qid_seq": Needs(operator="USAGE"),
     "producer_group_id_seq": Needs(producer="USAGE"),

@@ -23,10 +23,15 @@ UPDATE txsaga.iceberg_tables SET table_namespace = :new_namespace, table_name = 
 INSERT INTO txsaga.iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type)
 VALUES (:catalog, :namespace, :table, :new, 'VIEW') ON CONFLICT DO NOTHING;
 
--- name: move_view
-UPDATE txsaga.iceberg_tables SET metadata_location = :new, previous_metadata_location = :old
+-- name: lock_view
+SELECT metadata_location FROM txsaga.iceberg_tables
  WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
-   AND metadata_location = :old AND iceberg_type = 'VIEW';
+   AND iceberg_type = 'VIEW' FOR UPDATE;
+
+-- name: move_view
+UPDATE txsaga.iceberg_tables SET previous_metadata_location = metadata_location, metadata_location = :new
+ WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table
+   AND iceberg_type = 'VIEW';
 
 -- name: namespaces
 -- The namespaces below a parent; a namespace that holds others is one as well.
@@ -74,3 +79,29 @@ DELETE FROM txsaga.iceberg_namespace_properties WHERE catalog_name = :catalog AN
 SELECT payload FROM txsaga.effect
  WHERE txid = :txid AND kind = 'table' AND (payload ->> 'part')::int4 = :part
    AND (payload ->> 'attempt')::int4 = :attempt ORDER BY seq;
+
+-- name: keep_moment
+INSERT INTO txsaga.moment (kind, name, tick, heads, tables, who, expires)
+VALUES (:kind, :name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who,
+        now() + make_interval(secs => :lease))
+    ON CONFLICT DO NOTHING;
+
+-- name: moments
+SELECT kind, name, tick, heads, tables, who, at, expires FROM txsaga.moment
+ WHERE kind = :kind AND (CAST(:name AS text) IS NULL OR name = :name) ORDER BY at, name;
+
+-- name: forget_moment
+DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name;
+
+-- name: cuts_of
+-- The cuts that still keep a table.
+SELECT name FROM txsaga.moment m WHERE kind = 'cut' AND (expires IS NULL OR expires > now())
+   AND EXISTS (SELECT FROM jsonb_each(m.tables) t WHERE t.value ->> 'uuid' = :uuid) ORDER BY name;
+
+-- name: tables
+SELECT table_namespace, table_name FROM txsaga.iceberg_tables
+ WHERE catalog_name = :catalog AND coalesce(iceberg_type, 'TABLE') = 'TABLE' ORDER BY table_namespace, table_name;
+
+-- name: acted
+SELECT found[1] FROM txsaga.event, regexp_match(why, '\(request ([0-9a-f]+)\)$') AS found
+ WHERE txid = :txid AND what = 'COMMIT' AND found IS NOT NULL;

@@ -27,6 +27,12 @@ def catalog(
         Path | None,
         typer.Option(metavar="PATH", help="File of clients, ID:SECRET and rights a line. Default: none needed."),
     ] = None,
+    credentials: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND", help="For files in S3: none, static (own keys, to writers), or a role's ARN (sessions)."
+        ),
+    ] = "none",
 ) -> None:
     """Serve Iceberg's clients (REST) until it is interrupted."""
     try:
@@ -47,7 +53,10 @@ def catalog(
         listening("catalog", host, port) as opened,
         connect(given_url(options), namespace=options.namespace, roles=False) as broker,
     ):
-        app = create_app(cache(lambda: OpenCatalog(broker)), known)
+        opened_catalog = cache(lambda: OpenCatalog(broker, credentials))
+        if credentials != "none":
+            opened_catalog()  # a mistake in them ends the command
+        app = create_app(opened_catalog, known)
         say(f"http://{host}:{opened.getsockname()[1]}")
         sys.stdout.flush()
         quiet = uvicorn.Config(

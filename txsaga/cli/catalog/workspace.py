@@ -44,11 +44,24 @@ def create(
 
 @app.command("list")
 def list_all(context: typer.Context) -> None:
-    """List the workspaces."""
+    """List the workspaces, what became of them, and the voters whose approval they wait for."""
     with _workspaces(context) as workspaces:
-        found = sorted(workspaces.names().items())
-    documents = [{"workspace": name, "tables": count} for name, count in found]
-    listing(options_of(context), documents, ("workspace", "tables"), found)
+        found = [(each, state, workspaces.asked(each.name)) for each, state in workspaces.all()]
+    documents = [
+        {
+            "workspace": each.name,
+            "tables": [str(name) for name in each.tables],
+            "state": state,
+            "transaction": asked and asked[0],
+            "waits_for": asked and asked[1],
+        }
+        for each, state, asked in found
+    ]
+    rows = [
+        (each.name, len(each.tables), state, asked and asked[0], asked and ", ".join(asked[1]))
+        for each, state, asked in found
+    ]
+    listing(options_of(context), documents, ("workspace", "tables", "state", "transaction", "waits for"), rows)
 
 
 @app.command()
@@ -59,10 +72,24 @@ def diff(context: typer.Context, name: Name) -> None:
 
 
 @app.command()
-def publish(context: typer.Context, name: Name) -> None:
+def publish(
+    context: typer.Context,
+    name: Name,
+    approval: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VOTER", help="Publish once VOTER has voted yes (tx vote); may be repeated."),
+    ] = None,
+) -> None:
     """Make everything in a workspace visible by one decision, or nothing if a table was changed outside since."""
+    options = options_of(context)
     with _workspaces(context) as workspaces:
-        _show(context, workspaces.publish(name, os_user()))
+        if not approval:
+            return _show(context, workspaces.publish(name, os_user()))
+        txid, tables = workspaces.ask(name, approval, os_user())
+    if not options.json:
+        _show(context, tables)
+    text = f"it waits for {', '.join(approval)}: txsaga tx vote {txid} 'publish {name}' yes --reason WHY"
+    result(options, {"transaction": txid, "ballot": f"publish {name}", "waits_for": approval}, text)
 
 
 @app.command()

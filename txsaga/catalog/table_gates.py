@@ -1,0 +1,92 @@
+"""
+Gates that tables name: a suite judges what a commit makes of main, before the commit is recorded.
+
+The property `txsaga.gate` holds the name of a suite. An append is judged by its own rows, anything else by the table as
+it would look afterwards. A commit to another branch is judged when main is pointed at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from txsaga.catalog.refusals import bad
+from txsaga.catalog.requests import Json
+from txsaga.gate.expecting import SuiteGate, expect
+from txsaga.lake import differences
+from txsaga.lake.branches import only_appends
+from txsaga.lake.gates import Subject
+from txsaga.lake.lake import Lake
+from txsaga.lake.metadata import Metadata
+from txsaga.lake.table import TableName
+
+GATE = "txsaga.gate"
+"""The property of a table that names the suite of its gate."""
+JUDGING = Lock()
+"""Held while a gate judges: commits of a server take turns in one warm process instead of starting one each."""
+SUITE = re.compile(r"\w[\w-]{0,99}")
+
+
+def gate_of(properties: Mapping[str, str] | None) -> SuiteGate | None:
+    """Return the gate of a table."""
+    suite = (properties or {}).get(GATE)
+    if suite and SUITE.fullmatch(suite) is None:
+        raise bad(f"{GATE} is {suite!r}; give the name of a suite, without its folder and .json")
+    return expect(suite) if suite else None
+
+
+def require_gate(properties: Mapping[str, str] | None) -> None:
+    """Refuse a gate without a suite when a table names it, and not at the next commit of anybody."""
+    if (gate := gate_of(properties)) is not None:
+        gate.warm()
+
+
+def sets_gate(updates: Sequence[Json]) -> bool:
+    """Return whether a commit sets or removes the gate of a table."""
+    said = [each[key] for each in updates for key in ("updates", "updated", "removals", "removed") if key in each]
+    return any(isinstance(each, dict | list) and GATE in each for each in said)
+
+
+class GatedChange(NamedTuple):
+    """A commit that changes main of a table with a gate."""
+
+    name: TableName
+    gate: SuiteGate
+    before: Metadata
+    after: Metadata
+    sent: Mapping[int, Json]
+    """The snapshots as the client sent them: on the snapshot that it has seen."""
+
+    def subject(self, lake: Lake) -> Subject | None:
+        """Return the rows to be judged; None for an append of none."""
+        new = [*self._new()]
+        first = self.after.snapshot(new[-1]) if new else None
+        if first is not None and first.get("parent-snapshot-id") == self.before.current_id:
+            seen = self.sent[new[-1]].get("parent-snapshot-id")
+            known = None if seen is None else self.before.snapshot(seen)
+            found = differences.between(lake.storage, known, self.sent[new[0]])
+            if only_appends(self.after, new, found):
+                count = sum(each.record_count for each in found.added.values())
+                return lake.of_files(self.name, self.after, found.added, count) if found.added else None
+        return lake.whole(self.name, self.after, self.after.current)
+
+    def _new(self) -> Iterator[int]:
+        """Yield the snapshots that the commit adds to main, the newest first."""
+        for number in self.after.lineage(self.after.current_id):
+            if number not in self.sent:
+                return
+            yield number
+
+
+def gated(name: TableName, before: Json, after: Json, updates: Sequence[Json]) -> Iterator[GatedChange]:
+    """Yield the change of main that the gate of its table has to judge, if there is one."""
+    gate, old, new = gate_of(after.get("properties")), Metadata("", before), Metadata("", after)
+    if gate is None:
+        return
+    if old.properties.get(GATE) != new.properties[GATE]:
+        gate.warm()
+    if old.current_id != new.current_id:
+        sent: list[Json] = [each["snapshot"] for each in updates if each.get("action") == "add-snapshot"]
+        yield GatedChange(name, gate, old, new, {each["snapshot-id"]: each for each in sent})

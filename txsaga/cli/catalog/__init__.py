@@ -1,0 +1,1 @@
+"""The commands of the open catalog: the server, cuts and workspaces."""
