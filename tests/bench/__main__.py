@@ -88,7 +88,7 @@ def _run(server: Home, name: str, chosen: argparse.Namespace) -> Document:
         "workload": name,
         "unit": workload.unit,
         "conditions": conditions(server, _command(name, chosen, options), workload.needs),
-        "rows": [row.document(smaller_is_better=workload.unit in TIMES) for row in rows],
+        "rows": [row.document(smaller_is_better=(row.unit or workload.unit) in TIMES) for row in rows],
         "skipped": skipped,
     }
 

@@ -32,4 +32,5 @@ WORKLOADS = {
     "W7": Workload("s", ("w7",), ("pyspark",)),
     "W8": Workload("tx/s", ("w8",)),
     "W9": Workload("ms", ("w9",), ("fastapi", "uvicorn", "jinja2")),
+    "W10": Workload("commits/s", ("w10",), ("fastapi", "uvicorn", "pyiceberg")),
 }

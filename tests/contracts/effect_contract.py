@@ -49,11 +49,9 @@ class EffectContract:
 
     @pytest.mark.rule("R3")
     @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-    def test_a_decided_transaction_takes_no_effect(self, store: Store, decision: Decision) -> None:
+    def test_a_decided_transaction_reserves_no_table(self, store: Store, decision: Decision) -> None:
         life = opened(store, new_group(store))
         settle(store, life, decision)
-        with pytest.raises(TransactionError), store.ledgers.open() as ledger:
-            ledger.keep(life.txid, [Effect("table", 1, 1, {})])
         with pytest.raises(TransactionError), store.ledgers.open() as ledger:
             ledger.reserve_table(life.txid, LEDGER, [""])
 

@@ -23,9 +23,9 @@ from tests.open_catalog.conftest import Serve
 from txsaga import Folder, errors
 from txsaga.catalog.access import Clients
 from txsaga.catalog.routes import TOKEN
-from txsaga.catalog.tables import CatalogTables
 from txsaga.iceberg.appends import ON_TOP
 from txsaga.messages.decide import Decider
+from txsaga.messages.tx_records import TxRecords
 
 pytestmark = pytest.mark.postgres
 STALE = {"type": "assert-table-uuid", "uuid": str(uuid4())}
@@ -194,15 +194,14 @@ def test_a_request_is_not_refused_for_what_it_has_done_itself(
 ) -> None:
     created(rest, "a", "b")
     elsewhere = serve(Clients())
-    asked, is_done, earlier = (once("a"), once("b")), CatalogTables.is_done, []
+    asked, enter, earlier = (once("a"), once("b")), TxRecords.enter, []
 
-    def overtaken(tables: CatalogTables, request: Any) -> bool:
-        found = is_done(tables, request)
+    def overtaken(records: TxRecords, *values: Any, **options: Any) -> Any:
         monkeypatch.undo()
         earlier.append(committed(elsewhere, *asked, key="k").status_code)
-        return found
+        return enter(records, *values, **options)
 
-    monkeypatch.setattr(CatalogTables, "is_done", overtaken)
+    monkeypatch.setattr(TxRecords, "enter", overtaken)
     assert committed(rest, *asked, key="k").status_code == 204
     assert earlier == [204]
     assert len(loaded(rest, "a")["schemas"]) == len(loaded(rest, "b")["schemas"]) == 2

@@ -18,7 +18,6 @@ class MemoryTables(TableLedger):
     def keep(self, txid: int, kept: Sequence[Effect]) -> None:
         """Keep what the decision shall do."""
         if kept:
-            self._require_undecided(txid)
             self._kept.effects[txid] = (*self._kept.effects.get(txid, ()), *kept)
 
     def effects(self, txid: int) -> Sequence[Effect]:

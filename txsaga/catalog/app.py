@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from txsaga.catalog.access import LIFETIME, Clients, Doorkeeper, address_of, credentials_of
+from txsaga.catalog.access import LIFETIME, Client, Clients, Doorkeeper, address_of, credentials_of
 from txsaga.catalog.moments import CUT, WORKSPACE
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.refusals import CatalogRefusal, bad, refusal
@@ -39,7 +39,7 @@ def create_app(opened: Callable[[], OpenCatalog], doorkeeper: Doorkeeper) -> Fas
         app.add_api_route("/v1/oauth/tokens", tokens, methods=["POST"])
     for prefix in ("/v1", "/v1/{prefix}"):
         app.include_router(router, prefix=prefix)
-    app.add_middleware(UndecodedPaths)
+    app.add_middleware(Entrance)
     for kind in (
         CatalogRefusal,
         TxSagaError,
@@ -51,7 +51,6 @@ def create_app(opened: Callable[[], OpenCatalog], doorkeeper: Doorkeeper) -> Fas
         app.add_exception_handler(kind, _refused)
     for status in (400, 404, 405):
         app.add_exception_handler(status, _not_served)
-    app.middleware("http")(_bounded)
     return app
 
 
@@ -94,17 +93,33 @@ async def tokens(request: Request) -> Response:
     )
 
 
-class UndecodedPaths:
-    """Routes by the path as it was sent: a name may hold an encoded slash."""
+class Entrance:
+    """Lets requests of known clients in, logs what they change, and routes by the path as it was sent.
+
+    A request of a stranger, or one that is too large, is refused before it is read: it would be kept in memory. A name
+    in a path may hold an encoded slash.
+    """
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Pass a request on."""
-        if scope["type"] == "http" and scope.get("raw_path"):
-            scope["path"] = scope["raw_path"].decode("latin-1")
-        await self._app(scope, receive, send)
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        scope["path"] = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
+        request = Request(scope)
+        try:
+            client = await _let_in(request)
+        except CatalogRefusal as refused:
+            return await _answer(refused)(scope, receive, send)
+
+        async def logged(message: Scope) -> None:
+            if client is not None and message["type"] == "http.response.start":
+                logger.info("%s@catalog: %s %s: %d", client.name, request.method, request.url.path, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, send if request.method in ("GET", "HEAD") else logged)
 
 
 def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
@@ -112,22 +127,15 @@ def _paths(app: FastAPI) -> list[tuple[str, set[str]]]:
     return [(path, methods) for path, methods in routes if path.startswith("/v1/{prefix}/")]
 
 
-async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse a request of a stranger, or one that is too large, before it is read: it would be kept in memory."""
+async def _let_in(request: Request) -> Client | None:
+    """Return who sends a request; whoever asks for a token is not known yet."""
     is_open = request.url.path.endswith(OPEN)
     if "transfer-encoding" in request.headers:
-        return _answer(CatalogRefusal(411, "BadRequestException", "the request does not say its length"))
+        raise CatalogRefusal(411, "BadRequestException", "the request does not say its length")
     most = LARGEST_OPEN if is_open else LARGEST
     if int(request.headers.get("content-length", 0)) > most:
-        return _answer(CatalogRefusal(413, "BadRequestException", f"the request has more than {most} bytes"))
-    try:
-        client = None if is_open else await request.app.state.doorkeeper.client_of(request)
-    except CatalogRefusal as refused:
-        return _answer(refused)
-    answer = await go_on(request)
-    if client is not None and request.method not in ("GET", "HEAD"):
-        logger.info("%s@catalog: %s %s: %d", client.name, request.method, request.url.path, answer.status_code)
-    return answer
+        raise CatalogRefusal(413, "BadRequestException", f"the request has more than {most} bytes")
+    return None if is_open else await request.app.state.doorkeeper.client_of(request)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -116,7 +116,7 @@ async def client_of(request: Request) -> Client:
 Asking = Annotated[Client, Depends(client_of)]
 
 
-def _scope(request: Request, client: Asking) -> CommitScope:
+async def _scope(request: Request, client: Asking) -> CommitScope:
     key = request.headers.get(KEY)  # each client has its own
     return CommitScope(request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}", client.name)
 
@@ -130,7 +130,7 @@ class NamespaceFor:
     def __init__(self, right: str) -> None:
         self._right = right
 
-    def __call__(self, client: Asking, namespace: str) -> str:
+    async def __call__(self, client: Asking, namespace: str) -> str:
         """Return it."""
         found = joined(unquote_plus(namespace).split(SEPARATOR))
         client.require_namespace(self._right, found)
@@ -143,7 +143,7 @@ class TableFor:
     def __init__(self, right: str) -> None:
         self._right = right
 
-    def __call__(self, client: Asking, catalog: Catalog, namespace: str, table: str) -> TableName:
+    async def __call__(self, client: Asking, catalog: Catalog, namespace: str, table: str) -> TableName:
         """Return it."""
         name = _name(catalog, joined(unquote_plus(namespace).split(SEPARATOR)), unquote_plus(table))
         client.require(self._right, name)

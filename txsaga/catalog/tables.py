@@ -168,8 +168,6 @@ class CatalogTables:
         if request.scope.token is not None:
             return self._joined(request.scope).stage(lambda staged: request.added_to(staged, writes_after), judged)
         with self.keys.alone(request.scope.key):
-            if self.is_done(request):
-                return
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")

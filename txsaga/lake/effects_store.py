@@ -33,9 +33,8 @@ class TableLedger(HomeTransaction):
         return self._connection
 
     def keep(self, txid: int, kept: Sequence[Effect]) -> None:
-        """Store what the decision of an undecided transaction does in the home database."""
+        """Store what the decision of a transaction does in the home database; its record is locked and undecided."""
         if kept:
-            self._require_undecided(txid)
             payloads = [json.dumps({**each.payload, "part": each.part, "attempt": each.attempt}) for each in kept]
             self._run(SQL["keep"], txid=txid, kinds=[each.kind for each in kept], payloads=payloads, first=FIRST)
 

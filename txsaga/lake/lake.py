@@ -64,7 +64,8 @@ class HomeCatalog(SqlCatalog):
     def pointers(self, names: Sequence[TableName]) -> Mapping[TableName, str]:
         """Return the locations of the newest metadata of several tables, in one query."""
         namespace = self.engine.get_execution_options()["schema_translate_map"][None]
-        with translating(), self.engine.connect() as connection:
+        with translating(), self.engine.connect() as connection:  # after a ROLLBACK the driver would prepare all anew
+            connection.execution_options(isolation_level="AUTOCOMMIT")
             return pointers_of(connection.exec_driver_sql, namespace, names)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -121,7 +121,8 @@ class TableWrite:
 
     def payload(self) -> dict[str, object]:
         """Return the record as JSON."""
-        said = {**asdict(self), "name": list(self.name), "mode": self.mode.value}
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        said |= {"name": list(self.name), "mode": self.mode.value}
         if self.branch is None:  # readable by versions without branches
             for name in ("branch", "head", "rebase"):
                 del said[name]

@@ -97,11 +97,10 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         """
         seconds = None if lease is None else lease.total_seconds()
         fresh = {"group": group, "key": key, "epoch": epoch, "run": run, "coordinator": coordinator, "lease": seconds}
-        txid = self._run(SQL["create"], **fresh).scalar()
-        if txid is None:
+        life = self._read("create", **fresh)
+        if life is None:
             self._refuse_if_rejecting()
-            return None
-        return self.lock(txid)
+        return life
 
     def release(self, txid: int) -> None:
         """Detach a locked branch from its coordinator."""

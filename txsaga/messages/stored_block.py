@@ -20,7 +20,7 @@ from txsaga.core.lifecycle import TxEvent
 from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, LateSlot, Receipt, Row, TxRecord
 from txsaga.core.retry import patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, SendFailed, StoreUnavailable
-from txsaga.lake.table import Effect
+from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.tx_records import TxRecords
 
@@ -38,7 +38,8 @@ class StoredBlock:
         self.receipt: Receipt | None = None
         self.bodies: Mapping[int, bytes] = {}  # late ones, by slot
         self.recorded: Sequence[Effect] = ()  # writes into tables
-        self.last: list[Effect] = []  # those that are stored with the closing point
+        self.changes: Sequence[TableWrite] = ()  # those that are stored with the closing point
+        self._last: Sequence[Effect] = ()
         self.who: str | None = None  # for whom it decides, for the audit
 
     @property
@@ -54,17 +55,24 @@ class StoredBlock:
 
     def enter(self, key: str) -> None:
         """Join or open the record of a key; raise if the key is already committed."""
-        self.life = TxRecords(self._kernel).enter(self._group, key, self._run)
-        self._kernel.running.begin(self, Doubt.of(self.life))
+        self._hold(TxRecords(self._kernel).enter(self._group, key, self._run))
 
     def opened(self) -> TxRecord:
         """Return the record, opening one for a block without a key."""
         if self.life is None:
-            if self._immunity is not None:
-                raise InvalidMessage("immunity is for half messages; leave it out with offsets or late bodies")
-            self.life = TxRecords(self._kernel).open_unkeyed(self._group, self._run)
-            self._kernel.running.begin(self, Doubt.of(self.life))
+            self._refuse_immunity()
+            return self._hold(TxRecords(self._kernel).open_unkeyed(self._group, self._run))
         return self.life
+
+    def _refuse_immunity(self) -> None:
+        if self._immunity is not None:
+            raise InvalidMessage("immunity is for half messages; leave it out with offsets or late bodies")
+
+    def _hold(self, life: TxRecord) -> TxRecord:
+        """Let nobody else check the record while this block works."""
+        self.life = life
+        self._kernel.running.begin(self, Doubt.of(life))
+        return life
 
     def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
         """Add halves."""
@@ -80,7 +88,7 @@ class StoredBlock:
 
     def close(self, rows: Sequence[Row], evidence: int | None) -> None:
         """Store the remaining halves and the closing point; `evidence` is the resource that will hold the evidence."""
-        if self.life is None and rows:
+        if self.life is None and rows and not self.changes:
             self.receipt = self._kernel.stores.call(Half(self._group.id, rows, evidence, self._immunity))
             if self.receipt.code is not ReplyCode.SEND_OK:
                 why = f"the half was answered with {self.receipt.code}; no local work was begun"
@@ -88,7 +96,7 @@ class StoredBlock:
             if self._immunity is None:  # an immunity itself sets the time of its check
                 self._kernel.running.begin(self, Doubt.of(self.receipt))
         else:
-            run_blocking(lambda: self._end(self.opened(), rows, evidence))
+            run_blocking(partial(self._end, rows, evidence))
         self._evidence = evidence
 
     def leave(self) -> None:
@@ -111,23 +119,31 @@ class StoredBlock:
         if isinstance(stored, Receipt):
             return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
         by = DecidedBy(who=self.who or f"owner {stored.owner}", why=why, owner=stored.owner)
-        known = [*self.recorded, *self.last] if decision is Decision.COMMIT else ()
+        known = [*self.recorded, *self._last] if decision is Decision.COMMIT else ()
         decide = partial(self._kernel.decider.decide, stored.txid, decision, by, bodies=self.bodies, known=known)
         return run_blocking(decide)
 
-    def _end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:
-        with self._kernel.announce.around(facts.Ending, life.txid):
+    def _end(self, rows: Sequence[Row], evidence: int | None) -> None:
+        """Store what is last; a record that nothing needed before is opened in the same commit."""
+        records, life = TxRecords(self._kernel), self.life
+        with self._kernel.announce.around(facts.Ending, *(() if life is None else (life.txid,))):
             try:
                 with self._kernel.store.ledgers.open() as ledger:
-                    TxRecords(self._kernel).own(ledger, life)
+                    if life is None:
+                        self._refuse_immunity()
+                        life = records.create_unkeyed(ledger, self._group, self._run)
+                    else:
+                        records.own(ledger, life)
                     if rows:
                         ledger.add(life, PART, rows)
-                    ledger.keep(life.txid, self.last)
+                    self._last = [Effect(TABLE_EFFECT, PART, life.owner, each.payload()) for each in self.changes]
+                    ledger.keep(life.txid, self._last)
                     ledger.win(life.txid, PART, life.owner)
                     ledger.move(life.txid, TxEvent.SEAL, evidence=evidence)
             except OutcomeUnknown:
-                if not patiently(lambda: TxRecords(self._kernel).has_ended(life)):
+                if life is None or not patiently(partial(records.has_ended, life)):
                     raise
+        self._hold(life)
 
 
 ENTER = "write `with producer.transaction(…) as tx:`"

@@ -44,7 +44,7 @@ from txsaga.core.validation import validate_late
 from txsaga.evidence.late_bodies import Filling, LateBodies, Slot
 from txsaga.evidence.ports import Evidence
 from txsaga.lake.gates import Gate
-from txsaga.lake.table import TABLE_EFFECT, Effect, TableWrite
+from txsaga.lake.table import TableWrite
 from txsaga.lake.table_writes import HomeTable, Table, TableWrites
 from txsaga.messages.stored_block import ENTER, PART, BlockStage, StoredBlock
 
@@ -146,8 +146,7 @@ class Transaction(InLoop[AsyncTransaction]):
     def change(self, writes: Sequence[TableWrite], who: str) -> None:
         """Change tables as an Iceberg client asks; the audit names it."""
         self._require_open("write to a table")
-        life, self._contribution.who = self._contribution.opened(), who
-        self._contribution.last += [Effect(TABLE_EFFECT, PART, life.owner, write.payload()) for write in writes]
+        self._contribution.changes, self._contribution.who = [*self._contribution.changes, *writes], who
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the decision moves the staged rows into it."""
@@ -252,7 +251,7 @@ class Transaction(InLoop[AsyncTransaction]):
                 self._follow_evidence(error)
 
     def _finish(self) -> None:
-        if self.txid is None and not self._outbox.count:
+        if self.txid is None and not (self._outbox.count or self._contribution.changes):
             self._stage = BlockStage.LEFT  # nothing was sent: nothing is decided
             return
         with report_failure(self._try_to_give_up):

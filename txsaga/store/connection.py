@@ -13,10 +13,11 @@ import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, CursorResult, Dialect, Engine, create_engine, event, text
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, TextClause, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -306,7 +307,13 @@ class HomeTransaction:
         self._connection, self._schema = connection, schema
 
     def _run(self, sql: str, **values: object) -> CursorResult[*tuple[Any, ...]]:
-        return self._connection.execute(text(sql.format(s=self._schema)), values)
+        return self._connection.execute(_statement(sql, self._schema), values)
+
+
+@lru_cache(1024)
+def _statement(sql: str, schema: str) -> TextClause:
+    """Parse a statement of an SQL file, once."""
+    return text(sql.format(s=schema))
 
 
 Run = Callable[..., CursorResult[*tuple[Any, ...]]]

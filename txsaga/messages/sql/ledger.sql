@@ -1,5 +1,8 @@
+-- name: columns
+txid, pgroup, {token} AS token, key, epoch, owner, state, evidence, run, coordinator, lease;
+
 -- name: record
-SELECT txid, pgroup, {token} AS token, key, epoch, owner, state, evidence, run, coordinator, lease FROM txsaga.tx;
+SELECT {statement columns} FROM txsaga.tx;
 
 -- name: latest
 {statement record} WHERE pgroup = :group AND key = :key AND (CAST(:before AS int) IS NULL OR epoch < :before)
@@ -19,7 +22,7 @@ INSERT INTO txsaga.tx (txid, pgroup, key, epoch, state, run, coordinator, lease)
 SELECT nextval('txsaga.tx_seq'), :group, CAST(:key AS varchar), :epoch, 'active', CAST(:run AS varchar),
        CAST(:coordinator AS uuid), CAST(:lease AS float8)
  WHERE NOT (SELECT rejecting FROM txsaga.store)
-    ON CONFLICT (pgroup, key, epoch) DO NOTHING RETURNING txid;
+    ON CONFLICT (pgroup, key, epoch) DO NOTHING RETURNING {statement columns};
 
 -- name: release
 UPDATE txsaga.tx SET coordinator = NULL WHERE txid = :txid;
