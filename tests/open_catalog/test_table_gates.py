@@ -20,7 +20,7 @@ from tests.gate.conftest import IDS, NOTES, suite
 from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
 from tests.open_catalog.asking import change, committed, created, loaded, property_of, refused
 from tests.open_catalog.conftest import Serve
-from tests.open_catalog.test_clients import OPEN, duckdb
+from tests.open_catalog.test_clients import OPEN
 from tests.open_catalog.test_commits import arrow, joined
 from txsaga.catalog.access import Clients
 from txsaga.catalog.table_gates import GATE
@@ -32,7 +32,7 @@ from txsaga.gate import stop
 from txsaga.gate.process import GateProcess, warm
 from txsaga.iceberg.appends import ON_TOP
 
-__all__ = ["duckdb", "suite"]
+__all__ = ["suite"]
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 Save = Callable[..., str]
 

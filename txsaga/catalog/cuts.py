@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from txsaga.broker import Broker
-from txsaga.catalog.moments import CUT, Moment, Moments, change_of, without
+from txsaga.catalog.moments import CUT, KeptMoment, Moments, change_of, without
 from txsaga.catalog.requests import Json
 from txsaga.lake.table import TableWrite
 
@@ -24,7 +24,7 @@ class KeptCuts:
     def __init__(self, broker: Broker) -> None:
         self._broker, self.moments = broker, Moments(broker, CUT)
 
-    def keep(self, name: str, patterns: Sequence[str], *, lease: timedelta | None, who: str) -> Moment:
+    def keep(self, name: str, patterns: Sequence[str], *, lease: timedelta | None, who: str) -> KeptMoment:
         """Keep a cut of all topics and of the tables that match; engines may expire it after its lease."""
         with self.moments.taken(name, patterns, lease=lease, who=who) as moment:
             now = self.moments.now(moment)
@@ -46,7 +46,7 @@ class KeptCuts:
                 transaction.change(writes, who)
 
 
-def _tag(moment: Moment, snapshot: int | None, raw: Json, lease: timedelta | None) -> Json | None:
+def _tag(moment: KeptMoment, snapshot: int | None, raw: Json, lease: timedelta | None) -> Json | None:
     """Return the update that tags a snapshot; engines count the age of a tag from its snapshot, not from now."""
     if snapshot is None:
         return None

@@ -46,7 +46,7 @@ class TableThen(NamedTuple):
         return cls(**{**document, "name": TableName(*document["name"])})
 
 
-class Moment(NamedTuple):
+class KeptMoment(NamedTuple):
     """A moment with its name."""
 
     kind: str
@@ -76,7 +76,7 @@ class Moments:
     @contextmanager
     def taken(
         self, name: str, patterns: Sequence[str], *, lease: timedelta | None = None, who: str
-    ) -> Iterator[Moment]:
+    ) -> Iterator[KeptMoment]:
         """Keep what is now, all topics and the tables that match; forget it if what follows is refused."""
         moment = self._take(name, patterns, lease, who)
         try:
@@ -87,7 +87,7 @@ class Moments:
             self.forget(name)
             raise
 
-    def _take(self, name: str, patterns: Sequence[str], lease: timedelta | None, who: str) -> Moment:
+    def _take(self, name: str, patterns: Sequence[str], lease: timedelta | None, who: str) -> KeptMoment:
         if NAME.fullmatch(name) is None:
             raise ConfigError(f"a {self._kind} can't be named {name!r}: write up to 100 small letters, digits, - and _")
         with self._broker.cut(tables=self._matching(patterns)) as cut:
@@ -103,13 +103,13 @@ class Moments:
             raise ConfigError(f"there is a {self._kind} {name!r}; choose another name")
         return self.find(name)
 
-    def find(self, name: str) -> Moment:
+    def find(self, name: str) -> KeptMoment:
         """Return one by its name."""
         if not (rows := self._store.moments(self._kind, name)):
             raise ConfigError(f"there is no {self._kind} {name!r}; `txsaga {self._kind} list` shows all")
         return moment_of(rows[0])
 
-    def all(self) -> Sequence[Moment]:
+    def all(self) -> Sequence[KeptMoment]:
         """Return all, the oldest first."""
         return [moment_of(row) for row in self._store.moments(self._kind)]
 
@@ -117,7 +117,7 @@ class Moments:
         """Remove a moment; its refs are removed before."""
         self._store.forget_moment(self._kind, name)
 
-    def now(self, moment: Moment) -> Mapping[TableName, Metadata]:
+    def now(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
         """Return the metadata of its tables as they are now; without those that are gone."""
         pointers = self._lake.catalog.pointers([*moment.tables])
         read = {table: Metadata.load(self._lake.storage, at) for table, at in sorted(pointers.items())}
@@ -131,10 +131,10 @@ class Moments:
         return [name for name in names if any(fnmatchcase(str(name), each) for each in patterns)]
 
 
-def moment_of(row: Any) -> Moment:
+def moment_of(row: Any) -> KeptMoment:
     """Read a row."""
     then = (TableThen.read(each) for each in row.tables.values())
-    return Moment(**{**row._mapping, "tables": {each.name: each for each in then}})
+    return KeptMoment(**{**row._mapping, "tables": {each.name: each for each in then}})
 
 
 def _then(table: TableName, now: Metadata) -> TableThen:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from txsaga.catalog.credentials import Credentials
 from txsaga.catalog.files import MetadataFile, MetadataFiles
-from txsaga.catalog.moments import CUT, Moment
+from txsaga.catalog.moments import CUT, KeptMoment
 from txsaga.catalog.refusals import CatalogRefusal, missing
 from txsaga.catalog.repeats import CommitScope
 from txsaga.catalog.requests import Change, Json
@@ -35,7 +35,7 @@ class MomentStore(CatalogStore):
     """The rows of the catalog, of which only the tables of a moment are shown."""
 
     files: MetadataFiles
-    moment: Moment
+    moment: KeptMoment
 
     def listed(self, catalog: str, namespace: str, kind: str, after: str, most: int | None) -> Listed:
         """Return a page of the tables of a namespace; a page may have fewer than there is room for."""

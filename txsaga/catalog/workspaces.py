@@ -17,11 +17,10 @@ from pyiceberg.manifest import DataFile, DataFileContent
 
 from txsaga.broker import Broker
 from txsaga.catalog.joining import JoinedTransaction
-from txsaga.catalog.moments import WORKSPACE, Moment, Moments, change_of, is_at, without
+from txsaga.catalog.moments import WORKSPACE, KeptMoment, Moments, change_of, is_at, without
 from txsaga.catalog.requests import Json
 from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.table_gates import gate_of
-from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
@@ -85,7 +84,7 @@ class Workspaces:
             self._change(begun, who)
         return sorted(moment.tables)
 
-    def all(self) -> Sequence[tuple[Moment, WorkspaceState]]:
+    def all(self) -> Sequence[tuple[KeptMoment, WorkspaceState]]:
         """Return the workspaces, and what became of each."""
         return [(each, self._state(each)) for each in self._moments.all()]
 
@@ -95,8 +94,11 @@ class Workspaces:
         return [self._compared(moment, *each) for each in self._now(moment).items()]
 
     def publish(self, name: str, who: str) -> Sequence[WorkspaceTable]:
-        """Make all that was written in a workspace visible by one decision."""
-        moment, now = self._open(name)
+        """Make all that was written in a workspace visible by one decision; if voters were asked, once they agree."""
+        moment = self._moments.find(name)
+        if (asked := self._asked(moment)) is not None:
+            return self._publish_approved(moment, *asked)
+        now = self._open(moment)
         tables = self._unmoved(moment, now)
         try:
             with self._producer.transaction(key=_key(moment, "publish")) as transaction:
@@ -106,12 +108,31 @@ class Workspaces:
             raise ConfigError(f"workspace {name!r} was published by somebody else meanwhile") from None
         return tables
 
+    def _publish_approved(self, moment: KeptMoment, txid: int, missing: Sequence[str]) -> Sequence[WorkspaceTable]:
+        """Publish what voters were asked about, as it was then; ask nobody again if one of them said no."""
+        with self._broker.kernel.store.ledgers.open() as ledger:
+            found, polls = ledger.flows.look(txid), ledger.ballots(txid)
+        assert found is not None
+        flow = Flow(self._broker.kernel, found)
+        if refused := [
+            cast.voter for poll in polls for cast in poll.casts if poll.result is Result.REFUSED and not cast.yes
+        ]:
+            flow.roll_back("it was not approved")
+            raise ConfigError(f"{', '.join(refused)} voted against workspace {moment.name!r}: change it, and ask again")
+        if missing:
+            raise _waits(moment, txid)
+        tables = [self._compared(moment, *each) for each in self._now(moment).items()]
+        with suppress(AlreadyCommitted):  # by somebody else at the same moment
+            flow.end()
+        return tables
+
     def ask(self, name: str, voters: Sequence[str], who: str) -> tuple[int, Sequence[WorkspaceTable]]:
-        """Ask voters whether a workspace becomes visible as it is now; return the transaction that waits for them.
+        """Ask voters whether a workspace may be published as it is now; return the transaction that waits for them.
 
         Who asks votes yes, with what would change as the reason.
         """
-        (moment, now), asker = self._open(name), who.rpartition("@")[0] or who
+        moment, asker = self._moments.find(name), who.rpartition("@")[0] or who
+        now = self._open(moment)
         if asker in voters:
             raise ConfigError(f"{asker!r} asks, so somebody else has to approve it; name another voter")
         tables, kernel, ballot = self._unmoved(moment, now), self._broker.kernel, f"publish {name}"
@@ -130,7 +151,7 @@ class Workspaces:
         """Return the transaction that asks whether a workspace is published, and whose yes is missing."""
         return self._asked(self._moments.find(name))
 
-    def _asked(self, moment: Moment) -> tuple[int, Sequence[str]] | None:
+    def _asked(self, moment: KeptMoment) -> tuple[int, Sequence[str]] | None:
         life = self._latest(moment, "publish")
         if life is None or life.state is not TxState.ACTIVE or life.lease is None:
             return None
@@ -167,11 +188,11 @@ class Workspaces:
             with self._producer.transaction() as transaction:
                 transaction.change(writes, who)
 
-    def _latest(self, moment: Moment, what: str) -> TxRecord | None:
+    def _latest(self, moment: KeptMoment, what: str) -> TxRecord | None:
         with self._broker.kernel.store.ledgers.open() as ledger:
             return ledger.latest(self._producer.group.id, _key(moment, what))
 
-    def _state(self, moment: Moment) -> WorkspaceState:
+    def _state(self, moment: KeptMoment) -> WorkspaceState:
         if self._asked(moment) is not None:
             return WorkspaceState.WAITING
         for state, what in ((WorkspaceState.UNDONE, "undo"), (WorkspaceState.PUBLISHED, "publish")):
@@ -180,23 +201,18 @@ class Workspaces:
                 return state
         return WorkspaceState.OPEN
 
-    def _open(self, name: str) -> tuple[Moment, Mapping[TableName, Metadata]]:
-        """Return a workspace that can be published, and its tables."""
-        moment = self._moments.find(name)
+    def _open(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
+        """Return the tables of a workspace that can be published."""
         self._require_not_asked(moment)
         if (state := self._state(moment)) is not WorkspaceState.OPEN:
-            raise ConfigError(f"workspace {name!r} is {state}; drop it, and create a new one")
-        return moment, self._now(moment)
+            raise ConfigError(f"workspace {moment.name!r} is {state}; drop it, and create a new one")
+        return self._now(moment)
 
-    def _require_not_asked(self, moment: Moment) -> None:
-        asked = self._asked(moment)
-        if asked is not None and settled(self._broker, asked[0]) is None:
-            raise ConfigError(
-                f"transaction {asked[0]} asks whether workspace {moment.name!r} is published; vote on it (`txsaga tx "
-                f"ballots {asked[0]}`), or take it back: `txsaga tx rollback {asked[0]}`"
-            )
+    def _require_not_asked(self, moment: KeptMoment) -> None:
+        if (asked := self._asked(moment)) is not None:
+            raise _waits(moment, asked[0])
 
-    def _now(self, moment: Moment) -> Mapping[TableName, Metadata]:
+    def _now(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
         """Return the metadata of all tables of a workspace."""
         now, begun = self._moments.now(moment), f"since workspace {moment.name!r} was begun"
         if gone := [str(table) for table in moment.tables if table not in now]:
@@ -206,7 +222,7 @@ class Workspaces:
             raise TableMoved(f"branch {moment.ref} of {', '.join(lost)} was removed {begun}; drop the workspace")
         return now
 
-    def _unmoved(self, moment: Moment, now: Mapping[TableName, Metadata]) -> Sequence[WorkspaceTable]:
+    def _unmoved(self, moment: KeptMoment, now: Mapping[TableName, Metadata]) -> Sequence[WorkspaceTable]:
         tables = [self._compared(moment, *each) for each in now.items()]
         if moved := [str(each.table) for each in tables if each.moved and each.changed]:
             raise TableMoved(
@@ -224,7 +240,7 @@ class Workspaces:
                 subject = self._lake.whole(each.table, metadata, metadata.snapshot(each.head), _rows_in(metadata))
                 transaction.check(str(each.table), subject, gate)
 
-    def _heads(self, moment: Moment) -> Iterator[tuple[TableName, int]]:
+    def _heads(self, moment: KeptMoment) -> Iterator[tuple[TableName, int]]:
         """Yield what main was pointed at when a workspace was published."""
         life = self._latest(moment, "publish")
         assert life is not None
@@ -235,7 +251,7 @@ class Workspaces:
                 if update.get("ref-name") == "main":
                     yield write.name, update["snapshot-id"]
 
-    def _compared(self, moment: Moment, table: TableName, now: Metadata) -> WorkspaceTable:
+    def _compared(self, moment: KeptMoment, table: TableName, now: Metadata) -> WorkspaceTable:
         base, head = moment.tables[table].snapshot, snapshot_of(now.raw, moment.ref)
         before, after = (None if each is None else now.snapshot(each) for each in (base, head))
         moved = now.current_id != base
@@ -246,27 +262,14 @@ class Workspaces:
         return WorkspaceTable(table, base, head, _rows(found.added), removed, moved)
 
 
-def settled(broker: Broker, txid: int) -> Decision | None:
-    """Publish the workspace that a transaction asks about, or don't, if all votes are cast; return what was decided."""
-    store = broker.kernel.store
-    with store.ledgers.open() as ledger:
-        found, polls = ledger.flows.look(txid), ledger.ballots(txid)
-    if found is None or found.life.state is not TxState.ACTIVE:
-        return None
-    if not any(each.ballot.name.startswith("publish ") for each in polls):  # it was not asked yet
-        return None
-    if store.registry.group_by_id(found.life.group).name != GROUP or any(each.result is Result.OPEN for each in polls):
-        return None
-    flow = Flow(broker.kernel, found)
-    if any(each.result is Result.REFUSED for each in polls):
-        flow.roll_back("it was not approved")
-        return Decision.ROLLBACK
-    with suppress(AlreadyCommitted):  # by another voter at the same moment
-        flow.end()
-    return Decision.COMMIT
+def _waits(moment: KeptMoment, txid: int) -> ConfigError:
+    return ConfigError(
+        f"transaction {txid} asks whether workspace {moment.name!r} is published; vote on it (`txsaga tx ballots "
+        f"{txid}`), or take it back: `txsaga tx rollback {txid}`"
+    )
 
 
-def _key(moment: Moment, what: str) -> str:
+def _key(moment: KeptMoment, what: str) -> str:
     return f"{what} {moment.name} of tick {moment.tick}"
 
 
@@ -276,7 +279,7 @@ def _to(ref: str, snapshot: int | None, now: Metadata | None = None) -> Json:
     return {"type": "branch", **settings, "action": "set-snapshot-ref", "ref-name": ref, "snapshot-id": snapshot}
 
 
-def _published(moment: Moment, table: WorkspaceTable, now: Metadata) -> TableWrite:
+def _published(moment: KeptMoment, table: WorkspaceTable, now: Metadata) -> TableWrite:
     """Return the change that points main at a branch and removes it, if both are where they were seen."""
     updates, required = [], [is_at(moment.ref, table.head)]
     if table.changed:

@@ -349,7 +349,6 @@ def vote(
         evidence = {"reason": reason, "by": os_user()}
         counted = broker.vote(txid, ballot, who, yes=word == "yes", evidence=evidence)
         polls = broker.ballots(txid)
-        decided = _settled(broker, txid)
     (poll,) = [each for each in polls if each.ballot.name == ballot]
     (cast,) = [each.yes for each in poll.casts if each.voter == who]
     if cast is not (word == "yes"):
@@ -357,17 +356,8 @@ def vote(
             f"{who!r} has voted the other way in ballot {ballot!r} of transaction {txid}; the first vote is final"
         )
     said = f"{who} {'voted' if counted else 'had voted'} {word} in ballot {ballot} of transaction {txid}"
-    told = f"{said}: it is {poll.result.name.lower()}" + (f"; the decision is {decided.name}" if decided else "")
+    told = f"{said}: it is {poll.result.name.lower()}"
     result(options, {"counted": counted, **documents.ballot_document(txid, poll)}, told)
-
-
-def _settled(broker: Broker, txid: int) -> Decision | None:
-    """Publish a workspace, or don't, with the last of its votes."""
-    try:
-        from txsaga.catalog.workspaces import settled
-    except ImportError:  # without the extra there are none
-        return None
-    return settled(broker, txid)
 
 
 @app.command()

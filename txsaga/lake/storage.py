@@ -15,7 +15,6 @@ from pathlib import Path
 
 from pyiceberg.io import FileIO, load_file_io
 
-from txsaga.core.forking import at_fork
 from txsaga.errors import WarehouseAway
 
 SYNCS = 8
@@ -61,8 +60,11 @@ class Storage:
     def keep(self, locations: Iterable[str]) -> None:
         """Sync local files and their folders; an object store has stored what it acknowledged."""
         paths = [path for location in locations if (path := local(location)) is not None]
-        for wave in (paths, sorted({path.parent for path in paths})):
-            list(_threads.map(_sync, wave))  # the disk merges concurrent syncs
+        if not paths:
+            return
+        with ThreadPoolExecutor(SYNCS) as pool:  # the disk merges concurrent syncs
+            for wave in (paths, sorted({path.parent for path in paths})):
+                list(pool.map(_sync, wave))
 
     def remove(self, location: str) -> None:
         """Delete a file; a missing one is no error."""
@@ -82,17 +84,6 @@ def local(location: str) -> Path | None:
     if scheme != "file":
         return None
     return Path("/" + rest.lstrip("/"))
-
-
-def _start_anew() -> None:
-    """Start without threads, as a forked child must."""
-    global _threads
-    _threads = ThreadPoolExecutor(SYNCS, thread_name_prefix="txsaga-sync")
-
-
-_threads: ThreadPoolExecutor
-_start_anew()
-at_fork(_start_anew)
 
 
 def _sync(path: Path) -> None:

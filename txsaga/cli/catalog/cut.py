@@ -15,7 +15,7 @@ from txsaga.cli.printing import document, fields, listing, result, tables
 
 if TYPE_CHECKING:
     from txsaga.catalog.cuts import KeptCuts
-    from txsaga.catalog.moments import Moment
+    from txsaga.catalog.moments import KeptMoment
 
 COLUMNS = ("cut", "tick", "tables", "topics", "kept at", "by", "expires")
 app = typer.Typer(help="See topics and tables of one moment, and keep that moment under a name.")
@@ -89,7 +89,7 @@ def release(context: typer.Context, name: Name) -> None:
     result(options_of(context), {"cut": name, "tables": count}, f"released cut {name} of {count} tables")
 
 
-def _show_kept(context: typer.Context, cut: Moment) -> None:
+def _show_kept(context: typer.Context, cut: KeptMoment) -> None:
     about = {"name": cut.name, "kept at": cut.at, "by": cut.who, "expires": cut.expires, "tick": cut.tick}
     _show(context, about, cut.heads, {str(name): {"snapshot": then.snapshot} for name, then in cut.tables.items()})
 

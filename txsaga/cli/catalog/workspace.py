@@ -77,7 +77,7 @@ def publish(
     name: Name,
     approval: Annotated[
         list[str] | None,
-        typer.Option(metavar="VOTER", help="Publish once VOTER has voted yes (tx vote); may be repeated."),
+        typer.Option(metavar="VOTER", help="Ask VOTER first (tx vote), and publish nothing yet; may be repeated."),
     ] = None,
 ) -> None:
     """Make everything in a workspace visible by one decision, or nothing if a table was changed outside since."""
