@@ -11,16 +11,16 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 301,
     "lines": 52_650,
-    "lines of the catalog": 2_448,
-    "lines of the iceberg": 1_911,
-    "lines of the console": 3_219,
+    "lines of the catalog": 3_287,
+    "lines of the iceberg": 1_869,
+    "lines of the console": 3_210,
     "lines of the gateway": 2_481,
-    "lines of the testing.catalog": 1_350,
+    "lines of the testing.catalog": 1_339,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
     "modules in a circle": 0,
-    "modules with one importer": 15,
-    "lines of SQL in strings": 179,
+    "modules with one importer": 12,
+    "lines of SQL in strings": 139,
     "except BaseException": 12,
 }
 

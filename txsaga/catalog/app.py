@@ -40,14 +40,7 @@ def create_app(opened: Callable[[], OpenCatalog], doorkeeper: Doorkeeper) -> Fas
     for prefix in ("/v1", "/v1/{prefix}"):
         app.include_router(router, prefix=prefix)
     app.add_middleware(Entrance)
-    for kind in (
-        CatalogRefusal,
-        TxSagaError,
-        BadUpdate,
-        RequirementFailed,
-        RequestValidationError,
-        Exception,
-    ):
+    for kind in (CatalogRefusal, TxSagaError, BadUpdate, RequirementFailed, RequestValidationError, Exception):
         app.add_exception_handler(kind, _refused)
     for status in (400, 404, 405):
         app.add_exception_handler(status, _not_served)

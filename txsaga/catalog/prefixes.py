@@ -71,11 +71,7 @@ class CutTables(MomentTables):
         known = {each["snapshot-id"] for each in file.raw.get("snapshots") or ()}
         if then.snapshot is not None and then.snapshot not in known:
             raise missing("Table", f"{name}: its snapshot in {self._moment.ref} was expired")
-        chosen = {
-            "current-schema-id": then.schema,
-            "default-spec-id": then.spec,
-            "default-sort-order-id": then.order,
-        }
+        chosen = {"current-schema-id": then.schema, "default-spec-id": then.spec, "default-sort-order-id": then.order}
         return _shown(file, as_of(file.raw, then.snapshot, chosen))
 
     def commit(self, changes: Sequence[TableChange], scope: CommitScope) -> None:

@@ -495,11 +495,7 @@ def _listed(catalog: OpenCatalog, client: Client, namespace: str, kind: str, pag
 
 
 def _loaded(
-    file: MetadataFile,
-    *,
-    refs: bool = False,
-    known: str | None = None,
-    vended: Mapping[str, Any] | None = None,
+    file: MetadataFile, *, refs: bool = False, known: str | None = None, vended: Mapping[str, Any] | None = None
 ) -> Response:
     """Return a table or view, or nothing if the client has it; with credentials always, since they end."""
     text = (file.only_refs() if refs else file).text

@@ -21,11 +21,7 @@ class CatalogViews:
     """The views of a catalog."""
 
     def __init__(
-        self,
-        store: CatalogStore,
-        files: MetadataFiles,
-        acts: CatalogActs,
-        location_of: Callable[[TableName], str],
+        self, store: CatalogStore, files: MetadataFiles, acts: CatalogActs, location_of: Callable[[TableName], str]
     ) -> None:
         self._store, self._files, self._acts, self._location_of = store, files, acts, location_of
 

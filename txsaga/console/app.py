@@ -27,13 +27,7 @@ from txsaga.console.lag import LagHistory
 from txsaga.console.live import News
 from txsaga.core import exits
 
-STATUS = {
-    exits.MISTAKE: 400,
-    exits.NOT_FOUND: 404,
-    exits.CONFLICT: 409,
-    exits.UNAVAILABLE: 503,
-    exits.REFUSED: 500,
-}
+STATUS = {exits.MISTAKE: 400, exits.NOT_FOUND: 404, exits.CONFLICT: 409, exits.UNAVAILABLE: 503, exits.REFUSED: 500}
 """The HTTP status for each exit code of the command line."""
 OF_MESSAGES: Mapping[type[errors.TxSagaError], int] = {
     errors.TransactionsRejected: 403,

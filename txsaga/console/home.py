@@ -30,10 +30,7 @@ class Home:
     """The broker of a console; no role runs in it."""
 
     def __init__(
-        self,
-        opens: Callable[[], Broker],
-        env: Mapping[str, str] = os.environ,
-        cluster: ClusterConfig | None = None,
+        self, opens: Callable[[], Broker], env: Mapping[str, str] = os.environ, cluster: ClusterConfig | None = None
     ) -> None:
         self._opens, self._lock, self._asking = opens, threading.Lock(), threading.Lock()
         self.env, self.cluster, self.probes = env, cluster, Probes()

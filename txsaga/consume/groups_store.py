@@ -18,14 +18,7 @@ from txsaga.consume.claim_end_statements import SQL as END
 from txsaga.consume.dead_letter import Copy, DeadLetter
 from txsaga.core.decision import Decision
 from txsaga.core.records import ClaimedQueue, Intent
-from txsaga.errors import (
-    EffectConflict,
-    GroupInUse,
-    GroupKindMismatch,
-    LeaseLost,
-    TopicNotRead,
-    UnknownGroup,
-)
+from txsaga.errors import EffectConflict, GroupInUse, GroupKindMismatch, LeaseLost, TopicNotRead, UnknownGroup
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore, Run
 

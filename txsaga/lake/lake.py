@@ -182,9 +182,8 @@ class Lake:
             before, head = ends(metadata, write)
             published = None if before is None else int(before["summary"].get("total-records", 0)) or None
             return self.whole(write.name, metadata, head, published)
-        return self.of_files(
-            write.name, metadata, self._staged(metadata, write), write.rows, self._published(metadata, write)
-        )
+        staged, published = self._staged(metadata, write), self._published(metadata, write)
+        return self.of_files(write.name, metadata, staged, write.rows, published)
 
     def of_files(
         self, name: TableName, metadata: Metadata, located: Iterable[str], count: int, published: int | None = None
@@ -279,9 +278,9 @@ def require_readable(name: TableName, deletes: Iterable[DataFile], size: int) ->
     """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"{name} keeps its deletes by values, or in a table of more than "
-            f"{MOST:,} bytes, and gates can't read them; let the table copy on write: ALTER TABLE … SET "
-            "TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
+            f"{name} keeps its deletes by values, or in a table of more than {MOST:,} bytes, and gates can't read "
+            "them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'='copy-on-write', "
+            "…), or hand the gate rows: tx.check(…)"
         )
 
 

@@ -111,10 +111,7 @@ class Publisher:
         if pointer is None or drop.uuid != Metadata.load(self._storage, pointer).uuid:
             raise TableMoved(f"table {drop.name} was dropped meanwhile; begin again")
         if drop.renames is not None and (before or drop.renames != pointer):
-            raise TableMoved(
-                f"table {drop.name} was changed while it was renamed; begin again, and rename it in a transaction that "
-                "does not write to it"
-            )
+            raise TableMoved(f"table {drop.name} was changed before it was renamed; rename it in another transaction")
 
     def _build_next(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
         name, metadata = writes[0].name, self._newest(pointer, writes)

@@ -131,7 +131,8 @@ class StoredBlock:
                 with self._kernel.store.ledgers.open() as ledger:
                     if life is None:
                         self._refuse_immunity()
-                        life = records.create_unkeyed(ledger, self._group, self._run)
+                        life = ledger.create(self._group.id, None, 1, self._run)
+                        assert life is not None
                     else:
                         records.own(ledger, life)
                     if rows:

@@ -48,11 +48,7 @@ class TxRecords:
     def open_unkeyed(self, group: Group, run: str | None = None) -> TxRecord:
         """Open a record without a key."""
         with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
-            return self.create_unkeyed(ledger, group, run)
-
-    def create_unkeyed(self, ledger: Ledger, group: Group, run: str | None = None) -> TxRecord:
-        """Open a record without a key, with what an open ledger stores."""
-        life = ledger.create(group.id, None, 1, run)
+            life = ledger.create(group.id, None, 1, run)
         assert life is not None
         return life
 

@@ -30,13 +30,7 @@ from txsaga.provider.operators.flow import FlowBegin, FlowEnd, assets_of
 from txsaga.provider.operators.messages import ConsumeStep, Publish
 from txsaga.provider.operators.task import FlowOperator, StepOperator
 from txsaga.provider.options import require_zones
-from txsaga.provider.planning.modes import (
-    DeclaredResource,
-    DeclaredStep,
-    FlowDeclaration,
-    Input,
-    StepMode,
-)
+from txsaga.provider.planning.modes import DeclaredResource, DeclaredStep, FlowDeclaration, Input, StepMode
 from txsaga.provider.planning.refusals import problems
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import DeclaredConnection, Said, settles_alone
@@ -289,10 +283,7 @@ def _steps(task: Any) -> Iterator[DeclaredStep]:
         sql = said.get("sql")
         texts = [sql] if isinstance(sql, str) else sql or ["by a function"]
         yield DeclaredStep(
-            name=task.task_id,
-            resource=said["on"],
-            statements=tuple(texts),
-            hold=read_hold(said.get("hold")),
+            name=task.task_id, resource=said["on"], statements=tuple(texts), hold=read_hold(said.get("hold"))
         )
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, CursorResult, Dialect, Engine, TextClause, create_engine, event, text
+from sqlalchemy import Connection, CursorResult, Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -310,12 +310,7 @@ class HomeTransaction:
         return self._connection.execute(_statement(sql, self._schema), values)
 
 
-@lru_cache(1024)
-def _statement(sql: str, schema: str) -> TextClause:
-    """Parse a statement of an SQL file, once."""
-    return text(sql.format(s=schema))
-
-
+_statement = lru_cache(1024)(lambda sql, schema: text(sql.format(s=schema)))  # parsed once
 Run = Callable[..., CursorResult[*tuple[Any, ...]]]
 """Runs a statement of an SQL file, with values by name, in an open database transaction."""
 

@@ -71,12 +71,7 @@ def _show(result: CaseResult) -> None:
 
 
 def _plain(result: CaseResult) -> dict[str, str]:
-    return {
-        "case": result.case,
-        "must": result.must,
-        "result": result.verdict.value,
-        "evidence": result.evidence,
-    }
+    return {"case": result.case, "must": result.must, "result": result.verdict.value, "evidence": result.evidence}
 
 
 if __name__ == "__main__":
