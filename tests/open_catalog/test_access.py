@@ -163,7 +163,14 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
         ("DELETE", f"{table}?purgeRequested=true", None),
     ):
         assert refused(guarded.request(method, path, json=body, headers=owner)) == (403, "ForbiddenException"), path
-    own = {**new, "location": f"{place.rpartition('/')[0]}/mine"}
+    mine = f"{place.rpartition('/')[0]}/mine"
+    for method, path, body in (
+        ("POST", f"{bank}/tables", {**new, "location": place}),  # of another table, perhaps one that was renamed
+        ("POST", f"{bank}/views", {**VIEW, "location": place}),
+        ("POST", f"{bank}/tables", {**new, "properties": {"write.data.path": f"{place}/"}}),
+    ):
+        assert refused(guarded.request(method, path, json=body, headers=owner)) == (403, "ForbiddenException"), path
+    own = {**new, "location": mine}
     assert guarded.post(f"{bank}/tables", json=own, headers=owner).status_code == 200
     admin = {"authorization": "Bearer admin:a"}
     assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204

@@ -196,8 +196,10 @@ def test_a_tag_of_a_cut_is_not_moved_and_its_table_not_purged(rest: httpx.Client
     books.append(2)
     tag = {"action": "set-snapshot-ref", "ref-name": "cut-monday", "type": "tag"}
     moved = {**tag, "snapshot-id": books.table().metadata.current_snapshot_id}
-    answer = rest.post("/v1/namespaces/bank/tables/ledger", json={"requirements": [], "updates": [moved]})
-    assert refused(answer) == (403, "ForbiddenException")
+    gone = {"action": "remove-snapshot-ref", "ref-name": "cut-monday"}
+    for update in (moved, {**moved, "action": "Set-Snapshot-Ref"}, gone):
+        answer = rest.post("/v1/namespaces/bank/tables/ledger", json={"requirements": [], "updates": [update]})
+        assert refused(answer) == (403, "ForbiddenException")
     purged = rest.delete("/v1/namespaces/bank/tables/ledger?purgeRequested=true")
     assert purged.status_code == 400 and "is in cut monday" in purged.text
     assert ids(cut_of(rest, "monday"), LEDGER) == [1]

@@ -26,7 +26,7 @@ from txsaga.catalog.access import Clients
 from txsaga.catalog.table_gates import GATE
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxFilter
-from txsaga.errors import NotCarried
+from txsaga.errors import NotCarried, TableMoved
 from txsaga.flows.ballot import Polled
 from txsaga.gate import stop
 from txsaga.gate.process import GateProcess, warm
@@ -109,16 +109,18 @@ def test_anything_else_is_judged_by_the_table_as_it_would_be(rest: httpx.Client,
 
 def test_old_files_are_read_as_the_table_is_now(rest: httpx.Client, ledger: Books) -> None:
     opened(rest).append(arrow(opened(rest), 2))
-    with opened(rest).update_schema() as update:
-        update.rename_column("id", "number")
-        update.rename_column("note", "id")
-    with pytest.raises(BadRequestError, match=r"the rows have no column 'note'"):
-        opened(rest).append(pa.table({"number": [3]}, schema=pa.schema([pa.field("number", pa.int64(), False)])))
-    with opened(rest).update_schema() as update:
-        update.rename_column("id", "note")
-        update.rename_column("number", "id")
+    with opened(rest).transaction() as tx:
+        tx.remove_properties(GATE)
+    for names in ({"id": "number", "note": "id"}, {"id": "note", "number": "id"}):  # old files have the first names
+        with opened(rest).update_schema() as update:
+            for old, new in names.items():
+                update.rename_column(old, new)
+    assert committed(rest, change("ledger", **{GATE: "ledger"})).status_code == 204
     opened(rest).delete("id = 2")
     assert ledger.ids() == [1]
+    with pytest.raises(BadRequestError, match=r"the rows have no column 'note'"):
+        with opened(rest).update_schema() as update:
+            update.rename_column("note", "remark")
 
 
 def test_a_commit_of_several_tables_is_refused_as_a_whole(rest: httpx.Client, ledger: Books) -> None:
@@ -232,6 +234,48 @@ def test_rows_with_delete_files_are_judged_without_what_is_deleted(
     with pytest.raises(duckdb_error(), match=r"bank\.ledger keeps its deletes .* gates can't read them"):
         duckdb.execute("DELETE FROM home.bank.ledger WHERE id = 3")
     assert ledger.ids() == [1, 3, 4]
+
+
+def test_the_id_of_a_snapshot_is_not_used_again(rest: httpx.Client, ledger: Books) -> None:
+    sent, current = appending(rest, 7, 7), ledger.table().metadata.current_snapshot_id
+    (added,) = [each["snapshot"] for each in sent["updates"] if each["action"] == "add-snapshot"]
+    again = {"action": "add-snapshot", "snapshot": {**added, "snapshot-id": current}}
+    updates = [{"action": "remove-snapshots", "snapshot-ids": [current]}, again]
+    answer = committed(rest, {**sent, "requirements": [], "updates": updates})
+    assert answer.status_code == 400 and "already exists" in answer.text
+    assert ledger.ids() == [1]
+
+
+def test_a_change_of_columns_is_judged(rest: httpx.Client, ledger: Books) -> None:
+    with pytest.raises(BadRequestError, match="the rows have no column 'id'"), opened(rest).update_schema() as update:
+        update.rename_column("id", "number")
+    assert ledger.table().schema().find_field("id")
+
+
+def test_an_append_on_what_was_not_judged_is_judged_whole(rest: httpx.Client, ledger: Books) -> None:
+    table = opened(rest)
+    assert committed(rest, change("ledger", **{ON_TOP: "true"})).status_code == 204
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(table.metadata.current_snapshot_id or 0, "audit")
+    table.refresh().append(arrow(table, 7, 7), branch="audit")
+    sent = appending(rest, 8)
+    head = table.refresh().refs()["audit"].snapshot_id
+    for update in sent["updates"]:
+        update.get("snapshot", {})["parent-snapshot-id"] = head
+    branch = table.snapshot_by_name("audit")
+    assert branch is not None
+    sent["updates"][0]["snapshot"]["manifest-list"] = branch.manifest_list
+    answer = committed(rest, sent)
+    assert refused(answer) == (400, "ValidationException"), answer.text
+    assert ledger.ids() == [1]
+
+
+def test_what_was_staged_before_a_gate_was_set_is_not_published(rest: httpx.Client, ledger: Books) -> None:
+    created(rest, "plain")
+    with pytest.raises(TableMoved, match=f"property {GATE} has changed"), ledger.producer.transaction() as tx:
+        assert committed(rest, change("plain", n="1"), token=tx.token()).status_code == 204
+        assert committed(rest, change("plain", **{GATE: "ledger"})).status_code == 204
+    assert property_of(rest, "plain") is None
 
 
 def test_a_gate_needs_a_suite(rest: httpx.Client, ledger: Books) -> None:

@@ -22,12 +22,13 @@ from tests.open_catalog.test_clients import OPEN
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
 from txsaga.catalog.table_gates import GATE
-from txsaga.catalog.workspaces import Workspaces
+from txsaga.catalog.workspaces import PATIENCE, Workspaces, _key
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.flows.ballot import Result
 from txsaga.gate import stop
+from txsaga.messages.producer import Producer
 
 __all__ = ["suite"]
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -148,16 +149,12 @@ def test_a_workspace_is_named_once_and_has_tables(books: Books, workspaces: Work
         workspaces.create("april", ["bank.*"], "anna")
 
 
-def test_a_table_without_rows_is_in_a_workspace(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
+def test_a_table_without_rows_is_in_no_workspace(books: Books, workspaces: Workspaces) -> None:
     books.create("bank.empty")
-    workspaces.create("april", ["bank.empty", LEDGER], "anna")
-    assert ids(within(rest, "april"), "bank.empty") == []
-    append(within(rest, "april"), "bank.empty", 2)
-    assert (ids(within(rest, "april"), "bank.empty"), books.ids("bank.empty")) == ([2], [])
-    workspaces.publish("april", "anna")
-    assert books.ids("bank.empty") == [2]
-    workspaces.undo("april", "anna")
-    assert books.ids("bank.empty") == []
+    with pytest.raises(ConfigError, match=r"bank\.empty: a table without rows has no branch"):
+        workspaces.create("april", ["bank.*"], "anna")
+    assert workspaces.all() == []
+    workspaces.create("april", [LEDGER], "anna")
 
 
 def back(books: Books, snapshot: int | None) -> None:
@@ -361,6 +358,20 @@ class TestApproval:
         with pytest.raises(ConfigError, match="somebody else has to approve"):
             workspaces.ask("april", ["anna"], "anna@home")
         assert workspaces.asked("april") is None
+
+
+def test_a_question_that_was_killed_early_publishes_nothing(
+    rest: httpx.Client, books: Books, workspaces: Workspaces
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    ((moment, _),) = workspaces.all()
+    Producer.begin_flow(workspaces._producer, key=_key(moment, "publish"), lease=PATIENCE)
+    with pytest.raises(ConfigError, match="was about to be published by somebody else"):
+        workspaces.publish("april", "anna")
+    assert books.ids() == [1]
+    workspaces.publish("april", "anna")
+    assert books.ids() == [1, 2]
 
 
 class TestGates:

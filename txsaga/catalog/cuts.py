@@ -13,6 +13,7 @@ from datetime import timedelta
 from txsaga.broker import Broker
 from txsaga.catalog.moments import CUT, KeptMoment, Moments, change_of, without
 from txsaga.catalog.requests import Json
+from txsaga.iceberg.as_of import snapshot_of
 from txsaga.lake.table import TableWrite
 
 GROUP = "cuts"
@@ -35,7 +36,7 @@ class KeptCuts:
     def release(self, name: str, who: str) -> int:
         """Remove a cut and its tags; return of how many tables."""
         moment = self.moments.find(name)
-        tagged = {table: each for table, each in self.moments.now(moment).items() if moment.ref in each.raw["refs"]}
+        tagged = {table: each for table, each in self.moments.now(moment).items() if snapshot_of(each.raw, moment.ref)}
         self._change([change_of(table, each, without(moment.ref)) for table, each in tagged.items()], who)
         self.moments.forget(name)
         return len(moment.tables)

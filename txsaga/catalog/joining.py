@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from txsaga.catalog.refusals import conflict
 from txsaga.catalog.repeats import Staged
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import JUDGING, GatedChange
+from txsaga.catalog.table_gates import GatedChange, turn
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class JoinedTransaction:
     """The contribution of a token."""
 
-    def __init__(self, kernel: Kernel, store: CatalogStore, text: str) -> None:
-        self._kernel, self._store, self._token = kernel, store, TransactionToken.read(text)
+    def __init__(self, kernel: Kernel, store: CatalogStore, text: str, *, limited: bool = False) -> None:
+        self._kernel, self._store, self._token, self._limited = kernel, store, TransactionToken.read(text), limited
         self._txid = kernel.store.registry.identity.own(self._token.transaction)
 
     def staged(self) -> Staged:
@@ -73,11 +73,11 @@ class JoinedTransaction:
 
     def _judged(self, gated: Sequence[GatedChange]) -> Iterator[Judged]:
         for each in gated:
-            subject = each.subject(self._kernel.tables.lake)
-            if subject is not None:
-                name = f"{each.name} {self._token.part}.{self._token.attempt}.{each.after.current_id}"
-                with JUDGING:
-                    found = gates.judged(each.gate, name, subject)
+            name = f"{each.name} {self._token.part}.{self._token.attempt}.{each.after.current_id}"
+            with turn():
+                subject = each.subject(self._kernel.tables.lake, own=self._limited)
+                found = None if subject is None else gates.judged(each.gate, name, subject)
+            if found is not None:
                 yield found
 
     def _keep(self, ledger: Ledger, writes: Staged) -> None:

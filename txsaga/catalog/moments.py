@@ -78,14 +78,16 @@ class Moments:
         self, name: str, patterns: Sequence[str], *, lease: timedelta | None = None, who: str
     ) -> Iterator[KeptMoment]:
         """Keep what is now, all topics and the tables that match; forget it if what follows is refused."""
-        moment = self._take(name, patterns, lease, who)
+        moment, done = self._take(name, patterns, lease, who), False
         try:
             yield moment
+            done = True
         except (InDoubt, OutcomeUnknown):
+            done = True  # perhaps
             raise
-        except Exception:
-            self.forget(name)
-            raise
+        finally:
+            if not done:
+                self.forget(name)
 
     def _take(self, name: str, patterns: Sequence[str], lease: timedelta | None, who: str) -> KeptMoment:
         if NAME.fullmatch(name) is None:
@@ -138,8 +140,8 @@ def moment_of(row: Any) -> KeptMoment:
 
 
 def _then(table: TableName, now: Metadata) -> TableThen:
-    schema, spec = now.raw["current-schema-id"], now.raw["default-spec-id"]
-    return TableThen(table, now.uuid, now.current_id, schema, spec, now.raw.get("default-sort-order-id", 0))
+    ids = (now.raw.get(key, 0) for key in ("current-schema-id", "default-spec-id", "default-sort-order-id"))
+    return TableThen(table, now.uuid, now.current_id, *ids)
 
 
 def change_of(
@@ -152,8 +154,8 @@ def change_of(
         mode=WriteMode.CHANGE,
         snapshot=0,
         manifest=None,
-        schema=now.raw["current-schema-id"],
-        spec=now.raw["default-spec-id"],
+        schema=now.raw.get("current-schema-id", 0),
+        spec=now.raw.get("default-spec-id", 0),
         rows=rows,
         change={"requirements": [*required], "updates": [*updates]},
     )

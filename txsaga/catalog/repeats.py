@@ -29,6 +29,8 @@ class CommitScope(NamedTuple):
     token: str | None = None
     key: str | None = None
     client: str = "anybody"
+    limited: bool = False
+    """Whether the client must not reach files of other tables."""
 
 
 class Keyed:

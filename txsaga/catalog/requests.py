@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Json = dict[str, Any]
 MOST = 500
@@ -20,6 +20,9 @@ PLACES = (
     "write.folder-storage.path",
 )
 """The properties that name places of files."""
+
+
+REFS = ("set-snapshot-ref", "remove-snapshot-ref")
 
 
 class Request(BaseModel):
@@ -94,6 +97,16 @@ class Change(Request):
     requirements: Annotated[list[Json], Field(max_length=MOST)] = []
     updates: Annotated[list[Json], Field(max_length=MOST)] = []
 
+    @field_validator("requirements", "updates")
+    @classmethod
+    def _in_small_letters(cls, said: list[Json]) -> list[Json]:
+        """Spell kinds as the specification does: they may be written in any letters."""
+        kinds = {"type", "action"}
+        return [
+            {key: value.lower() if key in kinds and isinstance(value, str) else value for key, value in each.items()}
+            for each in said
+        ]
+
     @property
     def places(self) -> list[str]:
         """The places of files that it sets."""
@@ -104,9 +117,9 @@ class Change(Request):
         return found
 
     @property
-    def refs(self) -> list[str]:
-        """The branches and tags that it sets."""
-        return [str(each.get("ref-name")) for each in self.updates if each.get("action") == "set-snapshot-ref"]
+    def refs(self) -> list[tuple[str, str]]:
+        """The branches and tags that it sets or removes, each with the action."""
+        return [(str(each["action"]), str(each.get("ref-name"))) for each in self.updates if each.get("action") in REFS]
 
 
 class ChangedTables(Request):

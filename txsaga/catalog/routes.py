@@ -74,9 +74,13 @@ PageToken = Annotated[str | None, Query(alias="pageToken")]
 PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
 
 
-def _require_places(catalog: OpenCatalog, client: Client, namespace: str, places: Sequence[str]) -> None:
-    if places and client.is_limited:
-        client.require_own_files(catalog.tables.root(catalog.name, namespace), *places)
+def _require_places(catalog: OpenCatalog, client: Client, name: TableName, places: Sequence[str]) -> None:
+    if not places or not client.is_limited:
+        return
+    client.require_own_files(catalog.tables.root(catalog.name, name.namespace), *places)
+    folders = (each for each in places if not each.endswith((".avro", ".json")))
+    if used := [each for each in folders if catalog.store.holds_others(each, name)]:
+        raise CatalogRefusal(403, "ForbiddenException", f"{used[0]} holds the files of another table or view")
 
 
 def _require_places_of_namespace(client: Client, properties: Mapping[str, str]) -> None:
@@ -118,7 +122,9 @@ Asking = Annotated[Client, Depends(client_of)]
 
 async def _scope(request: Request, client: Asking) -> CommitScope:
     key = request.headers.get(KEY)  # each client has its own
-    return CommitScope(request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}", client.name)
+    return CommitScope(
+        request.headers.get(TOKEN), None if key is None else f"{client.name}/{key}", client.name, client.is_limited
+    )
 
 
 InScope = Annotated[CommitScope, Depends(_scope)]
@@ -306,7 +312,7 @@ def create_table(
     """Create a table, or only draft it."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
-    _require_places(catalog, client, namespace, places_in(new.properties, new.location))
+    _require_places(catalog, client, name, places_in(new.properties, new.location))
     if new.stage_create:
         raw = catalog.tables.draft(name, new)
         return JSONResponse({"metadata": raw, **vending.answered(name, raw)})
@@ -321,7 +327,10 @@ def register_table(
     """Make a table of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
-    _require_places(catalog, client, namespace, [given.metadata_location])
+    _require_places(catalog, client, name, [given.metadata_location])
+    if client.is_limited:
+        raw = catalog.tables.files.read(given.metadata_location).raw
+        _require_places(catalog, client, name, places_in(raw.get("properties"), raw.get("location")))
     return _loaded(catalog.tables.register(name, given.metadata_location, scope, overwrite=given.overwrite))
 
 
@@ -413,9 +422,13 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
     client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
-    _require_places(catalog, client, asked.name.namespace, asked.change.places)
-    if tag := next((each for each in asked.change.refs if each.startswith(f"{CUT}-")), None):
-        raise CatalogRefusal(403, "ForbiddenException", f"tag {tag} belongs to a cut; only `txsaga cut keep` sets it")
+    _require_places(catalog, client, asked.name, asked.change.places)
+    for action, ref in asked.change.refs:
+        if ref.startswith(f"{CUT}-") and (
+            action == "set-snapshot-ref" or catalog.store.is_kept(CUT, ref[len(CUT) + 1 :])
+        ):
+            line = f"tag {ref} belongs to a cut: `txsaga cut keep` sets it, and `txsaga cut release` removes it"
+            raise CatalogRefusal(403, "ForbiddenException", line)
 
 
 @router.get("/namespaces/{namespace}/views")
@@ -429,7 +442,7 @@ def create_view(catalog: Catalog, client: Asking, namespace: SeenNamespace, new:
     """Create a view."""
     name = _name(catalog, namespace, new.name)
     client.require("create", name)
-    _require_places(catalog, client, namespace, places_in(new.properties, new.location))
+    _require_places(catalog, client, name, places_in(new.properties, new.location))
     return _loaded(catalog.views.create(name, new, scope))
 
 
@@ -440,7 +453,7 @@ def register_view(
     """Make a view of metadata that exists."""
     name = _name(catalog, namespace, given.name)
     client.require("create", name)
-    _require_places(catalog, client, namespace, [given.metadata_location])
+    _require_places(catalog, client, name, [given.metadata_location])
     return _loaded(catalog.views.register(name, given.metadata_location, scope))
 
 
@@ -459,7 +472,7 @@ def has_view(catalog: Catalog, table: ReadTable) -> None:
 @router.post("/namespaces/{namespace}/views/{table}")
 def commit_view(catalog: Catalog, client: Asking, table: WrittenTable, change: Change, scope: InScope) -> Response:
     """Replace a view, or change its properties."""
-    _require_places(catalog, client, table.namespace, change.places)
+    _require_places(catalog, client, table, change.places)
     return _loaded(catalog.views.commit(table, change, scope))
 
 

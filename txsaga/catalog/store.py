@@ -89,6 +89,14 @@ class CatalogStore(NamespaceStore):
         """Remove a moment."""
         self._changed(SQL["forget_moment"], kind=kind, name=name)
 
+    def is_kept(self, kind: str, name: str) -> bool:
+        """Return whether there is such a moment, and its lease has not ended."""
+        return bool(self._row(SQL["is_kept"], kind=kind, name=name)[0])
+
+    def holds_others(self, place: str, name: TableName) -> bool:
+        """Return whether the metadata of another table or view is below a place."""
+        return bool(self._row(SQL["holds_others"], place=f"{place.rstrip('/')}/", **name._asdict())[0])
+
     def cuts_of(self, uuid: str) -> Sequence[str]:
         """Return the cuts that still keep a table."""
         return [row[0] for row in self._rows(SQL["cuts_of"], uuid=uuid)]

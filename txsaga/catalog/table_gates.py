@@ -8,12 +8,13 @@ it would look afterwards. A commit to another branch is judged when main is poin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
-from txsaga.catalog.refusals import bad
-from txsaga.catalog.requests import Json
+from txsaga.catalog.refusals import CatalogRefusal, bad
+from txsaga.catalog.requests import Json, places_in
 from txsaga.gate.expecting import SuiteGate, expect
 from txsaga.lake import differences
 from txsaga.lake.branches import only_appends
@@ -26,6 +27,8 @@ GATE = "txsaga.gate"
 """The property of a table that names the suite of its gate."""
 JUDGING = Lock()
 """Held while a gate judges: commits of a server take turns in one warm process instead of starting one each."""
+LONGEST_WAIT = 20.0
+"""Seconds that a commit waits for its turn: meanwhile it keeps a thread of the server."""
 SUITE = re.compile(r"\w[\w-]{0,99}")
 
 
@@ -41,6 +44,11 @@ def require_gate(properties: Mapping[str, str] | None) -> None:
     """Refuse a gate without a suite when a table names it, and not at the next commit of anybody."""
     if (gate := gate_of(properties)) is not None:
         gate.warm()
+
+
+def same_gate(properties: Mapping[str, str] | None) -> Json:
+    """Return the requirement that a table still has the gate by which a commit was judged, or none."""
+    return {"type": "assert-property", "key": GATE, "value": (properties or {}).get(GATE)}
 
 
 def sets_gate(updates: Sequence[Json]) -> bool:
@@ -59,18 +67,30 @@ class GatedChange(NamedTuple):
     sent: Mapping[int, Json]
     """The snapshots as the client sent them: on the snapshot that it has seen."""
 
-    def subject(self, lake: Lake) -> Subject | None:
-        """Return the rows to be judged; None for an append of none."""
+    def subject(self, lake: Lake, *, own: bool) -> Subject | None:
+        """Return the rows to be judged, if wanted only from `own` files of the table; None for an append of none."""
+        if own:
+            self._require_own_files(differences.between(lake.storage, self.before.current, self.after.current).added)
         new = [*self._new()]
         first = self.after.snapshot(new[-1]) if new else None
         if first is not None and first.get("parent-snapshot-id") == self.before.current_id:
             seen = self.sent[new[-1]].get("parent-snapshot-id")
             known = None if seen is None else self.before.snapshot(seen)
             found = differences.between(lake.storage, known, self.sent[new[0]])
-            if only_appends(self.after, new, found):
+            if self._is_on_main(seen) and only_appends(self.after, new, found):
                 count = sum(each.record_count for each in found.added.values())
                 return lake.of_files(self.name, self.after, found.added, count) if found.added else None
         return lake.whole(self.name, self.after, self.after.current)
+
+    def _require_own_files(self, added: Iterable[str]) -> None:
+        """Refuse files of other tables: the refusal of a gate quotes what is in them."""
+        folders = tuple(f"{each.rstrip('/')}/" for each in places_in(self.after.properties, self.after.raw["location"]))
+        if foreign := [each for each in added if not each.startswith(folders) or "/.." in each]:
+            raise CatalogRefusal(403, "ForbiddenException", f"{foreign[0]} is not in a folder of table {self.name}")
+
+    def _is_on_main(self, seen: int | None) -> bool:
+        """Return whether what a commit is based on was published: what a branch has besides was judged by nobody."""
+        return seen is None or seen in self.before.lineage(self.before.current_id)
 
     def _new(self) -> Iterator[int]:
         """Yield the snapshots that the commit adds to main, the newest first."""
@@ -80,6 +100,18 @@ class GatedChange(NamedTuple):
             yield number
 
 
+@contextmanager
+def turn() -> Iterator[None]:
+    """Wait until no other commit is judged."""
+    if not JUDGING.acquire(timeout=LONGEST_WAIT):
+        line = f"other commits have been judged for {LONGEST_WAIT:g} s; repeat the request later"
+        raise CatalogRefusal(503, "ServiceUnavailableException", line, {"retry-after": f"{LONGEST_WAIT:g}"})
+    try:
+        yield
+    finally:
+        JUDGING.release()
+
+
 def gated(name: TableName, before: Json, after: Json, updates: Sequence[Json]) -> Iterator[GatedChange]:
     """Yield the change of main that the gate of its table has to judge, if there is one."""
     gate, old, new = gate_of(after.get("properties")), Metadata("", before), Metadata("", after)
@@ -87,6 +119,11 @@ def gated(name: TableName, before: Json, after: Json, updates: Sequence[Json]) -
         return
     if old.properties.get(GATE) != new.properties[GATE]:
         gate.warm()
-    if old.current_id != new.current_id:
+    if (old.current, _columns(old)) != (new.current, _columns(new)):
         sent: list[Json] = [each["snapshot"] for each in updates if each.get("action") == "add-snapshot"]
         yield GatedChange(name, gate, old, new, {each["snapshot-id"]: each for each in sent})
+
+
+def _columns(metadata: Metadata) -> object:
+    """Return the schema in which the rows of a table are read."""
+    return metadata.raw.get("current-schema-id")

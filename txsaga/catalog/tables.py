@@ -23,7 +23,7 @@ from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refu
 from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import JUDGING, GatedChange, gated, require_gate
+from txsaga.catalog.table_gates import GatedChange, gated, require_gate, same_gate, turn
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
@@ -143,7 +143,7 @@ class CatalogTables:
 
     def _joined(self, scope: CommitScope) -> JoinedTransaction:
         assert scope.token is not None
-        return JoinedTransaction(self._kernel, self._store, scope.token)
+        return JoinedTransaction(self._kernel, self._store, scope.token, limited=scope.limited)
 
     def location(self, name: TableName) -> str:
         """Return where a new table or view is stored, unless its creator says otherwise.
@@ -172,8 +172,8 @@ class CatalogTables:
                 with self._producer.transaction(key=request.scope.key) as transaction:
                     transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
                     for each in judged:
-                        if (subject := each.subject(self._lake)) is not None:
-                            with JUDGING:
+                        with turn():
+                            if (subject := each.subject(self._lake, own=request.scope.limited)) is not None:
                                 transaction.check(str(each.name), subject, each.gate)
             except (CatalogRefusal, BadUpdate, RequirementFailed, TxSagaError) as error:
                 self.end(request, error)
@@ -259,7 +259,8 @@ class CatalogTables:
         return self._first(asked.name, raw, created)
 
     def _change(self, asked: TableChange, base: MetadataFile, judged: list[GatedChange]) -> TableWrite:
-        change = {"requirements": asked.change.requirements, "updates": asked.change.updates}
+        required = [*asked.change.requirements, same_gate(base.raw.get("properties"))]
+        change = {"requirements": required, "updates": asked.change.updates}
         after = _changed(base.raw, change)
         judged += gated(asked.name, base.raw, after, asked.change.updates)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]

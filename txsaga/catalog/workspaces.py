@@ -20,7 +20,7 @@ from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.moments import WORKSPACE, KeptMoment, Moments, change_of, is_at, without
 from txsaga.catalog.requests import Json
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import gate_of
+from txsaga.catalog.table_gates import gate_of, same_gate
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
@@ -34,6 +34,7 @@ from txsaga.lake.table import TableName, TableWrite
 from txsaga.messages.transaction import Transaction
 
 GROUP = "workspaces"
+STEP = "publish"
 PATIENCE = timedelta(days=30)
 """How long a workspace waits for an approval; then it is not published."""
 
@@ -79,9 +80,10 @@ class Workspaces:
             raise ConfigError("name the tables of the workspace, such as sales.*")
         with self._moments.taken(name, patterns, who=who) as moment:
             then = {table: each.snapshot for table, each in moment.tables.items()}
+            if empty := [str(table) for table in then if then[table] is None]:
+                raise ConfigError(f"{', '.join(empty)}: a table without rows has no branch; append some first")
             now = self._moments.now(moment).items()
-            begun = [change_of(table, each, _to(moment.ref, then[table])) for table, each in now if then[table]]
-            self._change(begun, who)
+            self._change([change_of(table, each, _to(moment.ref, then[table])) for table, each in now], who)
         return sorted(moment.tables)
 
     def all(self) -> Sequence[tuple[KeptMoment, WorkspaceState]]:
@@ -114,6 +116,9 @@ class Workspaces:
             found, polls = ledger.flows.look(txid), ledger.ballots(txid)
         assert found is not None
         flow = Flow(self._broker.kernel, found)
+        if not any(each.ballot.name == f"publish {moment.name}" for each in polls):
+            flow.roll_back("it asks nobody")  # its process was killed before
+            raise ConfigError(f"workspace {moment.name!r} was about to be published by somebody else; publish it again")
         if refused := [
             cast.voter for poll in polls for cast in poll.casts if poll.result is Result.REFUSED and not cast.yes
         ]:
@@ -137,13 +142,13 @@ class Workspaces:
             raise ConfigError(f"{asker!r} asks, so somebody else has to approve it; name another voter")
         tables, kernel, ballot = self._unmoved(moment, now), self._broker.kernel, f"publish {name}"
         flow = self._producer.begin_flow(key=_key(moment, "publish"), lease=PATIENCE)
+        flow.ballot(ballot, asker, *voters)  # first: without it, nothing was asked
         with on_failure(flow.roll_back):
-            with flow.step("publish"):
+            with flow.step(STEP):
                 store = CatalogStore(kernel.store.engine, kernel.store.namespace)
                 writes = [_published(moment, each, now[each.table]) for each in tables]
                 JoinedTransaction(kernel, store, flow.token()).stage(lambda _: writes, ())
                 self._judge(tables, now, flow)
-            flow.ballot(ballot, asker, *voters)
             flow.vote(ballot, asker, yes=True, evidence={"reason": _told(tables), "by": who})
         return flow.txid, tables
 
@@ -237,7 +242,7 @@ class Workspaces:
         for each in tables:
             metadata = now[each.table]
             if each.changed and each.head is not None and (gate := gate_of(metadata.properties)) is not None:
-                subject = self._lake.whole(each.table, metadata, metadata.snapshot(each.head), _rows_in(metadata))
+                subject = self._lake.whole(each.table, metadata, metadata.snapshot(each.head))
                 transaction.check(str(each.table), subject, gate)
 
     def _heads(self, moment: KeptMoment) -> Iterator[tuple[TableName, int]]:
@@ -281,7 +286,7 @@ def _to(ref: str, snapshot: int | None, now: Metadata | None = None) -> Json:
 
 def _published(moment: KeptMoment, table: WorkspaceTable, now: Metadata) -> TableWrite:
     """Return the change that points main at a branch and removes it, if both are where they were seen."""
-    updates, required = [], [is_at(moment.ref, table.head)]
+    updates, required = [], [is_at(moment.ref, table.head), same_gate(now.properties)]
     if table.changed:
         updates, required = [_to("main", table.head, now)], [*required, is_at("main", table.base)]
     if table.head is not None:
@@ -300,7 +305,3 @@ def _told(tables: Sequence[WorkspaceTable]) -> str:
 
 def _rows(files: Mapping[str, DataFile]) -> int:
     return sum(each.record_count for each in files.values() if each.content != DataFileContent.EQUALITY_DELETES)
-
-
-def _rows_in(now: Metadata) -> int | None:
-    return None if now.current is None else int(now.current["summary"].get("total-records", 0)) or None

@@ -28,7 +28,9 @@ def as_of(raw: Json, snapshot: int | None, then: Mapping[str, int] | None = None
     log = [each for each in raw.get("snapshot-log") or () if each["snapshot-id"] in kept]
     if snapshot is not None and (not log or log[-1]["snapshot-id"] != snapshot):
         log.append({"timestamp-ms": kept[snapshot]["timestamp-ms"], "snapshot-id": snapshot})
-    chosen = {key: id for key, id in (then or {}).items() if any(each[IDS[key]] == id for each in raw[LISTS[key]])}
+    chosen = {
+        key: id for key, id in (then or {}).items() if any(each[IDS[key]] == id for each in raw.get(LISTS[key]) or ())
+    }
     statistics = {
         key: [each for each in raw[key] if each.get("snapshot-id") in kept]
         for key in ("statistics", "partition-statistics")

@@ -238,8 +238,8 @@ def _add_snapshot(draft: TableDraft, update: Json) -> None:
         if not draft.rows(key):
             raise BadUpdate(f"Attempting to add a snapshot before a {named} is added")
     number = long(snapshot, "snapshot-id")
-    if number in draft.snapshots:
-        raise BadUpdate(f"Snapshot already exists for id: {number}")
+    if number in draft.snapshots or number in {each["snapshot-id"] for each in draft.base.get("snapshots") or ()}:
+        raise BadUpdate(f"Snapshot already exists for id: {number}")  # one that goes in this commit, too
     _check_snapshot(draft, snapshot, number)
     sequence = _sequence(draft, snapshot)
     if draft.version > 1:
@@ -549,6 +549,9 @@ def require(raw: Json | None, requirements: Sequence[Json]) -> None:
             _require_uuid(raw, text(requirement, "uuid"))
         elif kind == "assert-ref-snapshot-id":
             _require_ref(raw, requirement)
+        elif kind == "assert-property":  # of the server: what a commit was judged by
+            known = {} if raw is None else raw.get("properties") or {}
+            _hold(known.get(requirement["key"]) == requirement["value"], f"property {requirement['key']} has changed")
         elif kind in REQUIRED_IDS:
             _require_id(raw, requirement, *REQUIRED_IDS[kind])
         else:

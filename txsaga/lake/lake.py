@@ -214,8 +214,9 @@ class Lake:
         if head is None or (not found.deletes and (same or size > MOST)):
             return self.of_files(name, metadata, found.added, sum(each.record_count for each in added), published)
         require_readable(name, found.deletes.values(), size)
-        parsed, io = TableMetadataUtil.parse_obj(metadata.raw), self.storage.io(metadata.raw["location"])
-        rows = DataScan(table_metadata=parsed, io=io, snapshot_id=head["snapshot-id"]).to_arrow()
+        raw = {**metadata.raw, "current-snapshot-id": head["snapshot-id"], "refs": {}}  # with the columns of now
+        io = self.storage.io(raw["location"])
+        rows = DataScan(table_metadata=TableMetadataUtil.parse_obj(raw), io=io).to_arrow()
         return Subject(about=str(name), rows=rows, count=rows.num_rows, published=published)
 
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:

@@ -66,7 +66,8 @@ class TxRecords:
         """Return whether the closing point of this owner was written, after its answer was lost."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(life.txid)
-        return current is not None and (current.state, current.owner) == (TxState.SEALED, life.owner)
+        ended = (TxState.SEALED, TxState.COMMITTED)  # check-back may have been faster
+        return current is not None and current.state in ended and current.owner == life.owner
 
     def _try(self, group: Group, key: str, run: str | None, *, undoes: bool) -> TxRecord | None:
         with self._kernel.store.ledgers.open() as ledger:

@@ -93,6 +93,14 @@ SELECT kind, name, tick, heads, tables, who, at, expires FROM txsaga.moment
 -- name: forget_moment
 DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name;
 
+-- name: is_kept
+SELECT EXISTS (SELECT FROM txsaga.moment
+                WHERE kind = :kind AND name = :name AND (expires IS NULL OR expires > now()));
+
+-- name: holds_others
+SELECT EXISTS (SELECT FROM txsaga.iceberg_tables WHERE starts_with(metadata_location, :place)
+                  AND (catalog_name, table_namespace, table_name) <> (:catalog, :namespace, :table));
+
 -- name: cuts_of
 -- The cuts that still keep a table.
 SELECT name FROM txsaga.moment m WHERE kind = 'cut' AND (expires IS NULL OR expires > now())
