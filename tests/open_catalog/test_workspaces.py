@@ -102,6 +102,24 @@ def test_a_published_workspace_is_undone(rest: httpx.Client, books: Books, works
     assert (books.ids(), books.ids(POSTING)) == ([1], [1])
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_workspace_is_undone_after_its_transaction_is_forgotten_or_its_process_was_killed(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    with monkeypatch.context() as patched:
+        if not marked:
+            patched.setattr(Workspaces, "_mark_published", lambda *said: None)
+        workspaces.publish("april", "anna")
+    if marked:
+        monkeypatch.setattr(Workspaces, "_latest", lambda *said: None)
+    assert [state for _, state in workspaces.all()] == ["published"]
+    assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+    assert books.ids() == [1]
+    assert [state for _, state in workspaces.all()] == ["undone"]
+
+
 def test_what_was_built_on_since_is_not_undone(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)

@@ -394,6 +394,8 @@ moment = Table(
     Column("who", String, nullable=False),
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("expires", Moment),
+    Column("state", String),
+    Column("published", JSONB),
     PrimaryKeyConstraint("kind", "name"),
 )
 

@@ -8,6 +8,7 @@ limited to the files of one table, and to reading for a client that may do no mo
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from txsaga.catalog.refusals import CatalogRefusal
 from txsaga.errors import ConfigError
 
+logger = logging.getLogger("txsaga")
 SCHEMES = ("s3://", "s3a://", "s3n://")
 READ = ("s3:GetObject", "s3:GetObjectVersion")
 WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -124,7 +126,8 @@ class RoleSessions:
                 DurationSeconds=LIFETIME,
             )["Credentials"]
         except (BotoCoreError, ClientError) as error:
-            line = f"there are no credentials for the files now: {error}"
+            logger.warning("there is no session of %s for client %s: %s", self._role, access.client, error)
+            line = "there are no credentials for the files now; the log of the server has the reason"
             raise CatalogRefusal(503, "ServiceUnavailableException", line) from error
         values = (session["AccessKeyId"], session["SecretAccessKey"], session["SessionToken"])
         ends = session["Expiration"].timestamp()

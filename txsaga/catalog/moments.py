@@ -58,6 +58,10 @@ class KeptMoment(NamedTuple):
     who: str
     at: datetime
     expires: datetime | None
+    state: str | None = None
+    """What became of a workspace."""
+    published: Mapping[str, int] | None = None
+    """The snapshots to which main was pointed, by table."""
 
     @property
     def ref(self) -> str:
@@ -114,6 +118,11 @@ class Moments:
     def all(self) -> Sequence[KeptMoment]:
         """Return all, the oldest first."""
         return [moment_of(row) for row in self._store.moments(self._kind)]
+
+    def mark(self, name: str, state: str, published: Mapping[str, int] | None = None) -> None:
+        """Record what became of a moment: it is kept longer than the transaction that decided so."""
+        said = None if published is None else json.dumps(published)
+        self._store.mark_moment(kind=self._kind, name=name, state=state, published=said)
 
     def forget(self, name: str) -> None:
         """Remove a moment; its refs are removed before."""

@@ -18,7 +18,7 @@ from txsaga.catalog.tables import CatalogTables, TableChange
 from txsaga.iceberg.as_of import as_of, snapshot_of
 from txsaga.lake.table import TableName
 
-OWN_ACTIONS = {"add-snapshot", "set-snapshot-ref", "set-statistics", "remove-statistics", "set-partition-statistics"}
+OWN_ACTIONS = {"add-snapshot", "set-snapshot-ref", "set-statistics", "set-partition-statistics"}
 """What a commit to a branch may do; everything else changes the table for all."""
 
 

@@ -7,7 +7,7 @@ Engines that use the prefix of a workspace see its branches as main.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -108,6 +108,7 @@ class Workspaces:
                 self._judge(tables, now, transaction)
         except AlreadyCommitted:
             raise ConfigError(f"workspace {name!r} was published by somebody else meanwhile") from None
+        self._mark_published(name, tables)
         return tables
 
     def _publish_approved(self, moment: KeptMoment, txid: int, missing: Sequence[str]) -> Sequence[WorkspaceTable]:
@@ -129,7 +130,12 @@ class Workspaces:
         tables = [self._compared(moment, *each) for each in self._now(moment).items()]
         with suppress(AlreadyCommitted):  # by somebody else at the same moment
             flow.end()
+        self._mark_published(moment.name, tables)
         return tables
+
+    def _mark_published(self, name: str, tables: Sequence[WorkspaceTable]) -> None:
+        heads = {str(each.table): each.head for each in tables if each.changed and each.head is not None}
+        self._moments.mark(name, WorkspaceState.PUBLISHED, heads)
 
     def ask(self, name: str, voters: Sequence[str], who: str) -> tuple[int, Sequence[WorkspaceTable]]:
         """Ask voters whether a workspace may be published as it is now; return the transaction that waits for them.
@@ -169,7 +175,8 @@ class Workspaces:
         if (state := self._state(moment)) is not WorkspaceState.PUBLISHED:
             raise ConfigError(f"workspace {name!r} is not published: it is {state}")
         undone, now = list[TableWrite](), self._moments.now(moment)
-        for table, head in self._heads(moment):
+        heads = self._heads(moment) if moment.published is None else moment.published
+        for table, head in ((each, heads[str(each)]) for each in moment.tables if str(each) in heads):
             if table not in now:
                 raise TableMoved(f"table {table} was dropped or renamed since workspace {name!r} was published")
             base = moment.tables[table].snapshot
@@ -177,6 +184,7 @@ class Workspaces:
             undone.append(change_of(table, now[table], back, required=[is_at("main", head)]))
         with self._producer.transaction(key=_key(moment, "undo")) as transaction:
             transaction.change(undone, who)
+        self._moments.mark(name, WorkspaceState.UNDONE)
         return [each.name for each in undone]
 
     def drop(self, name: str, who: str) -> int:
@@ -198,6 +206,9 @@ class Workspaces:
             return ledger.latest(self._producer.group.id, _key(moment, what))
 
     def _state(self, moment: KeptMoment) -> WorkspaceState:
+        """Return what became of a workspace; its process may have been killed before it said so."""
+        if moment.state is not None:
+            return WorkspaceState(moment.state)
         if self._asked(moment) is not None:
             return WorkspaceState.WAITING
         for state, what in ((WorkspaceState.UNDONE, "undo"), (WorkspaceState.PUBLISHED, "publish")):
@@ -245,16 +256,14 @@ class Workspaces:
                 subject = self._lake.whole(each.table, metadata, metadata.snapshot(each.head))
                 transaction.check(str(each.table), subject, gate)
 
-    def _heads(self, moment: KeptMoment) -> Iterator[tuple[TableName, int]]:
-        """Yield what main was pointed at when a workspace was published."""
+    def _heads(self, moment: KeptMoment) -> Mapping[str, int]:
+        """Return what main was pointed at when a workspace was published."""
         life = self._latest(moment, "publish")
         assert life is not None
         with self._broker.kernel.store.ledgers.open() as ledger:
-            effects = [TableWrite.read(each.payload) for each in ledger.effects(life.txid)]
-        for write in effects:
-            for update in (write.change or {}).get("updates", ()):
-                if update.get("ref-name") == "main":
-                    yield write.name, update["snapshot-id"]
+            writes = [TableWrite.read(each.payload) for each in ledger.effects(life.txid)]
+        updates = ((str(write.name), each) for write in writes for each in (write.change or {}).get("updates", ()))
+        return {name: each["snapshot-id"] for name, each in updates if each.get("ref-name") == "main"}
 
     def _compared(self, moment: KeptMoment, table: TableName, now: Metadata) -> WorkspaceTable:
         base, head = moment.tables[table].snapshot, snapshot_of(now.raw, moment.ref)

@@ -87,8 +87,12 @@ VALUES (:kind, :name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who
     ON CONFLICT DO NOTHING;
 
 -- name: moments
-SELECT kind, name, tick, heads, tables, who, at, expires FROM txsaga.moment
+SELECT kind, name, tick, heads, tables, who, at, expires, state, published FROM txsaga.moment
  WHERE kind = :kind AND (CAST(:name AS text) IS NULL OR name = :name) ORDER BY at, name;
+
+-- name: mark_moment
+UPDATE txsaga.moment SET state = :state, published = coalesce(CAST(:published AS jsonb), published)
+ WHERE kind = :kind AND name = :name;
 
 -- name: forget_moment
 DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name;
