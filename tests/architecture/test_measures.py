@@ -11,8 +11,8 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 301,
     "lines": 52_650,
-    "lines of the catalog": 3_287,
-    "lines of the iceberg": 1_869,
+    "lines of the catalog": 3_390,
+    "lines of the iceberg": 1_874,
     "lines of the console": 3_210,
     "lines of the gateway": 2_481,
     "lines of the testing.catalog": 1_339,

@@ -328,7 +328,7 @@ def test_a_store_that_gives_no_session_is_said(vends: Vends, books: Books, objec
     books.create()
     answer = vends(objects.untrusted())("writer")
     assert (answer["status"], answer["error"]["type"]) == (503, "ServiceUnavailableException")
-    assert "there are no credentials for the files now: " in answer["error"]["message"]
+    assert "there are no credentials for the files now; the log" in answer["error"]["message"]
 
 
 def test_mistakes_end_the_command(home_url: str, tmp_path: Path) -> None:

@@ -65,9 +65,8 @@ class TxRecords:
     def has_ended(self, life: TxRecord) -> bool:
         """Return whether the closing point of this owner was written, after its answer was lost."""
         with self._kernel.store.ledgers.open() as ledger:
-            current = ledger.lock(life.txid)
-        ended = (TxState.SEALED, TxState.COMMITTED)  # check-back may have been faster
-        return current is not None and current.state in ended and current.owner == life.owner
+            current, ended = ledger.lock(life.txid), (TxState.SEALED, TxState.COMMITTED)  # check-back may be faster
+        return current is not None and current.owner == life.owner and current.state in ended
 
     def _try(self, group: Group, key: str, run: str | None, *, undoes: bool) -> TxRecord | None:
         with self._kernel.store.ledgers.open() as ledger:
