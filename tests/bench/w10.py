@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.open_catalog.reference import reference_server
 from txsaga.lake.storage import local
 from txsaga.wiring.connecting import open_store
 
-CALLERS = (1, 8)
+CALLERS = 8
 TABLES, LOADS = 10_000, 300
 COPIED = """INSERT INTO {table} (catalog_name, table_namespace, table_name, metadata_location)
 SELECT catalog_name, table_namespace, {name}, {location} FROM {table} WHERE table_name = 't0_0'"""
@@ -43,9 +43,9 @@ class Asked:
     """A catalog and the tables that its callers commit to; each thread keeps a connection."""
 
     def __init__(self, url: str) -> None:
-        self._address, self._own = urlsplit(url).netloc, threading.local()
+        self._address, self._own, self.port = urlsplit(url).netloc, threading.local(), str(urlsplit(url).port)
         self.ask("POST", "/v1/namespaces", {"namespace": ["bank"], "properties": {}})
-        names = [f"t{caller}_{at}" for caller in range(max(CALLERS)) for at in range(3)]
+        names = [f"t{caller}_{at}" for caller in range(CALLERS) for at in range(3)]
         *_, self.location = map(self._created, names)
 
     def _created(self, name: str) -> str:
@@ -92,14 +92,20 @@ class Asked:
 
 
 @contextmanager
-def ours(home: Home, folder: Path) -> Iterator[Asked]:
-    """Serve a store by the program."""
-    url = home.namespace()
-    open_store(url).close()
+def serving(url: str, folder: Path, port: str = "0") -> Iterator[str]:
+    """Serve a store by the program, perhaps beside another server on one port."""
     env = environment(TXSAGA_URL=url, TXSAGA_WAREHOUSE=str(folder / "ours"))
-    with started("catalog", "--port", "0", env=env) as server:
+    with started("catalog", "--port", port, "--share-port", env=env) as server:
         assert server.stdout is not None
-        catalog = Asked(server.stdout.readline().strip())
+        yield server.stdout.readline().strip()
+
+
+@contextmanager
+def ours(home: Home, url: str, folder: Path) -> Iterator[Asked]:
+    """Serve a store with many tables."""
+    open_store(url).close()
+    with serving(url, folder) as address:
+        catalog = Asked(address)
         with psycopg.connect(home.url(driver=None)) as connection, connection.cursor() as cursor:
             table = f"{url.rpartition('=')[2]}.iceberg_tables"
             cursor.executemany(COPIED.format(table=table, name="%s", location="%s"), catalog.more_tables())
@@ -119,19 +125,17 @@ def theirs(folder: Path) -> Iterator[Asked]:
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     if not (JARS / VERSION / "ready").exists():
         return [], [absent("Iceberg's reference server", ".ci/iceberg-kit")]
-    with tempfile.TemporaryDirectory() as named, ours(home, Path(named)) as us, theirs(Path(named)) as them:
+    url = home.namespace()
+    with tempfile.TemporaryDirectory() as named, ExitStack() as opened:
+        folder = Path(named)
+        us, them = opened.enter_context(ours(home, url, folder)), opened.enter_context(theirs(folder))
 
-        def rate(callers: int) -> float:
-            return them.commits(callers, seconds)["txsaga"]
+        def compared(callers: int, what: str) -> Row:
+            reference = {"reference": lambda: them.commits(callers, seconds)["txsaga"]}
+            return alternate(f"3 tables, {what}", rounds, partial(us.commits, callers, seconds), reference)
 
-        rows = [
-            alternate(
-                f"3 tables, {callers} caller{'s' * (callers > 1)}",
-                rounds,
-                partial(us.commits, callers, seconds),
-                {"reference": partial(rate, callers)},
-            )
-            for callers in CALLERS
-        ]
         loads: Callable[[], float] = us.load_ms
-        return [*rows, alternate(f"load, p95 of {TABLES}", rounds, loads, {"reference": them.load_ms}, unit="ms")], []
+        load = alternate(f"load, p95 of {TABLES}", rounds, loads, {"reference": them.load_ms}, unit="ms")
+        rows = [compared(1, "1 caller"), compared(CALLERS, f"{CALLERS} callers")]
+        opened.enter_context(serving(url, folder, us.port))
+        return [*rows, compared(CALLERS, f"{CALLERS} callers, 2 servers"), load], []

@@ -111,10 +111,10 @@ def _cluster(file: Path) -> ClusterConfig:
         raise ConfigError(f"{file} can't be read: {wrong}; write the definition of `txsaga.cluster` as JSON") from None
 
 
-def listening(what: str, host: str, port: int) -> socket:
-    """Return a socket that listens on an address."""
+def listening(what: str, host: str, port: int, *, shared: bool = False) -> socket:
+    """Return a socket that listens on an address, perhaps together with other processes."""
     try:
-        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET, reuse_port=shared)
     except OSError as reason:
         raise ConfigError(f"the {what} can't listen on {host}, port {port}: {reason}") from None
 

@@ -27,6 +27,7 @@ def catalog(
         Path | None,
         typer.Option(metavar="PATH", help="File of clients, ID:SECRET and rights a line. Default: none needed."),
     ] = None,
+    share_port: Annotated[bool, typer.Option("--share-port", help="Listen with other catalogs of this store.")] = False,
     credentials: Annotated[
         str,
         typer.Option(
@@ -50,7 +51,7 @@ def catalog(
         raise ConfigError(f"--host {host} opens the catalog to others; give --clients as well")
     known = Clients.read(clients)
     with (
-        listening("catalog", host, port) as opened,
+        listening("catalog", host, port, shared=share_port) as opened,
         connect(given_url(options), namespace=options.namespace, roles=False) as broker,
     ):
         opened_catalog = cache(lambda: OpenCatalog(broker, credentials))
