@@ -15,7 +15,7 @@ from pyiceberg.types import StringType
 
 from tests.cli.program import environment, run
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from tests.open_catalog.asking import change, committed, created, refused
+from tests.open_catalog.asking import SCHEMA, change, committed, created, refused
 from tests.open_catalog.guide import shown
 from txsaga.catalog.cuts import KeptCuts
 from txsaga.errors import ConfigError
@@ -100,7 +100,7 @@ def test_a_cut_is_released(rest: httpx.Client, books: Books) -> None:
     write(books, 2)
     KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
     assert ids(cut_of(rest, "monday"), LEDGER) == [1, 2]
-    with pytest.raises(ConfigError, match="there is a cut 'monday'; choose another name"):
+    with pytest.raises(ConfigError, match="there is a cut 'monday'; remove it first, or choose another name"):
         KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
 
 
@@ -117,6 +117,16 @@ def test_a_commit_does_not_change_a_cut(rest: httpx.Client, books: Books) -> Non
 def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None:
     with pytest.raises(ConfigError, match="a cut can't be named"):
         KeptCuts(books.broker).keep(name, ["*"], lease=None, who="anna")
+
+
+def test_two_tables_of_one_name_are_in_no_cut_together(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a.b")
+    assert rest.post("/v1/namespaces", json={"namespace": ["bank", "a"]}).status_code == 200
+    answer = rest.post("/v1/namespaces/bank%1Fa/tables", json={"name": "b", "schema": SCHEMA})
+    assert answer.status_code == 200
+    with pytest.raises(ConfigError, match=r"bank\.a\.b names two tables, in two namespaces"):
+        KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
+    assert not KeptCuts(books.broker).moments.all()
 
 
 def test_a_cut_has_the_offsets_of_its_moment(books: Books) -> None:

@@ -22,7 +22,7 @@ from tests.open_catalog.test_clients import OPEN
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
 from txsaga.catalog.table_gates import GATE
-from txsaga.catalog.workspaces import PATIENCE, Workspaces, _key
+from txsaga.catalog.workspaces import PATIENCE, Workspaces, WorkspaceState, _key
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, NotCarried, TableMoved
@@ -100,6 +100,20 @@ def test_a_published_workspace_is_undone(rest: httpx.Client, books: Books, works
     assert books.ids() == [1, 2]
     assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
     assert (books.ids(), books.ids(POSTING)) == ([1], [1])
+
+
+def test_a_workspace_that_two_undo_at_once_is_undone_once(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    workspaces.publish("april", "anna")
+    with monkeypatch.context() as patched:
+        patched.setattr(Workspaces, "_state", lambda *said: WorkspaceState.PUBLISHED)  # as both see it
+        for who in ("anna", "ben"):
+            assert [str(each) for each in workspaces.undo("april", who)] == [LEDGER]
+    assert books.ids() == [1]
+    assert [state for _, state in workspaces.all()] == ["undone"]
 
 
 @pytest.mark.parametrize("marked", [True, False])

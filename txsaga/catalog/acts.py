@@ -39,7 +39,7 @@ class CatalogActs:
                 self._tables.end(request, error)
 
     def _once(self, what: str, change: Callable[[CatalogStore], object], request: Keyed) -> None:
-        by = DecidedBy(who=f"{request.scope.client}@catalog", why=f"{what} (request {request.digest})")
+        by = DecidedBy(who=request.scope.who, why=f"{what} (request {request.digest})")
         with self._kernel.announce.around(facts.Deciding, about=what), self._kernel.store.ledgers.open() as ledger:
             life = self._opened(ledger, request.scope.key)
             change(self._store.within(ledger.connection))

@@ -103,7 +103,7 @@ class Entrance:
         scope["path"] = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
         request = Request(scope)
         try:
-            client = await _let_in(request)
+            client = request.state.client = await _let_in(request)
         except CatalogRefusal as refused:
             return await _answer(refused)(scope, receive, send)
 

@@ -98,15 +98,15 @@ class Moments:
             raise ConfigError(f"a {self._kind} can't be named {name!r}: write up to 100 small letters, digits, - and _")
         with self._broker.cut(tables=self._matching(patterns)) as cut:
             pass  # what it read stays readable
-        found = (_then(table, Metadata.load(self._lake.storage, at)) for table, at in cut.pointers.items())
+        found = [_then(table, Metadata.load(self._lake.storage, at)) for table, at in cut.pointers.items()]
         values = {
             "tick": cut.tick,
             "heads": json.dumps(cut.heads),
-            "tables": json.dumps({str(each.name): each.document() for each in found}),
+            "tables": json.dumps(_by_name(found)),
             "lease": None if lease is None else lease.total_seconds(),
         }
         if not self._store.keep_moment(kind=self._kind, name=name, who=who, **values):
-            raise ConfigError(f"there is a {self._kind} {name!r}; choose another name")
+            raise ConfigError(f"there is a {self._kind} {name!r}; remove it first, or choose another name")
         return self.find(name)
 
     def find(self, name: str) -> KeptMoment:
@@ -146,6 +146,13 @@ def moment_of(row: Any) -> KeptMoment:
     """Read a row."""
     then = (TableThen.read(each) for each in row.tables.values())
     return KeptMoment(**{**row._mapping, "tables": {each.name: each for each in then}})
+
+
+def _by_name(tables: Sequence[TableThen]) -> Json:
+    found = {str(each.name): each.document() for each in tables}
+    if twice := [name for name in found if [str(each.name) for each in tables].count(name) > 1]:
+        raise ConfigError(f"{twice[0]} names two tables, in two namespaces; rename one, or leave them out")
+    return found
 
 
 def _then(table: TableName, now: Metadata) -> TableThen:

@@ -40,6 +40,5 @@ class OpenCatalog:
         except ConfigError as unknown:
             raise CatalogRefusal(404, "NoSuchWarehouseException", str(unknown)) from None
         kernel = self._broker.kernel
-        store = MomentStore(kernel.store.engine, kernel.store.namespace)
-        store.files, store.moment = self.tables.files, moment
+        store = MomentStore(kernel.store.engine, kernel.store.namespace, self.tables.files, moment)
         return CatalogAt(self.name, store, self.tables, self.credentials)

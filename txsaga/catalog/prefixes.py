@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from sqlalchemy import Engine
+
 from txsaga.catalog.credentials import Credentials
 from txsaga.catalog.files import MetadataFile, MetadataFiles
 from txsaga.catalog.moments import CUT, KeptMoment
@@ -34,8 +36,9 @@ class CatalogAt:
 class MomentStore(CatalogStore):
     """The rows of the catalog, of which only the tables of a moment are shown."""
 
-    files: MetadataFiles
-    moment: KeptMoment
+    def __init__(self, engine: Engine, namespace: str, files: MetadataFiles, moment: KeptMoment) -> None:
+        super().__init__(engine, namespace)
+        self._files, self.moment = files, moment
 
     def listed(self, catalog: str, namespace: str, kind: str, after: str, most: int | None) -> Listed:
         """Return a page of the tables of a namespace; a page may have fewer than there is room for."""
@@ -46,7 +49,7 @@ class MomentStore(CatalogStore):
     def pointer(self, name: TableName, kind: str) -> str:
         """Return the location of the metadata of a table; another table may have its name by now."""
         location, then = super().pointer(name, kind), self.moment.tables.get(name)
-        if kind != "Table" or then is None or self.files.read(location).raw["table-uuid"] != then.uuid:
+        if kind != "Table" or then is None or self._files.read(location).raw["table-uuid"] != then.uuid:
             raise missing(kind, name)
         return location
 
@@ -67,7 +70,7 @@ class CutTables(MomentTables):
 
     def load(self, name: TableName, scope: CommitScope) -> MetadataFile:
         """Return the metadata of a table as it was."""
-        file, then = self._store.files.read(self._store.pointer(name, "Table")), self._moment.tables[name]
+        file, then = self._whole.files.read(self._store.pointer(name, "Table")), self._moment.tables[name]
         known = {each["snapshot-id"] for each in file.raw.get("snapshots") or ()}
         if then.snapshot is not None and then.snapshot not in known:
             raise missing("Table", f"{name}: its snapshot in {self._moment.ref} was expired")

@@ -32,6 +32,11 @@ class CommitScope(NamedTuple):
     limited: bool = False
     """Whether the client must not reach files of other tables."""
 
+    @property
+    def who(self) -> str:
+        """The client as the audit names it."""
+        return f"{self.client}@catalog"
+
 
 class Keyed:
     """A request in its scope, with a digest that tells it from others under the same key."""

@@ -170,7 +170,7 @@ class CatalogTables:
         with self.keys.alone(request.scope.key):
             try:
                 with self._producer.transaction(key=request.scope.key) as transaction:
-                    transaction.change(request.added_to((), writes_after), f"{request.scope.client}@catalog")
+                    transaction.change(request.added_to((), writes_after), request.scope.who)
                     for each in judged:
                         with turn():
                             if (subject := each.subject(self._lake, own=request.scope.limited)) is not None:

@@ -182,7 +182,7 @@ class Workspaces:
             base = moment.tables[table].snapshot
             back = without("main") if base is None else _to("main", base, now[table])
             undone.append(change_of(table, now[table], back, required=[is_at("main", head)]))
-        with self._producer.transaction(key=_key(moment, "undo")) as transaction:
+        with suppress(AlreadyCommitted), self._producer.transaction(key=_key(moment, "undo")) as transaction:
             transaction.change(undone, who)
         self._moments.mark(name, WorkspaceState.UNDONE)
         return [each.name for each in undone]
