@@ -71,6 +71,7 @@ def produce(world: World, seed: int) -> None:
 
     producer = Producer(client_of(world), (CREDITS,), checker=answering(world))
     producer.startup()
+    assert producer._init_settings_event.wait(10)  # without settings, it sends a half message up to three times
     for id in world.notes("wanted")[len(world.notes("tried")) :]:
         world.note("tried", id)
         with suppress(Exception):  # the bank says what becomes of it
