@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,25 @@ def test_an_operator_settles_it(shop: Shop, api: Api, enter: Enter) -> None:
     assert enter(Rank.OPERATOR).post("/api/v1/acts/rollback", json=said).json()["told"].endswith("ROLLBACK")
     refused = api.asked("/commit", transaction=id)
     assert (refused.status_code, refused.json()["error"].endswith("already decided: ROLLBACK")) == (409, True)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_joins_the_transaction_of_another_program(shop: Shop, api: Api, commits: bool) -> None:
+    joins = {"x-txsaga-transaction": ""}
+    with suppress(LookupError), shop.producer().transaction() as tx:
+        joins["x-txsaga-transaction"] = tx.token()
+        sent = {"topic": "orders", "text": "a chair"}
+        answer = api.client.post("/api/v1/messages", json=sent, headers=joins)
+        assert (answer.status_code, answer.json()) == (
+            201,
+            {"transaction": shop.broker.identity.transaction(tx.txid or 0)},
+        )
+        assert shop.read() == []
+        if not commits:
+            raise LookupError
+    assert [each.text() for each in shop.read()] == ["a chair"] * commits
+    late = api.client.post("/api/v1/messages", json=sent, headers=joins)
+    assert (late.status_code, "already decided" in late.json()["error"]) == (409, True)
 
 
 class TestEvidence:

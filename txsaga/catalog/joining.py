@@ -1,15 +1,13 @@
 """
 Commits of Iceberg clients inside a transaction of another process: staged, and visible with its decision, or never.
 
-The token names a contribution and its attempt. What is staged under it counts only if that attempt wins (R4): a client
-that goes on for an abandoned one changes nothing.
+What is staged counts only if the attempt of the token wins (R4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txsaga.catalog.refusals import conflict
@@ -18,14 +16,11 @@ from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.table_gates import GatedChange, turn
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
-from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.flows.ballot import Result
-from txsaga.flows.flow_begin import opened
-from txsaga.flows.step import StepState, last_attempts
+from txsaga.gateway.contribution import TokenContribution
 from txsaga.lake import gates
 from txsaga.lake.gates import Judged
-from txsaga.lake.table import TABLE_EFFECT, Effect, TransactionToken
-from txsaga.messages.tx_records import TxRecords
+from txsaga.lake.table import TABLE_EFFECT, Effect
 
 if TYPE_CHECKING:
     from txsaga.messages.ledger_store import Ledger
@@ -35,13 +30,14 @@ class JoinedTransaction:
     """The contribution of a token."""
 
     def __init__(self, kernel: Kernel, store: CatalogStore, text: str, *, limited: bool = False) -> None:
-        self._kernel, self._store, self._token, self._limited = kernel, store, TransactionToken.read(text), limited
-        self._txid = kernel.store.registry.identity.own(self._token.transaction)
+        self._kernel, self._store, self._limited = kernel, store, limited
+        self._contribution = TokenContribution(kernel, text)
+        self._token, self._txid = self._contribution.token, self._contribution.txid
 
     def staged(self) -> Staged:
         """Return what was staged so far."""
         with self._kernel.store.ledgers.open() as ledger:
-            self._own(ledger)
+            self._contribution.own(ledger)
             return self._staged(ledger)
 
     def stage(self, writes_after: Callable[[Staged], Staged], gated: Sequence[GatedChange]) -> None:
@@ -68,7 +64,7 @@ class JoinedTransaction:
             self._kernel.announce.around(facts.Filing, self._txid, about="a commit that joins"),
             self._kernel.store.ledgers.open() as ledger,
         ):
-            self._own(ledger)
+            self._contribution.own(ledger)
             yield ledger
 
     def _judged(self, gated: Sequence[GatedChange]) -> Iterator[Judged]:
@@ -86,19 +82,3 @@ class JoinedTransaction:
 
     def _staged(self, ledger: Ledger) -> Staged:
         return self._store.within(ledger.connection).staged(self._txid, self._token.part, self._token.attempt)
-
-    def _own(self, ledger: Ledger) -> None:
-        """Lock the transaction's record, and make sure that the attempt of the token still is the one that counts."""
-        token, found = self._token, ledger.lock(self._txid)
-        if found is None or not token.is_sealed(found.token):
-            raise UnknownTransaction(f"transaction {token.transaction} is not in this store, or this is not its token")
-        life = replace(found, owner=token.owner)
-        if not token.step:
-            return TxRecords(self._kernel).own(ledger, life)
-        steps = [each for each in last_attempts(opened(ledger, life).steps) if each.number == token.step]
-        if not steps or steps[0].attempt != token.attempt:
-            raise Superseded(self._txid)
-        if steps[0].state is not StepState.STARTED:
-            raise TransactionClosed(
-                f"step {steps[0].name!r} of transaction {self._txid} has ended; nothing can be added"
-            )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, HTTPException, Request
+from fastapi import APIRouter, Body, Header, HTTPException, Request
 
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.profile import checked
@@ -33,6 +33,7 @@ from txsaga.core.validation import validate_wanted_tag
 from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, InvalidMessage, UnknownTransaction
 from txsaga.gateway.arrivals import Arrivals
 from txsaga.gateway.consumers import LONGEST, SHORTEST, ConsumerKey, ConsumerPool, Wanted
+from txsaga.gateway.contribution import TokenContribution
 from txsaga.gateway.handles import claim_of, end_of, receipt_handle, transaction_id
 from txsaga.gateway.sql92 import by_condition
 from txsaga.messages.message_buffer import Outbox
@@ -49,6 +50,7 @@ LONGEST_WAIT = 30.0  # seconds
 STRICT = {"extra": "forbid"}  # a field with another name is refused
 ABSENT = object()  # None is a JSON value
 OPTIONS = ("key", "tag", "headers", "ordering_key", "deliver_at")
+Joined = Annotated[str | None, Header(description="the token of the transaction that it joins")]
 Prepared = Annotated[str, Body(embed=True, description="what prepare returned")]
 
 
@@ -179,9 +181,12 @@ class Receiving:
 
 
 @router.post("", status_code=201)
-def send(request: Request, person: Client, message: NewSend) -> dict[str, str]:
-    """Send a message; once this is answered it is durable, and will be delivered."""
+def send(request: Request, person: Client, message: NewSend, x_txsaga_transaction: Joined = None) -> dict[str, str]:
+    """Send a message; once this is answered it is durable, and will be delivered, or decided with its transaction."""
     broker, made = broker_of(request), message.made()
+    if x_txsaga_transaction is not None:
+        txid = TokenContribution(broker.kernel, x_txsaga_transaction).send(made)
+        return {"transaction": broker.identity.transaction(txid)}
     broker.kernel.topics.open(made.topic, SendKind.PLAIN, scheduled=made.scheduled)  # no group for a topic that is not
     receipt = broker.producer(message.group or person.name).send(made)
     return {"transaction": broker.identity.transaction(receipt.txid)}

@@ -43,6 +43,8 @@ PROPERTIES, LONGEST_PROPERTIES = 128, 16 * 1024
 CONTROL, MILLISECONDS = re.compile(r"[\x00-\x1f\x7f-\x9f]"), re.compile(r"[0-9]{1,14}")
 DELIVER_AT = "TIMER_DELIVER_MS"
 """The property that keeps when a message was to be delivered, in milliseconds; its name is RocketMQ's."""
+JOINS = "txsaga-transaction"
+"""The property by which a message joins the transaction of a token."""
 ITS_OWN = frozenset(
     f"""{DELIVER_AT} 1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG
     CORRELATION_ID DELAY DUP_INFO EXTEND_UNIQ_INFO INNER_MULTI_QUEUE_OFFSET INSTANCE_ID KEYS MAX_OFFSET
@@ -70,7 +72,7 @@ def name_of(resource: Any, what: str = "topic") -> str:
 def read(sent: Any) -> tuple[Message, TopicType]:
     """Return a message that a client sends, and its type; `CallRefused` for what RocketMQ refuses as well."""
     given = sent.system_properties
-    headers = dict(sent.user_properties)
+    headers = {name: value for name, value in sent.user_properties.items() if name != JOINS}
     if given.message_type and given.message_type not in TYPES:
         raise CallRefused(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"messages of type {given.message_type} are not supported"
@@ -94,6 +96,11 @@ def read(sent: Any) -> tuple[Message, TopicType]:
         unique_key=given.message_id or uuid4().hex,
     )
     return message, type
+
+
+def token_of(sent: Any) -> str | None:
+    """Return the token of the transaction that a message joins; readers do not get it."""
+    return dict(sent.user_properties).get(JOINS)
 
 
 def immunity_of(sent: Any) -> int | None:

@@ -21,8 +21,9 @@ from txsaga.core.records import End, Receipt
 from txsaga.core.topic import SendKind, TopicType
 from txsaga.gateway import wire
 from txsaga.gateway.checks import ClientChecks
+from txsaga.gateway.contribution import TokenContribution
 from txsaga.gateway.handles import end_of, transaction_id
-from txsaga.gateway.messages import immunity_of, read
+from txsaga.gateway.messages import immunity_of, read, token_of
 from txsaga.gateway.status import CallRefused, Code, of_all, of_error, status
 from txsaga.messages.producer import Producer
 
@@ -77,6 +78,8 @@ class SendingCalls:
         try:
             message, type = read(sent)
             async with self._order[crc32(message.topic.encode()) % LOCKS]:  # messages are stored as they came
+                if (token := token_of(sent)) is not None:
+                    return await asyncio.to_thread(self._joined, message, type, token)
                 producer = await self._producer(message.topic)
                 storing = await self._kernel.in_loop(partial(self._submit, producer, message, type, immunity_of(sent)))
             receipt: Receipt = await storing
@@ -88,18 +91,28 @@ class SendingCalls:
         entry |= {"recall_handle": id} if type is TopicType.DELAY else {}
         return wire.new("SendResultEntry", status=status(Code.OK), **entry)
 
+    def _joined(self, message: Message, type: TopicType, token: str) -> Any:
+        """Add a message to the transaction of another program."""
+        self._require_type(message, type, SendKind.HALF)
+        txid = TokenContribution(self._kernel, token).send(message)
+        entry = {"message_id": message.unique_key, "transaction_id": self._broker.identity.transaction(txid)}
+        return wire.new("SendResultEntry", status=status(Code.OK), offset=txid, **entry)
+
     def _submit(
         self, producer: Producer, message: Message, type: TopicType, immunity: int | None
     ) -> Awaitable[Receipt]:
-        topics, halved = self._kernel.topics, type is TopicType.TRANSACTION
-        topic = topics.open(message.topic, SendKind.HALF if halved else SendKind.PLAIN, scheduled=message.scheduled)
+        if type is not TopicType.TRANSACTION:
+            self._require_type(message, type, SendKind.PLAIN)
+            return producer.submit(message)
+        self._require_type(message, type, SendKind.HALF)
+        return self._kernel.stores.submit(self._kernel.topics.half(producer.group, message, immunity)[1])
+
+    def _require_type(self, message: Message, type: TopicType, way: SendKind) -> None:
+        topic = self._kernel.topics.open(message.topic, way, scheduled=message.scheduled)
         if topic.type is not type:
             raise errors.TopicTypeMismatch(
                 f"topic {topic.name!r} is of type {topic.type}, the message is of type {type}"
             )
-        if not halved:
-            return producer.submit(message)
-        return self._kernel.stores.submit(topics.half(producer.group, message, immunity)[1])
 
     async def _producer(self, topic: str) -> Producer:
         found = self._producers.get(topic)

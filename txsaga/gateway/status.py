@@ -71,6 +71,7 @@ OF_ERRORS: Mapping[type[Exception], Code] = {
     errors.UnknownTransaction: Code.INVALID_TRANSACTION_ID,
     errors.EndRefused: Code.INVALID_TRANSACTION_ID,
     errors.DecidedOtherwise: Code.PRECONDITION_FAILED,
+    errors.TransactionError: Code.PRECONDITION_FAILED,
     errors.ClaimLost: Code.INVALID_RECEIPT_HANDLE,
     errors.TransactionsRejected: Code.FORBIDDEN,
     errors.RightsMissing: Code.FORBIDDEN,

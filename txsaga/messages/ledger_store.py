@@ -149,6 +149,12 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
         self._connection.execute(text(SQL["add"].format(s=self._schema)), values)
 
+    def add_last(self, life: TxRecord, part: int, qid: int, body: bytes) -> None:
+        """Add a half after all others of (part, the record's owner); the record is locked."""
+        self._require_undecided(life.txid)
+        where = {"txid": life.txid, "part": part, "attempt": life.owner, "qid": qid}
+        self._run(SQL["add_last"], **where, pgroup=life.group, body=body)
+
     def win(self, txid: int, part: int, attempt: int) -> None:
         """Record which attempt of a part counts (R4)."""
         self._run(SQL["win"], txid=txid, part=part, attempt=attempt)

@@ -52,6 +52,12 @@ UPDATE txsaga.tx SET state = :state, touched = clock_timestamp(), evidence = coa
 INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
 VALUES (:txid, :pgroup, :qid, :part, :attempt, :chunk, :n, true, :body);
 
+-- name: add_last
+-- The numbers of its chunks begin where those of a block never are.
+INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+SELECT :txid, :pgroup, :qid, :part, :attempt, coalesce(max(chunk), 1073741823) + 1, 1, true, :body FROM txsaga.half
+ WHERE (txid, part, attempt, qid) = (:txid, :part, :attempt, :qid) AND chunk > 1073741823;
+
 -- name: win
 INSERT INTO txsaga.part (txid, part, attempt) VALUES (:txid, :part, :attempt)
     ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt;
