@@ -168,6 +168,7 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
         ("POST", f"{bank}/tables", {**new, "location": place}),  # of another table, perhaps one that was renamed
         ("POST", f"{bank}/views", {**VIEW, "location": place}),
         ("POST", f"{bank}/tables", {**new, "properties": {"write.data.path": f"{place}/"}}),
+        ("POST", f"{bank}/tables", {**new, "properties": {"write.data.path": f"{place}/data"}}),
     ):
         assert refused(guarded.request(method, path, json=body, headers=owner)) == (403, "ForbiddenException"), path
     own = {**new, "location": mine}
@@ -301,6 +302,12 @@ def test_no_path_or_body_breaks_the_server(
     quoted = {"namespace": quote(namespace, safe=""), "table": quote(table, safe="")}
     answer = rest.request(method, f"/v1{route.path.format(**quoted)}", json=body)
     assert answer.status_code < 500, answer.text
+
+
+def test_text_that_can_not_be_stored_is_refused(rest: httpx.Client) -> None:
+    said = '{"namespace": ["bank"], "properties": {"a": "\\ud800"}}'
+    answer = rest.post("/v1/namespaces", content=said, headers={"content-type": "application/json"})
+    assert refused(answer) == (400, "BadRequestException")
 
 
 def test_the_audit_names_the_client_of_a_commit(guarded: httpx.Client, books: Books) -> None:

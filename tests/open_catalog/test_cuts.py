@@ -119,6 +119,20 @@ def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None
         KeptCuts(books.broker).keep(name, ["*"], lease=None, who="anna")
 
 
+def test_the_snapshot_of_a_cut_is_not_removed(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    write_one = books.append
+    write_one(1)
+    kept = books.table().metadata.current_snapshot_id
+    KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
+    write_one(2)
+    gone = {**change("ledger"), "updates": [{"action": "remove-snapshots", "snapshot-ids": [kept]}]}
+    assert refused(committed(rest, gone)) == (403, "ForbiddenException")
+    assert ids(cut_of(rest, "monday"), LEDGER) == [1]
+    KeptCuts(books.broker).release("monday", "anna")
+    assert committed(rest, gone).status_code == 204
+
+
 def test_two_tables_of_one_name_are_in_no_cut_together(rest: httpx.Client, books: Books) -> None:
     created(rest, "a.b")
     assert rest.post("/v1/namespaces", json={"namespace": ["bank", "a"]}).status_code == 200

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 from tests.gate.conftest import IDS, NOTES, suite
 from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
@@ -30,6 +33,7 @@ from txsaga.errors import NotCarried, TableMoved
 from txsaga.flows.ballot import Polled
 from txsaga.gate import stop
 from txsaga.gate.process import GateProcess, warm
+from txsaga.gateway.access_keys import AccessKey
 from txsaga.iceberg.appends import ON_TOP
 
 __all__ = ["suite"]
@@ -252,6 +256,48 @@ def test_a_change_of_columns_is_judged(rest: httpx.Client, ledger: Books) -> Non
     assert ledger.table().schema().find_field("id")
 
 
+def test_columns_that_files_have_and_the_table_has_no_more_are_not_judged(rest: httpx.Client, ledger: Books) -> None:
+    with opened(rest).transaction() as tx:
+        tx.remove_properties(GATE)
+    with opened(rest).update_schema() as update:
+        update.delete_column("note")
+    with opened(rest).update_schema() as update:
+        update.add_column("note", StringType())
+    opened(rest).append(arrow(opened(rest), 2))
+    known, current = loaded(rest, "ledger")["schemas"], loaded(rest, "ledger")["current-schema-id"]
+    others = [each["schema-id"] for each in known if each["schema-id"] != current]
+    snapshots = loaded(rest, "ledger")["snapshots"]
+    forget = [
+        {"action": "remove-snapshots", "snapshot-ids": [each["snapshot-id"] for each in snapshots[:-1]]},
+        {"action": "remove-schemas", "schema-ids": others},
+    ]
+    for each in forget:
+        assert committed(rest, {**change("ledger"), "updates": [each]}).status_code == 204
+    assert [each["schema-id"] for each in loaded(rest, "ledger")["schemas"]] == [current]
+    assert committed(rest, change("ledger", **{GATE: "ledger"})).status_code == 204
+    with pytest.raises(BadRequestError, match="note: 1 of 1 rows"):
+        opened(rest).delete("id = 2")
+
+
+@pytest.mark.parametrize("place", ["nowhere", "file:///etc/hostname"])
+def test_a_snapshot_that_can_not_be_read_is_refused(rest: httpx.Client, ledger: Books, place: str) -> None:
+    sent = appending(rest, 7)
+    for each in sent["updates"]:
+        if each["action"] == "add-snapshot":
+            each["snapshot"]["manifest-list"] = place
+    answer = committed(rest, sent)
+    assert refused(answer)[0] == 400 and "can't be read" in answer.text
+
+
+def test_parents_in_a_circle_are_refused(rest: httpx.Client, ledger: Books) -> None:
+    sent = appending(rest, 7)
+    (added,) = [each["snapshot"] for each in sent["updates"] if each["action"] == "add-snapshot"]
+    ends = [{**added, "snapshot-id": 5, "parent-snapshot-id": 6}, {**added, "snapshot-id": 6, "parent-snapshot-id": 5}]
+    updates = [{"action": "add-snapshot", "snapshot": each} for each in ends]
+    answer = committed(rest, {**sent, "requirements": [], "updates": updates})
+    assert answer.status_code == 400 and "parent of one that was added before" in answer.text
+
+
 def test_an_append_on_what_was_not_judged_is_judged_whole(rest: httpx.Client, ledger: Books) -> None:
     table = opened(rest)
     assert committed(rest, change("ledger", **{ON_TOP: "true"})).status_code == 204
@@ -308,6 +354,35 @@ def test_only_an_owner_changes_the_gate(serve: Serve, ledger: Books, tmp_path: P
     writer.refresh()
     writer.append(arrow(writer, 3, 3))
     assert ledger.ids() == [1, 2, 3, 3]
+
+
+def test_a_gate_shows_no_rows_of_others_to_a_limited_client(serve: Serve, ledger: Books, tmp_path: Path) -> None:
+    rest = serve(Clients({"mine": AccessKey("s", {"create": ["bank.mine"]})}))
+    rest.headers["authorization"] = "Bearer mine:s"
+    raw = json.loads(ledger.table().metadata.model_dump_json())
+    folder = Path(ledger.table().location().removeprefix("file://")).with_name("mine") / "metadata"
+    folder.mkdir(parents=True)
+    raw |= {"location": folder.parent.as_uri(), "table-uuid": str(uuid4()), "properties": {GATE: "ledger"}}
+    file = folder / "0.metadata.json"
+    file.write_text(json.dumps(raw))
+    said = {"name": "mine", "metadata-location": file.as_uri()}
+    assert rest.post("/v1/namespaces/bank/register", json=said).status_code == 200
+    (schema,) = raw["schemas"]
+    renamed = {**schema, "schema-id": 7, "fields": [*schema["fields"][:-1], {**schema["fields"][-1], "name": "other"}]}
+    adds = {"action": "add-schema", "schema": renamed}, {"action": "set-current-schema", "schema-id": -1}
+    answer = committed(rest, {**change("mine"), "updates": [*adds]})
+    assert refused(answer) == (403, "ForbiddenException")
+
+
+@pytest.mark.parametrize("wrong", [{"location": 5}, {"properties": [1]}, {"table-uuid": 5}, {"location": None}])
+def test_a_table_is_made_of_its_metadata_only(rest: httpx.Client, ledger: Books, wrong: dict[str, Any]) -> None:
+    raw = json.loads(ledger.table().metadata.model_dump_json())
+    file = Path(ledger.table().location().removeprefix("file://")) / "other.metadata.json"
+    for kind, said in (("register", {**raw, **wrong}), ("register-view", raw)):
+        file.write_text(json.dumps(said))
+        body = {"name": "other", "metadata-location": file.as_uri()}
+        assert refused(rest.post(f"/v1/namespaces/bank/{kind}", json=body)) == (400, "BadRequestException")
+        file = file.with_name("view.metadata.json")
 
 
 def test_tables_without_a_gate_are_not_judged(

@@ -62,9 +62,16 @@ class MetadataFiles:
             raw = json.loads(text)
         except ValueError:
             raw = None
-        if not isinstance(raw, dict) or not ("table-uuid" in raw or "view-uuid" in raw):
+        if not _is_metadata(raw):
             raise bad(f"{location} holds no metadata")
         return self._keep(MetadataFile(location, text, raw))
+
+    def of(self, kind: str, location: str) -> MetadataFile:
+        """Return the file at a location, which is that of a table or that of a view."""
+        file = self.read(location)
+        if f"{kind}-uuid" not in file.raw:
+            raise bad(f"{location} holds no metadata of a {kind}")
+        return file
 
     def write(self, location: str, raw: dict[str, Any]) -> MetadataFile:
         """Write a new file, and make it durable."""
@@ -102,6 +109,14 @@ class MetadataFiles:
                 _, oldest = self._kept.popitem(last=False)
                 self._size -= len(oldest.text)
         return file
+
+
+def _is_metadata(raw: Any) -> bool:
+    """Return whether it may be the metadata of a table or view."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("properties") or {}, dict):
+        return False
+    texts = [raw.get("table-uuid", raw.get("view-uuid")), raw.get("location")]
+    return all(isinstance(each, str) for each in texts)
 
 
 def _is_there(location: str) -> bool:

@@ -57,5 +57,7 @@ def refusal(error: Exception) -> CatalogRefusal:
             return CatalogRefusal(503, "ServiceUnavailableException", str(error))
         case errors.TxSagaError():
             return bad(str(error))
+        case UnicodeEncodeError():
+            return bad(f"the text can't be stored: {error.reason}")
         case _:
             return CatalogRefusal(500, "InternalServerError", "the server failed; its log has the reason")

@@ -22,9 +22,6 @@ PLACES = (
 """The properties that name places of files."""
 
 
-REFS = ("set-snapshot-ref", "remove-snapshot-ref")
-
-
 class Request(BaseModel):
     """The body of a request; fields that it does not know are left out, and null is as good as no field."""
 
@@ -115,11 +112,6 @@ class Change(Request):
             for said in (each, *(value for value in each.values() if isinstance(value, dict))):
                 found += [place for key in (*PLACES, "manifest-list") if isinstance(place := said.get(key), str)]
         return found
-
-    @property
-    def refs(self) -> list[tuple[str, str]]:
-        """The branches and tags that it sets or removes, each with the action."""
-        return [(str(each["action"]), str(each.get("ref-name"))) for each in self.updates if each.get("action") in REFS]
 
 
 class ChangedTables(Request):

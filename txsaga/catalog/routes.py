@@ -21,7 +21,6 @@ from fastapi.responses import JSONResponse, Response
 from txsaga.catalog.access import Client
 from txsaga.catalog.credentials import EXPIRES, SCHEMES, FileAccess
 from txsaga.catalog.files import MetadataFile
-from txsaga.catalog.moments import CUT
 from txsaga.catalog.open_catalog import OpenCatalog
 from txsaga.catalog.prefixes import CutTables, unsupported
 from txsaga.catalog.refusals import CatalogRefusal, bad
@@ -423,12 +422,6 @@ def commit_tables(catalog: Catalog, client: Asking, changed: ChangedTables, scop
 def _require_change(catalog: OpenCatalog, client: Client, asked: TableChange) -> None:
     client.require("create" if asked.creates or sets_gate(asked.change.updates) else "write", asked.name)
     _require_places(catalog, client, asked.name, asked.change.places)
-    for action, ref in asked.change.refs:
-        if ref.startswith(f"{CUT}-") and (
-            action == "set-snapshot-ref" or catalog.store.is_kept(CUT, ref[len(CUT) + 1 :])
-        ):
-            line = f"tag {ref} belongs to a cut: `txsaga cut keep` sets it, and `txsaga cut release` removes it"
-            raise CatalogRefusal(403, "ForbiddenException", line)
 
 
 @router.get("/namespaces/{namespace}/views")

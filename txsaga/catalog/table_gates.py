@@ -69,6 +69,12 @@ class GatedChange(NamedTuple):
 
     def subject(self, lake: Lake, *, own: bool) -> Subject | None:
         """Return the rows to be judged, if wanted only from `own` files of the table; None for an append of none."""
+        try:
+            return self._subject(lake, own=own)
+        except (OSError, EOFError, ValueError) as wrong:
+            raise bad(f"a snapshot of table {self.name} can't be read: {wrong}") from None
+
+    def _subject(self, lake: Lake, *, own: bool) -> Subject | None:
         if own:
             self._require_own_files(differences.between(lake.storage, self.before.current, self.after.current).added)
         new = [*self._new()]
@@ -80,6 +86,9 @@ class GatedChange(NamedTuple):
             if self._is_on_main(seen) and only_appends(self.after, new, found):
                 count = sum(each.record_count for each in found.added.values())
                 return lake.of_files(self.name, self.after, found.added, count) if found.added else None
+        if own:
+            whole = differences.between(lake.storage, None, self.after.current)
+            self._require_own_files([*whole.added, *whole.deletes])
         return lake.whole(self.name, self.after, self.after.current)
 
     def _require_own_files(self, added: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from pyiceberg.catalog import delete_data_files, delete_files
 from txsaga.broker import Broker
 from txsaga.catalog.files import MetadataFile, MetadataFiles, metadata_location
 from txsaga.catalog.joining import JoinedTransaction
+from txsaga.catalog.moments import CUT
 from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refusal, taken
 from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
@@ -229,7 +230,7 @@ class CatalogTables:
 
     def _registered(self, name: TableName, location: str, staged: Staged) -> TableWrite:
         self._require_free(name, [each for each in staged if each.name == name])
-        return _created(name, self.files.read(location))
+        return _created(name, self.files.of("table", location))
 
     def _writes(
         self, changes: Sequence[TableChange], staged: Staged, created: list[str], judged: list[GatedChange]
@@ -255,6 +256,7 @@ class CatalogTables:
         table_metadata.require(None, asked.change.requirements)
         raw = table_metadata.updated({}, asked.change.updates, moment=now())
         raw = {**raw, "location": raw.get("location") or self.location(asked.name)}
+        self._require_cuts({}, raw)
         judged += gated(asked.name, {}, raw, asked.change.updates)
         return self._first(asked.name, raw, created)
 
@@ -262,6 +264,7 @@ class CatalogTables:
         required = [*asked.change.requirements, same_gate(base.raw.get("properties"))]
         change = {"requirements": required, "updates": asked.change.updates}
         after = _changed(base.raw, change)
+        self._require_cuts(base.raw, after)
         judged += gated(asked.name, base.raw, after, asked.change.updates)
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
@@ -276,6 +279,14 @@ class CatalogTables:
             **_totals(newest.get("summary") or {}),
             change=change,
         )
+
+    def _require_cuts(self, before: Json, after: Json) -> None:
+        """Refuse to move the tags of cuts, and to remove them while the cuts are kept."""
+        old, new = _cut_tags(before), _cut_tags(after)
+        for ref in sorted({**old, **new}):
+            if old.get(ref) != new.get(ref) and (ref in new or self._store.is_kept(CUT, ref[len(CUT) + 1 :])):
+                line = f"tag {ref} belongs to a cut: `txsaga cut keep` sets it, and `txsaga cut release` removes it"
+                raise CatalogRefusal(403, "ForbiddenException", line)
 
     def _after(self, staged: Staged, pointer: str | None) -> MetadataFile:
         """Return the metadata of a table as a transaction has changed it."""
@@ -307,6 +318,10 @@ def _changed(raw: Json, change: Mapping[str, Sequence[Json]]) -> Json:
         requirements, updates = append.requirements, append.on(current, **place, moment=now())
     table_metadata.require(raw, requirements)
     return table_metadata.updated(raw, updates, moment=now())
+
+
+def _cut_tags(raw: Json) -> Json:
+    return {ref: said for ref, said in (raw.get("refs") or {}).items() if ref.startswith(f"{CUT}-")}
 
 
 def _created(name: TableName, first: MetadataFile) -> TableWrite:

@@ -50,7 +50,7 @@ class CatalogViews:
 
         def add(store: CatalogStore) -> None:
             store.require_free(name, "View")
-            store.create_view(name, self._files.read(location).location)
+            store.create_view(name, self._files.of("view", location).location)
 
         self._acts.do(f"register view {name}", add, Keyed(scope, "register view", [*name], location))
         return self.load(name)

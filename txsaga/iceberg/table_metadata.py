@@ -240,6 +240,8 @@ def _add_snapshot(draft: TableDraft, update: Json) -> None:
     number = long(snapshot, "snapshot-id")
     if number in draft.snapshots or number in {each["snapshot-id"] for each in draft.base.get("snapshots") or ()}:
         raise BadUpdate(f"Snapshot already exists for id: {number}")  # one that goes in this commit, too
+    if any(each.get("parent-snapshot-id") == number for each in draft.rows("snapshots")):
+        raise BadUpdate(f"Invalid snapshot {number}: it is the parent of one that was added before")
     _check_snapshot(draft, snapshot, number)
     sequence = _sequence(draft, snapshot)
     if draft.version > 1:
@@ -551,7 +553,8 @@ def require(raw: Json | None, requirements: Sequence[Json]) -> None:
             _require_ref(raw, requirement)
         elif kind == "assert-property":  # of the server: what a commit was judged by
             known = {} if raw is None else raw.get("properties") or {}
-            _hold(known.get(requirement["key"]) == requirement["value"], f"property {requirement['key']} has changed")
+            key = text(requirement, "key")
+            _hold(known.get(key) == requirement.get("value"), f"property {key} has changed")
         elif kind in REQUIRED_IDS:
             _require_id(raw, requirement, *REQUIRED_IDS[kind])
         else:

@@ -214,4 +214,4 @@ def only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) ->
     if found.gone or found.deletes or found.deletes_gone:
         return False
     snapshots = [metadata.snapshot(number) for number in chain]
-    return all(each is not None and each["summary"].get("operation") == "append" for each in snapshots)
+    return all(each is not None and (each.get("summary") or {}).get("operation") == "append" for each in snapshots)

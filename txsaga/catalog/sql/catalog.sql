@@ -102,7 +102,10 @@ SELECT EXISTS (SELECT FROM txsaga.moment
                 WHERE kind = :kind AND name = :name AND (expires IS NULL OR expires > now()));
 
 -- name: holds_others
-SELECT EXISTS (SELECT FROM txsaga.iceberg_tables WHERE starts_with(metadata_location, :place)
+-- Is a place in the folder of another table or view, or the other way round?
+SELECT EXISTS (SELECT FROM txsaga.iceberg_tables
+                WHERE (starts_with(metadata_location, :place)
+                       OR starts_with(:place, regexp_replace(metadata_location, '/metadata/[^/]*$', '/')))
                   AND (catalog_name, table_namespace, table_name) <> (:catalog, :namespace, :table));
 
 -- name: cuts_of
