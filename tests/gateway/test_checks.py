@@ -75,7 +75,7 @@ def state(broker: Broker, entry: Any) -> str:
 
 
 @pytest.mark.req("RMQ-59", "RMQ-62", "RMQ-86")
-@pytest.mark.conf("INT-05", "PRX-24", "PRX-25")
+@pytest.mark.conf("INT-05", "PRX-20", "PRX-24", "PRX-25")
 @pytest.mark.parametrize("answer", ["COMMIT", "ROLLBACK"])
 def test_a_client_is_asked_about_what_it_left_and_its_answer_decides(
     client: RawClient, broker: Broker, stored: Stored, answer: str
@@ -95,6 +95,7 @@ def test_a_client_is_asked_about_what_it_left_and_its_answer_decides(
 
 
 @pytest.mark.hole("H9")
+@pytest.mark.conf("INT-06")
 def test_an_answer_that_reaches_another_instance_decides(client: RawClient, broker: Broker, stored: Stored) -> None:
     with client.connected("orders") as told, listening(broker) as other, RawClient(other, "tester@1") as elsewhere:
         told.get(timeout=20)
@@ -117,6 +118,7 @@ def test_nobody_is_asked_once_the_last_client_has_left(client: RawClient, broker
     assert is_left(broker, group.id)
 
 
+@pytest.mark.conf("PRX-21")
 def test_a_client_that_says_it_leaves_is_not_asked_any_more(client: RawClient, broker: Broker) -> None:
     group = broker.kernel.store.registry.group("orders")
     with client.connected("orders") as told:

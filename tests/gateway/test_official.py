@@ -52,7 +52,10 @@ def node(_home: Path) -> list[object]:
     return ["node", PROGRAMS / "official.cjs"]
 
 
-SHOWN = [pytest.mark.req("RMQ-46", "RMQ-48", "RMQ-59", "RMQ-65"), pytest.mark.conf("INT-05", "CLI-01", "RC-P1")]
+SHOWN = [
+    pytest.mark.req("RMQ-46", "RMQ-48", "RMQ-59", "RMQ-65"),
+    pytest.mark.conf("INT-05", "CLI-01", "PRX-22", "RC-P1"),
+]
 """By the client that is always here; the others need tools that a laptop may lack."""
 
 

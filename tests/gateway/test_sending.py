@@ -26,6 +26,7 @@ def bodies(client: RawClient, topic: str, **given: Any) -> list[bytes]:
     return [each.body for each in client.messages("readers", topic, **given)]
 
 
+@pytest.mark.conf("PRX-18")
 def test_a_message_arrives_as_it_was_sent(client: RawClient) -> None:
     sent = message("news", id="0102", tag="red", keys=["a", "b"], properties={"size": "7"})
     (entry,) = client.send(sent).entries
@@ -51,6 +52,7 @@ def test_several_messages_of_one_call_are_stored_each_by_itself(client: RawClien
     assert sorted(bodies(client, "news") + bodies(client, "news", wait=2)) == [b"one", b"two"]
 
 
+@pytest.mark.conf("PRX-18")
 def test_a_compressed_body_is_readable_for_every_client(client: RawClient) -> None:
     packed = gzip.compress(b"x" * 10_000)
     assert code(client.send(message("news", packed, body_encoding=wire.number("Encoding", "GZIP")))) is Code.OK
@@ -147,7 +149,7 @@ def test_as_many_properties_as_rocketmq_allows_are_stored(client: RawClient) -> 
 
 
 @pytest.mark.req("RMQ-46")
-@pytest.mark.conf("PRX-01", "PRX-02", "PRX-16")
+@pytest.mark.conf("PRX-01", "PRX-02", "PRX-04", "PRX-16", "PRX-23")
 def test_a_half_message_is_visible_only_after_its_commit(client: RawClient) -> None:
     (first, second) = client.send(*(message("orders", body, type="TRANSACTION") for body in (b"one", b"two"))).entries
     assert bodies(client, "orders", wait=0.5) == []
@@ -165,7 +167,7 @@ def test_the_first_end_stands_and_repeating_it_is_no_error(client: RawClient) ->
     assert bodies(client, "orders", wait=0.5) == []
 
 
-@pytest.mark.conf("PRX-03")
+@pytest.mark.conf("PRX-03", "PRX-04")
 def test_an_unknown_end_decides_nothing(client: RawClient) -> None:
     (entry,) = client.send(message("orders", type="TRANSACTION")).entries
     assert code(client.end(entry.transaction_id, "TRANSACTION_RESOLUTION_UNSPECIFIED")) is Code.OK
@@ -173,6 +175,7 @@ def test_an_unknown_end_decides_nothing(client: RawClient) -> None:
 
 
 @pytest.mark.hole("H9")
+@pytest.mark.conf("PRX-05")
 def test_any_instance_ends_what_another_one_stored(client: RawClient, broker: Broker) -> None:
     (entry,) = client.send(message("orders", type="TRANSACTION")).entries
     with listening(broker) as other, RawClient(other, "another@2") as elsewhere:
