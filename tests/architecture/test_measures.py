@@ -11,9 +11,9 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 301,
     "lines": 52_650,
-    "lines of the catalog": 3_390,
-    "lines of the iceberg": 1_874,
-    "lines of the console": 3_218,
+    "lines of the catalog": 3_411,
+    "lines of the iceberg": 1_877,
+    "lines of the console": 3_215,
     "lines of the gateway": 2_564,
     "lines of the testing.catalog": 1_339,
     "import lines in percent": 8.1,

@@ -82,8 +82,7 @@ def read(name: str, value: object) -> object:
 
 def kept(changes: Mapping[str, object]) -> dict[str, object]:
     """Check a group's settings, and return them as stored; None removes one."""
-    unknown = changes.keys() - set(NAMES)
-    if unknown:
+    if unknown := changes.keys() - set(NAMES):
         raise ConfigError(f"{', '.join(sorted(unknown))} can't be set for checks; {', '.join(NAMES)} can")
     said = {name: value for name, value in changes.items() if value is not None}
     told = asdict(replace(CheckProfile(), **said))  # type: ignore[arg-type]

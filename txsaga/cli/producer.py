@@ -55,8 +55,7 @@ def alter(
     **checks: object,
 ) -> None:
     """Override the engine's check-back settings for one producer group, from the next round on."""
-    both = [setting for setting in reset or () if setting.replace("-", "_") in checks]
-    if both:
+    if both := [setting for setting in reset or () if setting.replace("-", "_") in checks]:
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
     options = options_of(context)
     with opened(options) as broker:

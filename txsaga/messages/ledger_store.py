@@ -152,8 +152,8 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
     def add_last(self, life: TxRecord, part: int, qid: int, body: bytes) -> None:
         """Add a half after all others of (part, the record's owner); the record is locked."""
         self._require_undecided(life.txid)
-        where = {"txid": life.txid, "part": part, "attempt": life.owner, "qid": qid}
-        self._run(SQL["add_last"], **where, pgroup=life.group, body=body)
+        place = {"txid": life.txid, "part": part, "attempt": life.owner, "qid": qid}
+        self._run(SQL["add_last"], **place, pgroup=life.group, body=body)
 
     def win(self, txid: int, part: int, attempt: int) -> None:
         """Record which attempt of a part counts (R4)."""

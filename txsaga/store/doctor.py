@@ -213,8 +213,7 @@ def two_phase(connection: Connection) -> Finding:
 def durability(connection: Connection) -> Finding:
     """Check for settings with which a crash loses acknowledged data."""
     found = _settings(connection, ("fsync", "full_page_writes", "synchronous_commit"))
-    off = [name for name in ("fsync", "full_page_writes") if found[name][0] == "off"]
-    if off:
+    if off := [name for name in ("fsync", "full_page_writes") if found[name][0] == "off"]:
         return error(
             f"{' and '.join(off)} off: a crash of the machine can lose or damage committed data",
             f"set {', '.join(off)} = on in postgresql.conf",
@@ -422,8 +421,7 @@ def rights(connection: Connection, namespace: str) -> Finding:
     functions = [function.name for function in written_for(s)]
     needs = [need for right in sorted(login.rights) for need in needed(right, s, functions)]
     values = {"names": [name for name, _ in needs], "words": [word for _, word in needs]}
-    missing = connection.execute(text(SQL["missing"]), values).all()
-    if missing:
+    if missing := connection.execute(text(SQL["missing"]), values).all():
         name, word = missing[0]
         told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
         return error(told, "run `txsaga db migrate` as the owner: it grants again what each right needs")
@@ -526,8 +524,7 @@ def guessing_groups(store: Store) -> Finding:
 
 def careless_groups(store: Store) -> Finding:
     """Report groups that lose messages after the last attempt."""
-    careless = [group.name for group in store.groups.all() if group.policy.loses]
-    if careless:
+    if careless := [group.name for group in store.groups.all() if group.policy.loses]:
         told = f"messages that fail too often are lost in {', '.join(careless)}"
         return warning(told, f"run `txsaga group alter {careless[0]} --dead-letters`, or use --backout TOPIC")
     return ok("no group loses failed messages")
@@ -535,8 +532,7 @@ def careless_groups(store: Store) -> Finding:
 
 def dead_letters(store: Store) -> Finding:
     """Count the dead letters of each group."""
-    dead = store.overview.dead_letters()
-    if dead:
+    if dead := store.overview.dead_letters():
         told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
         return warning(told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
     return ok("there are no dead letters")
@@ -552,9 +548,9 @@ def heuristics(store: Store) -> Finding:
 
 def untold(store: Store) -> Finding:
     """Report resources with branches that stay unfinished after their decision."""
-    late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
-    if late:
-        told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
+    branches = store.overview.branches()
+    if late := [f"{each.waiting} in {each.resource}" for each in branches if (each.oldest or UNTOLD) > UNTOLD]:
+        told = f"decided branches hold locks: {', '.join(late)}"
         return warning(told, "run `txsaga engine` where these resources can be reached, or `txsaga branch recover`")
     return ok("no decided branch is left prepared")
 
