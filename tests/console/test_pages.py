@@ -9,7 +9,7 @@ import pytest
 from tests.console.conftest import Enter
 from tests.scene.shop import Shop
 from txsaga.console.people import Rank
-from txsaga.flows.ballot import Ballot, CastVote
+from txsaga.flows.ballot import Ballot, CastVote, Rule
 from txsaga.flows.ballots import vote
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -186,15 +186,37 @@ def test_what_was_refused_and_what_was_only_checked_is_recorded(shop: Shop, ente
 
 
 def test_values_of_rows_that_a_gate_saw_are_for_operators(shop: Shop, enter: Enter) -> None:
+    seen_by_gate = CastVote(voter="gate", yes=True, evidence={"why": "like a@b.c"})
+    path = f"/transactions/{balloted(shop, Ballot(name='quality', voters=('gate',)), seen_by_gate)}"
+    seen = {role: enter(role).get(f"/api/v1{path}").text + enter(role).get(path).text for role in Rank}
+    assert [role for role, text in seen.items() if "a@b.c" in text] == [Rank.OPERATOR, Rank.ADMIN]
+
+
+def test_the_page_shows_what_a_gate_found_and_hostile_findings_as_text(shop: Shop, enter: Enter) -> None:
+    held = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}, "success": True, "severity": "critical"}
+    failed = {"type": HOSTILE, "kwargs": {HOSTILE: HOSTILE}, "success": False, "severity": "warning", "why": HOSTILE}
+    found = {"rows": 1234, "engine": "pandas", HOSTILE: HOSTILE, "results": [held, failed, HOSTILE, {}]}
+    ballot = Ballot(name="quality", voters=("ledger", "dick", HOSTILE), rule=Rule.QUORUM, needed=2)
+    casts = CastVote(voter="ledger", yes=True, evidence=found), CastVote(voter=HOSTILE, yes=False, evidence=failed)
+    path = f"/transactions/{balloted(shop, ballot, *casts, CastVote(voter='dick', yes=True, evidence={'results': 7}))}"
+    page = enter(Rank.OPERATOR).get(path).text
+    words = ("rows: 1234", "engine: pandas", "expect_column_to_exist", "column = id", "Rule: quorum 2", "warning</td>")
+    assert [each for each in words if each not in page] == []
+    assert "<script>alert" not in page and "<img src=x" not in page
+    assert page.count("&lt;script&gt;") > 8
+    assert "rows: 1234" not in enter(Rank.VIEWER).get(path).text
+
+
+def balloted(shop: Shop, ballot: Ballot, *casts: CastVote) -> int:
+    """Return a transaction with a ballot on which some have voted."""
     group = shop.store.registry.group("bank", transactional=True)
     with shop.store.ledgers.open() as ledger:
         life = ledger.create(group.id, None, 1)
         assert life is not None
-        ledger.call(life.txid, Ballot(name="quality", voters=("gate",)))
-    vote(shop.broker.kernel, life.txid, "quality", CastVote(voter="gate", yes=True, evidence={"why": "like a@b.c"}))
-    path = f"/transactions/{life.txid}"
-    seen = {role: enter(role).get(f"/api/v1{path}").text + enter(role).get(path).text for role in Rank}
-    assert [role for role, text in seen.items() if "a@b.c" in text] == [Rank.OPERATOR, Rank.ADMIN]
+        ledger.call(life.txid, ballot)
+    for cast in casts:
+        vote(shop.broker.kernel, life.txid, ballot.name, cast)
+    return life.txid
 
 
 def test_an_act_on_several_names_those_it_refuses(shop: Shop, enter: Enter) -> None:
