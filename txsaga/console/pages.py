@@ -26,6 +26,7 @@ from txsaga.console.filters import PROBLEMS, PageFilter, Place
 from txsaga.console.full_picture import full_picture
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
+from txsaga.console.plans import together
 from txsaga.console.queries import ConsoleQueries
 from txsaga.console.subjects import subject_of
 from txsaga.core.records import LISTED, TxFilter
@@ -324,7 +325,7 @@ def act(request: Request, person: Viewer, name: str, id: str) -> Response:
     said = dict(request.query_params)
     ids = id.split(",")
     broker = broker_of(request)
-    plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said)]
+    plan = together(each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said))
     found = [subject_of(broker, chosen.on, one) for one in ids[:SEVERAL]]
     name = found[0].name if len(ids) == 1 else f"{len(ids)} transactions"
     parts = {part: said.get(part, "") for part in ("step", "branch")}
@@ -343,6 +344,7 @@ def act(request: Request, person: Viewer, name: str, id: str) -> Response:
         plan=[each for each in plan if each not in warnings],
         forced=forced,
         said=said,
+        more=len(ids) - len(found),
     )
 
 
