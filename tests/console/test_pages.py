@@ -12,6 +12,7 @@ from txsaga.console.people import Rank
 from txsaga.flows.ballot import Ballot, CastVote, Rule
 from txsaga.flows.ballots import vote
 
+JSON = {"content-type": "application/json"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
@@ -93,6 +94,19 @@ def test_bad_input_gets_one_line(enter: Enter, path: str, status: int, line: str
     assert (answer.status_code, line in answer.text) == (status, True), answer.text
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"id', "the body is not JSON: Unterminated string starting at at position 1"),
+        ("", "body: Field required"),
+        ("[]", "body: Input should be a valid dictionary"),
+    ],
+)
+def test_a_body_that_can_not_be_read_gets_one_line(enter: Enter, text: str, line: str) -> None:
+    answer = enter(Rank.OPERATOR).post("/api/v1/acts/commit", content=text, headers=JSON)
+    assert (answer.status_code, answer.json()) == (400, {"error": line})
+
+
 def test_pages_are_read_one_after_the_other(shop: Shop, enter: Enter) -> None:
     for at in range(7):
         shop.producer().send("news", str(at).encode())
@@ -170,8 +184,8 @@ def test_a_reason_that_can_not_be_recorded_is_refused_before_anything_is_done(
 ) -> None:
     shop.broker.create_group("billing")
     text = json.dumps({"id": "billing", "reason": reason})
-    answer = enter(Rank.OPERATOR).post("/api/v1/acts/pause-group", content=text)
-    assert answer.status_code == 400, answer.text
+    answer = enter(Rank.OPERATOR).post("/api/v1/acts/pause-group", content=text, headers=JSON)
+    assert (answer.status_code, "reason" in answer.text) == (400, True), answer.text
     assert not shop.store.groups.all()[0].policy.paused
 
 
