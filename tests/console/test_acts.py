@@ -13,6 +13,7 @@ from tests.console.conftest import Enter
 from tests.scene.shop import Shop, says
 from tests.scene.stored import Stored
 from txsaga import Undo, compensation
+from txsaga.console import acts
 from txsaga.console.acts import ACTS
 from txsaga.console.people import Rank
 from txsaga.core.decision import LocalState
@@ -189,3 +190,56 @@ def test_the_plan_for_several_adds_up_and_says_how_many_it_leaves_out(shop: Shop
     assert planned(client, "commit", id=",".join(ids)) == "publish 20 messages to orders."
     assert "the first 20 of 22 transactions. It is done to the other 2 as well" in page
     assert "It is done to the other" not in client.get("/acts/commit", params={"id": ",".join(ids[:20])}).text
+
+
+def matched(page: str) -> list[str]:
+    """Return what the dialog of an act holds, as the script sends it."""
+    return page.split('data-id="')[1].split('"')[0].split(",")
+
+
+def test_an_act_is_done_to_all_that_match_a_filter(shop: Shop, stored: Stored, enter: Enter) -> None:
+    found = {shop.mq_producer().prepare_now("orders", b"a").txid for _ in range(60)}
+    other = shop.mq_producer("crm").prepare_now("orders", b"a").txid
+    with shop.producer().transaction(key="open") as tx:
+        tx.send("orders", b"a")
+        client = enter(Rank.OPERATOR)
+        assert "and all others that match the filter" in client.get("/?topic=orders").text
+        page = client.get("/acts/commit", params={"match": f"topic=orders&group=shop&before={other - 9}"}).text
+    assert "<h2>Commit: 60 transactions</h2>" in page
+    assert "the first 20 of 60 transactions. It is done to the other 40 as well.</p>" in page
+    told = client.post("/api/v1/acts/commit", json={"ids": matched(page), "reason": "all were paid"}).json()
+    assert [each["done"] for each in told] == [True] * 60
+    assert shop.pending() == [other]
+    noted = stored.rows("SELECT txid, who, why FROM event WHERE what = 'COMMIT BY HAND'")
+    assert {tuple(each) for each in noted} == {(txid, "operator@console", "all were paid") for txid in found}
+
+
+def test_an_act_on_a_filter_is_bounded_and_says_so(shop: Shop, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acts, "MOST", 25)
+    monkeypatch.setattr(acts, "PAGE", 7)
+    for _ in range(26):
+        shop.mq_producer().prepare_now("orders", b"a")
+    client = enter(Rank.OPERATOR)
+    page = client.get("/acts/rollback", params={"match": ""}).text
+    assert (len(matched(page)), "More match: repeat it for those" in page) == (25, True)
+    told = client.post("/api/v1/acts/rollback", json={"ids": [*matched(page), "1"], "reason": "too many"})
+    assert (told.status_code, len(shop.pending())) == (400, 26)
+    client.post("/api/v1/acts/rollback", json={"ids": matched(page), "reason": "none was paid"})
+    assert len(shop.pending()) == 1
+    page = client.get("/acts/rollback", params={"match": ""}).text
+    assert (len(matched(page)), "More match" in page) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("match", "status", "line"),
+    [
+        ("state=committed", 404, "no transaction that matches"),
+        ("state=lost", 400, "it is one of active"),
+        ("since=soon", 400, "write 15m"),
+        ("sate=parked", 400, "there is no filter"),
+        ("key=%00", 400, "zero byte"),
+    ],
+)
+def test_a_filter_that_fits_nothing_gets_one_line(enter: Enter, match: str, status: int, line: str) -> None:
+    answer = enter(Rank.OPERATOR).get("/acts/rollback", params={"match": match})
+    assert (answer.status_code, line in answer.text) == (status, True), answer.text

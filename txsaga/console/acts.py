@@ -19,9 +19,12 @@ from txsaga.console import plans
 from txsaga.console.people import Rank
 from txsaga.console.plans import Plan, Said, unattended
 from txsaga.console.queries import ConsoleQueries
+from txsaga.console.reading import transactions
 from txsaga.console.subjects import letter_of, number_in
 from txsaga.core.decision import Decision
 from txsaga.core.identity import number_of
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import LISTED, TxFilter
 from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
 from txsaga.flows.by_hand import BranchesByHand, SagasByHand
 
@@ -245,8 +248,8 @@ ACTS: Mapping[str, Act] = {
 }
 
 
-LONGEST, MOST = 500, 500
-"""Letters of a reason, and transactions that one act takes."""
+LONGEST, MOST, PAGE = 500, 1_000, 500
+"""Letters of a reason, transactions that one act takes, and how many are looked for at once."""
 WITHOUT = ("letter", "topic", "group")
 """What an act is on without a transaction: its audit row names number 0."""
 
@@ -297,13 +300,27 @@ def _record(broker: Broker, what: str, who: str, why: str, txid: int = 0) -> Non
 
 def offered(document: Mapping[str, Any], role: Rank) -> list[Act]:
     """Return the acts that make sense for a transaction in its present state."""
-    state = document["state"]
-    if document["decision"] is None:
-        names = ["settle", *(["resume"] if state == "parked" else []), *(["commit"] if state != "active" else [])]
-        names.append("rollback")
-    else:
-        names = ["replay"] if state == "rolled_back" else []
-    return [act for name in names if (act := act_named(name, role))]
+    return [act for name in _fitting(document["state"]) if (act := act_named(name, role))]
+
+
+def _fitting(state: str) -> list[str]:
+    if state in (TxState.COMMITTED, TxState.ROLLED_BACK):
+        return ["replay"] if state == TxState.ROLLED_BACK else []
+    only = [*(["resume"] if state == TxState.PARKED else []), *(["commit"] if state != TxState.ACTIVE else [])]
+    return ["settle", *only, "rollback"]
+
+
+def matching(act: Act, broker: Broker, only: TxFilter) -> tuple[list[str], bool]:
+    """Return the transactions of a filter that an act fits, newest first, and whether there are more than it takes."""
+    fitting = frozenset(state for state in only.states or LISTED if act.name in _fitting(state))
+    only, found = only._replace(states=fitting, before=None), list[str]()
+    while fitting and len(found) <= MOST:
+        page = transactions(broker.kernel.store, only, PAGE)
+        found += [each["id"] for each in page["items"]]
+        if page["next"] is None:
+            break
+        only = only._replace(before=page["next"])
+    return found[:MOST], len(found) > MOST
 
 
 def each_of(act: Act, broker: Broker, ids: list[str], said: Said, who: str) -> list[dict[str, object]]:

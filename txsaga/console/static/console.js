@@ -92,7 +92,8 @@ if (token) {
 }
 
 async function open(button) {
-  const said = new URLSearchParams({ id: button.dataset.id ?? selected(button.dataset.act).join(",") });
+  const every = !button.dataset.id && document.querySelector("input.match")?.checked;
+  const said = new URLSearchParams(every ? { match: location.search.slice(1) } : { id: button.dataset.id ?? selected(button.dataset.act).join(",") });
   for (const [name, value] of Object.entries(button.dataset)) if (!["act", "id"].includes(name)) said.set(name, value);
   const page = await fetched(`${base}/acts/${button.dataset.act}?${said}`).catch(() => { live.textContent = "The console does not answer; nothing was done."; });
   if (!page) return;
@@ -122,7 +123,7 @@ async function act(form) {
   const told = answer ? await answer.json().catch(() => ({})) : { error: "The console does not answer; look at the transaction before you try again." };
   button.disabled = false;
   if (!answer || !answer.ok) { wrong.textContent = told.error ?? "This did not work."; wrong.hidden = false; return; }
-  for (const each of document.querySelectorAll("input.one, input.all")) each.checked = false;
+  for (const each of document.querySelectorAll("input.one, input.all, input.match")) each.checked = false;
   document.querySelector(".bulk")?.setAttribute("hidden", "");
   dialog.close();
   const refused = Array.isArray(told) ? told.filter((each) => !each.done) : [];
@@ -152,10 +153,11 @@ document.addEventListener("change", (event) => {
   if (!bulk) return;
   bulk.hidden = !selected().length;
   bulk.querySelector("b").textContent = selected().length;
+  const every = bulk.querySelector("input.match")?.checked;
   for (const each of bulk.querySelectorAll("button")) {
     const fits = selected(each.dataset.act).length;
-    each.hidden = !fits;
-    each.querySelector("span").textContent = fits === selected().length ? "" : ` (${fits})`;
+    each.hidden = !fits && !every;
+    each.querySelector("span").textContent = every || fits === selected().length ? "" : ` (${fits})`;
   }
 });
 
