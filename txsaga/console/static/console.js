@@ -42,23 +42,31 @@ function spelled(seconds) {
   return parts.slice(0, 2).join(" ");
 }
 
+// Times are relative, or clock times in UTC or in the time zone of the browser: what the person chose last.
+const times = document.querySelector("select.times");
+function kept(name) { try { return localStorage.getItem(name); } catch { return null; } }
+if (times) times.value = kept("txsaga-times") ?? "ago";
+
 function tick(root) {
   for (const each of root.querySelectorAll("time[data-form]")) {
     const seconds = (Date.now() - new Date(each.dateTime)) / 1000, form = each.dataset.form, length = spelled(seconds);
-    each.dataset.clock ??= each.textContent;
+    const clock = times?.value === "local" ? each.dataset.local : each.dataset.utc;
     const said = form === "for" ? length : seconds >= 0 ? `${length} ago` : `in ${length}`;
-    const text = form === "both" ? `${each.dataset.clock} (${said})` : said;
+    const text = form === "both" ? `${clock} (${said})` : form === "ago" && times && times.value !== "ago" ? clock : said;
     if (each.textContent !== text) each.textContent = text;
   }
 }
 
 function localize(root) {
   for (const each of root.querySelectorAll("time")) {
-    const local = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" });
-    each.title = each.dataset.form ? `${each.textContent}, ${local}` : local;
+    each.dataset.utc ??= each.textContent;
+    each.dataset.local = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" });
+    each.title = `${each.dataset.utc}, ${each.dataset.local}`;
+    if (!each.dataset.form) each.textContent = times?.value === "local" ? each.dataset.local : each.dataset.utc;
   }
   tick(root);
 }
+times?.addEventListener("change", () => { localStorage.setItem("txsaga-times", times.value); localize(document); });
 localize(document);
 setInterval(() => tick(document), 1000);
 
@@ -161,11 +169,18 @@ document.addEventListener("change", (event) => {
   }
 });
 
+// Without TLS a browser lets no script copy: the text is selected instead.
+async function copy(button) {
+  if (!navigator.clipboard) { getSelection().selectAllChildren(button.previousElementSibling); return; }
+  await navigator.clipboard.writeText(button.dataset.copy);
+  button.textContent = "Copied";
+}
+
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.act) open(button);
-  if (button.dataset.copy) navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+  if (button.dataset.copy) copy(button);
 });
 dialog.addEventListener("submit", (event) => {
   if (event.submitter?.value === "cancel") return;
