@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -14,8 +15,12 @@ import pytest
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import environment, started
+from tests.services.free_port import free_port
+from txsaga import COMMIT
+from txsaga.console.access import TOKEN
 from txsaga.console.people import Credential, Rank, read_accounts
 from txsaga.core import exits
+from txsaga.rocketmq import TransactionMQProducer
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
@@ -55,6 +60,47 @@ def test_a_request_that_waits_for_messages_is_answered_when_the_console_stops(ho
             assert waiting.result(10).json() == {"messages": []}
         _, complaint = console.communicate(timeout=30)
     assert (console.returncode, complaint) == (exits.INTERRUPTED, "")
+
+
+def test_a_page_left_open_over_a_restart_changes_nothing_and_no_secret_is_logged(home_url: str, tmp_path: Path) -> None:
+    password, key, body = "a-long-password", "a-long-key", "the-body-of-a-message"
+    open_store(home_url).close()
+    with txsaga.connect(home_url, roles=False, env={}) as broker:
+        broker.create_topic("orders", "transaction")
+        txid = TransactionMQProducer(broker, "shop", checker=lambda question: COMMIT).prepare_now("orders", b"a").txid
+    accounts = tmp_path / "accounts"
+    people = Credential.made("ann", Rank.ADMIN, password), Credential.made("till", Rank.CLIENT, key, key=True)
+    accounts.write_text("\n".join(each.line for each in people))
+    command, env = (
+        ("console", "--port", str(free_port()), "--accounts", str(accounts)),
+        environment(TXSAGA_URL=home_url),
+    )
+    said, told = {"id": str(txid), "reason": "it was paid", "force": True}, ""
+    with httpx.Client(headers={"accept": "text/html"}, timeout=30) as client:
+        with started(*command, env=env) as console:
+            assert console.stdout is not None
+            client.base_url = httpx.URL(console.stdout.readline().strip())
+            for given in (f"{password}-wrong", password):
+                client.post("/sign-in", data={"name": "ann", "password": given})
+            client.headers[TOKEN] = client.get("/").text.split('data-token="')[1].split('"')[0]
+            for given, wish in product((key, f"{key}-wrong"), ({"topic": "orders"}, {"topic": "no"}, {"topic": body})):
+                bearer = {"authorization": f"Bearer till.{given}"}
+                client.post("/api/v1/messages", json=wish | {"text": body}, headers=bearer)
+            assert client.post("/api/v1/acts/settle", json=said).status_code == 200
+            console.send_signal(signal.SIGINT)
+            told += "".join(console.communicate(timeout=30))
+        with started(*command, env=env) as console:
+            assert console.stdout is not None and console.stdout.readline()
+            refused = client.post("/api/v1/acts/commit", json=said)
+            assert (refused.status_code, refused.json()) == (401, {"error": "sign in first"})
+            assert client.get(f"/transactions/{txid}").headers["location"].startswith("/sign-in?next=")
+            client.post("/sign-in", data={"name": "ann", "password": password})
+            refused = client.post("/api/v1/acts/commit", json=said)
+            assert (refused.status_code, "load it again" in refused.json()["error"]) == (403, True)
+            assert client.get(f"/api/v1/transactions/{txid}").json()["decision"] is None
+            console.send_signal(signal.SIGINT)
+            told += "".join(console.communicate(timeout=30))
+    assert [each for each in (password, key, body) if each in told] == []
 
 
 def test_with_a_prefix_the_path_on_the_proxy_is_printed(home_url: str, tmp_path: Path) -> None:

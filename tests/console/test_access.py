@@ -83,6 +83,20 @@ def test_the_description_says_which_requests_take_a_key(enter: Enter, console: F
     assert {path for (path, _), found in secured(console.openapi()).items() if not found} == OPEN
 
 
+def test_the_description_says_what_is_returned_and_how_a_refusal_looks(enter: Enter) -> None:
+    for path, methods in enter(Rank.VIEWER).get("/api/v1/openapi.json").json()["paths"].items():
+        for method, said in methods.items():
+            answers = said["responses"]
+            for status, answer in answers.items():
+                (content,) = answer["content"].values()
+                assert content["schema"], (path, method, status)
+                if status != "200" and not status.startswith("201"):
+                    assert content["schema"]["required"] == ["error"], (path, method, status)
+            assert "422" not in answers or path.startswith("/api/v1/messages"), path
+    broken = enter(Rank.VIEWER).get("/api/v1/letters?before=x")
+    assert (broken.status_code, [*broken.json()]) == (400, ["error"])
+
+
 def secured(described: Mapping[str, Any]) -> Mapping[tuple[str, str], Any]:
     """Return what each request of a description takes as a key."""
     return {

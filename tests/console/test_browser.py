@@ -189,6 +189,45 @@ def test_several_are_settled_at_once_and_a_search_is_kept(shop: Shop, open_page:
     assert shop.pending() == []
 
 
+def test_an_act_takes_all_that_match_the_filter(shop: Shop, open_page: Page) -> None:
+    for at in range(52):
+        shop.mq_producer("crm" if at == 7 else "shop").prepare_now("orders", b"a table")
+    open_page.goto("/?group=shop")
+    open_page.get_by_label("Select all that are shown").check()
+    bulk = open_page.locator(".bulk")
+    bulk.get_by_label("all others that match").check()
+    assert bulk.get_by_role("button").all_inner_texts() == ["Check now", "Resume", "Commit", "Roll back"]
+    bulk.get_by_role("button", name="Roll back").click()
+    open_page.get_by_role("heading", name="Roll back: 51 transactions").wait_for()
+    open_page.get_by_text("It is done to the other 31 as well.").wait_for()
+    open_page.get_by_label("Reason").fill("a test")
+    open_page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    open_page.get_by_text("51 done, 0 refused").wait_for()
+    assert len(shop.pending()) == 1
+
+
+def test_times_are_shown_as_a_person_wants_them_and_ids_are_copied(shop: Shop, open_page: Page) -> None:
+    receipt = shop.mq_producer().prepare_now("orders", b"a table")
+    open_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_page.goto(f"/transactions/{receipt.txid}")
+    time = open_page.locator("dt:text-is('Begun') + dd time")
+    assert re.fullmatch(r"\d+ s ago", time.inner_text())
+    times = open_page.get_by_label("Times")
+    times.select_option("utc")
+    assert re.fullmatch(r"(\d+-\d+-\d+ )?\d\d:\d\d:\d\d UTC", time.inner_text())
+    times.select_option("local")
+    local = "(each) => new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: 'short' })"
+    assert time.inner_text() == time.evaluate(local)
+    open_page.reload()
+    assert time.inner_text() == time.evaluate(local)
+    step = open_page.locator(".steps time").first
+    assert step.inner_text() == step.evaluate(local)
+    open_page.get_by_role("button", name="Copy the id").click()
+    open_page.get_by_text("Copied").wait_for()
+    id = shop.store.registry.identity.transaction(receipt.txid)
+    assert open_page.evaluate("navigator.clipboard.readText()") == id
+
+
 def test_an_act_takes_only_what_it_fits(shop: Shop, open_page: Page) -> None:
     receipt = shop.mq_producer().prepare_now("orders", b"a table")
     group = shop.store.registry.group("bank", transactional=True)

@@ -9,9 +9,10 @@ import pytest
 from tests.console.conftest import Enter
 from tests.scene.shop import Shop
 from txsaga.console.people import Rank
-from txsaga.flows.ballot import Ballot, CastVote
+from txsaga.flows.ballot import Ballot, CastVote, Rule
 from txsaga.flows.ballots import vote
 
+JSON = {"content-type": "application/json"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
@@ -93,6 +94,19 @@ def test_bad_input_gets_one_line(enter: Enter, path: str, status: int, line: str
     assert (answer.status_code, line in answer.text) == (status, True), answer.text
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"id', "the body is not JSON: Unterminated string starting at at position 1"),
+        ("", "body: Field required"),
+        ("[]", "body: Input should be a valid dictionary"),
+    ],
+)
+def test_a_body_that_can_not_be_read_gets_one_line(enter: Enter, text: str, line: str) -> None:
+    answer = enter(Rank.OPERATOR).post("/api/v1/acts/commit", content=text, headers=JSON)
+    assert (answer.status_code, answer.json()) == (400, {"error": line})
+
+
 def test_pages_are_read_one_after_the_other(shop: Shop, enter: Enter) -> None:
     for at in range(7):
         shop.producer().send("news", str(at).encode())
@@ -170,8 +184,8 @@ def test_a_reason_that_can_not_be_recorded_is_refused_before_anything_is_done(
 ) -> None:
     shop.broker.create_group("billing")
     text = json.dumps({"id": "billing", "reason": reason})
-    answer = enter(Rank.OPERATOR).post("/api/v1/acts/pause-group", content=text)
-    assert answer.status_code == 400, answer.text
+    answer = enter(Rank.OPERATOR).post("/api/v1/acts/pause-group", content=text, headers=JSON)
+    assert (answer.status_code, "reason" in answer.text) == (400, True), answer.text
     assert not shop.store.groups.all()[0].policy.paused
 
 
@@ -186,15 +200,37 @@ def test_what_was_refused_and_what_was_only_checked_is_recorded(shop: Shop, ente
 
 
 def test_values_of_rows_that_a_gate_saw_are_for_operators(shop: Shop, enter: Enter) -> None:
+    seen_by_gate = CastVote(voter="gate", yes=True, evidence={"why": "like a@b.c"})
+    path = f"/transactions/{balloted(shop, Ballot(name='quality', voters=('gate',)), seen_by_gate)}"
+    seen = {role: enter(role).get(f"/api/v1{path}").text + enter(role).get(path).text for role in Rank}
+    assert [role for role, text in seen.items() if "a@b.c" in text] == [Rank.OPERATOR, Rank.ADMIN]
+
+
+def test_the_page_shows_what_a_gate_found_and_hostile_findings_as_text(shop: Shop, enter: Enter) -> None:
+    held = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}, "success": True, "severity": "critical"}
+    failed = {"type": HOSTILE, "kwargs": {HOSTILE: HOSTILE}, "success": False, "severity": "warning", "why": HOSTILE}
+    found = {"rows": 1234, "engine": "pandas", HOSTILE: HOSTILE, "results": [held, failed, HOSTILE, {}]}
+    ballot = Ballot(name="quality", voters=("ledger", "dick", HOSTILE), rule=Rule.QUORUM, needed=2)
+    casts = CastVote(voter="ledger", yes=True, evidence=found), CastVote(voter=HOSTILE, yes=False, evidence=failed)
+    path = f"/transactions/{balloted(shop, ballot, *casts, CastVote(voter='dick', yes=True, evidence={'results': 7}))}"
+    page = enter(Rank.OPERATOR).get(path).text
+    words = ("rows: 1234", "engine: pandas", "expect_column_to_exist", "column = id", "Rule: quorum 2", "warning</td>")
+    assert [each for each in words if each not in page] == []
+    assert "<script>alert" not in page and "<img src=x" not in page
+    assert page.count("&lt;script&gt;") > 8
+    assert "rows: 1234" not in enter(Rank.VIEWER).get(path).text
+
+
+def balloted(shop: Shop, ballot: Ballot, *casts: CastVote) -> int:
+    """Return a transaction with a ballot on which some have voted."""
     group = shop.store.registry.group("bank", transactional=True)
     with shop.store.ledgers.open() as ledger:
         life = ledger.create(group.id, None, 1)
         assert life is not None
-        ledger.call(life.txid, Ballot(name="quality", voters=("gate",)))
-    vote(shop.broker.kernel, life.txid, "quality", CastVote(voter="gate", yes=True, evidence={"why": "like a@b.c"}))
-    path = f"/transactions/{life.txid}"
-    seen = {role: enter(role).get(f"/api/v1{path}").text + enter(role).get(path).text for role in Rank}
-    assert [role for role, text in seen.items() if "a@b.c" in text] == [Rank.OPERATOR, Rank.ADMIN]
+        ledger.call(life.txid, ballot)
+    for cast in casts:
+        vote(shop.broker.kernel, life.txid, ballot.name, cast)
+    return life.txid
 
 
 def test_an_act_on_several_names_those_it_refuses(shop: Shop, enter: Enter) -> None:

@@ -15,21 +15,21 @@ from txsaga.checkback.by_hand import ByHand, require_reason
 from txsaga.checkback.checkers import Question
 from txsaga.checkback.heartbeat import checkers_of
 from txsaga.checkback.one_check import OneCheck
+from txsaga.console import plans
 from txsaga.console.people import Rank
+from txsaga.console.plans import Plan, Said, unattended
 from txsaga.console.queries import ConsoleQueries
-from txsaga.console.subjects import letter_of, subject_of
-from txsaga.core.arguments import read_number
+from txsaga.console.reading import transactions
+from txsaga.console.subjects import letter_of, number_in
 from txsaga.core.decision import Decision
 from txsaga.core.identity import number_of
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import LISTED, TxFilter
 from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
 from txsaga.flows.by_hand import BranchesByHand, SagasByHand
-from txsaga.inspect.preview import preview_of
 
 if TYPE_CHECKING:
     from txsaga.broker import Broker
-
-Said = Mapping[str, Any]
-"""What the form of an act holds: a reason, and what else it needs."""
 
 
 class ActResult(NamedTuple):
@@ -48,7 +48,7 @@ class Act:
     label: str
     on: str  # transaction, step, branch, letter, topic, group
     does: Callable[[Broker, str, Said, str], str | ActResult]  # returns a line about what was done
-    plan: Callable[[Broker, str, Said], list[dict[str, object]]] = lambda *_: []
+    plan: Plan
     role: Rank = Rank.OPERATOR
     danger: bool = False
     forced: bool = False  # whether it can be forced
@@ -66,16 +66,6 @@ def _decide(decision: Decision) -> Callable[[Broker, str, Said, str], str]:
     return does
 
 
-def _preview(*, undo: bool) -> Callable[[Broker, str, Said], list[dict[str, object]]]:
-    def plan(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-        trace = broker.kernel.store.overview.trace(number_of(id, broker.identity))
-        if trace is None:
-            raise UnknownTransaction(f"transaction {id} is not in this store")
-        return [each._asdict() for each in preview_of(trace, undo=undo)]
-
-    return plan
-
-
 def _resume(broker: Broker, id: str, said: Said, who: str) -> str:
     txid = number_of(id, broker.identity)
     ByHand(broker.kernel).resume(txid, who=who, why=said["reason"])
@@ -90,11 +80,16 @@ def _settle(broker: Broker, id: str, said: Said, who: str) -> str | ActResult:
     found = OneCheck(broker.kernel).ask(txid, asked.append, who=who)
     if found.decision is not None:
         return f"transaction {txid} is decided: {found.decision.name}: {found.why}"
+    queries, listed = ConsoleQueries.of(broker.kernel.store), broker.kernel.store.overview.checks(txid)
+    queries.check_now(txid)
     if not asked:  # only a checker is asked
         return ActResult(f"transaction {txid} is not settled: {found.why}", notice=True)
     group, kind = asked[0].group, checkers_of(asked[0].case.doubt.group)
+    if listed is not None and listed.parked is not None:
+        return ActResult("checked: it is parked; resume it, and a checker is asked", notice=True)
     if any(broker.kernel.store.leases.alive([kind])[kind]):
-        return ActResult(f"checked: only a checker of group {group} knows more; the next check asks one", notice=True)
+        told = f"checked: only a checker of group {group} knows more; the next check asks one, and is due now"
+        return ActResult(told, notice=True)
     return ActResult(f"checked: no checker of group {group} is running, so nothing was found out", notice=True)
 
 
@@ -103,15 +98,9 @@ def _replay(broker: Broker, id: str, said: Said, who: str) -> str:
     return f"transaction {done.txid} {'was' if done.again else 'is'} replayed as transaction {done.replayed_as}"
 
 
-def _replayed(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-    planned = broker.replay(number_of(id, broker.identity), key=said.get("key") or None, why="plan", dry_run=True)
-    sent: list[dict[str, object]] = [{"does": "send", **each._asdict()} for each in planned.messages]
-    return sent + [{"does": "leave out", "what": what} for what in planned.left_out]
-
-
 def _step(what: str) -> Callable[[Broker, str, Said, str], str]:
     def does(broker: Broker, id: str, said: Said, who: str) -> str:
-        txid, step = number_of(id, broker.identity), _number(said, "step")
+        txid, step = number_of(id, broker.identity), number_in(said, "step")
         hand = SagasByHand(broker.kernel)
         if what == "resume":
             hand.resume(txid, who=who, why=said["reason"], number=step)
@@ -124,34 +113,18 @@ def _step(what: str) -> Callable[[Broker, str, Said, str], str]:
 
 def _forget(broker: Broker, id: str, said: Said, who: str) -> str:
     txid = number_of(id, broker.identity)
-    number, attempt = _number(said, "branch"), _number(said, "attempt")
+    number, attempt = number_in(said, "branch"), number_in(said, "attempt")
     done = list(BranchesByHand(broker.kernel).forget(txid, number, attempt, who=who, why=said["reason"]))
     return f"{len(done)} branches of transaction {txid} are forgotten"
 
 
 def _deliver(broker: Broker, id: str, said: Said, who: str) -> ActResult:
     letter = letter_of(broker, id)
-    waiting = _unattended(broker, letter.group)
+    waiting = unattended(broker, letter.group)
     if not broker.dead_letters.replay([letter.id]):
         raise ConfigError(f"dead letter {letter.id} stays: it is gone, waits already, or its group does not read it")
     told = f"letter {letter.id} is put back for group {letter.group}; it is delivered when a member reads"
     return ActResult(f"{waiting}; {told}" if waiting else told, group=letter.group)
-
-
-def _delivered(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-    letter = letter_of(broker, id)
-    what = f"{subject_of(broker, 'letter', id).name} for group {letter.group}; it is delivered when a member reads"
-    waiting = _unattended(broker, letter.group)
-    warning: dict[str, object] = {"does": "warn", "what": waiting, "group": letter.group}
-    return [*([warning] if waiting else []), {"does": "put back", "what": what}]
-
-
-def _unattended(broker: Broker, group: str) -> str:
-    """Say that no member of a group is alive, as far as that is known."""
-    alive = ConsoleQueries.of(broker.kernel.store).attended(group)
-    if alive is None:
-        return f"no member of {group} holds a message now: if none is running, nothing happens until one starts"
-    return "" if alive else f"no member of {group} is running: nothing happens until one starts"
 
 
 def _delete_letter(broker: Broker, id: str, said: Said, who: str) -> str:
@@ -165,7 +138,7 @@ def _purge(broker: Broker, id: str, said: Said, who: str) -> str:
 
 
 def _delete_topic(broker: Broker, id: str, said: Said, who: str) -> str:
-    return f"topic {id} is deleted, with {broker.delete_topic(id)} messages"
+    return f"topic {id} is deleted; messages dropped: {broker.delete_topic(id)}"
 
 
 def _paused(paused: bool) -> Callable[[Broker, str, Said, str], str]:
@@ -181,51 +154,17 @@ def _delete_group(broker: Broker, id: str, said: Said, who: str) -> str:
     return f"group {id} is deleted"
 
 
-def _stored(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-    store = broker.kernel.store
-    bounds = store.log.bounds(store.registry.topic(id).qids)
-    return [{"does": "drop", "what": f"messages of {id}", "number": sum(b.head - b.tail for b in bounds.values())}]
-
-
-def _missed(broker: Broker, id: str, said: Said) -> list[dict[str, object]]:
-    overview = broker.kernel.store.overview
-    found: list[dict[str, object]] = [
-        {
-            "does": "miss",
-            "what": f"messages of {each.topic}: {each.lag} unread, {each.retrying} waiting for a retry, "
-            f"{each.held} claimed",
-            "number": each.lag + each.retrying + each.held,
-        }
-        for each in overview.readings()
-        if each.group == id
-    ]
-    letters = overview.dead_letters().get(id)
-    kept: dict[str, object] = {
-        "does": "keep",
-        "what": "of its dead letters, which can't be delivered again",
-        "number": letters,
-    }
-    return [*found, *([kept] if letters else [])]
-
-
-def _number(said: Said, name: str) -> int:
-    number = read_number(str(said.get(name, "")))
-    if number is None:
-        raise ConfigError(f"{name} is {said.get(name)!r}; give its number")
-    return number
-
-
 ACTS: Mapping[str, Act] = {
     act.name: act
     for act in (
-        Act(name="settle", label="Check now", on="transaction", does=_settle),
-        Act(name="resume", label="Resume", on="transaction", does=_resume),
+        Act(name="settle", label="Check now", on="transaction", does=_settle, plan=plans.check),
+        Act(name="resume", label="Resume", on="transaction", does=_resume, plan=plans.resumed),
         Act(
             name="commit",
             label="Commit",
             on="transaction",
             does=_decide(Decision.COMMIT),
-            plan=_preview(undo=False),
+            plan=plans.decision(undo=False),
             forced=True,
         ),
         Act(
@@ -233,16 +172,17 @@ ACTS: Mapping[str, Act] = {
             label="Roll back",
             on="transaction",
             does=_decide(Decision.ROLLBACK),
-            plan=_preview(undo=True),
+            plan=plans.decision(undo=True),
             danger=True,
             forced=True,
         ),
-        Act(name="replay", label="Replay", on="transaction", does=_replay, plan=_replayed),
+        Act(name="replay", label="Replay", on="transaction", does=_replay, plan=plans.replayed),
         Act(
             name="resume-step",
             label="Retry step",
             on="step",
             does=_step("resume"),
+            plan=plans.retried,
             title="Retry step {step} of {subject}",
         ),
         Act(
@@ -250,6 +190,7 @@ ACTS: Mapping[str, Act] = {
             label="Skip step",
             on="step",
             does=_step("skip"),
+            plan=plans.skipped,
             danger=True,
             title="Skip step {step} of {subject}",
         ),
@@ -258,6 +199,7 @@ ACTS: Mapping[str, Act] = {
             label="Forget",
             on="branch",
             does=_forget,
+            plan=plans.forgotten,
             danger=True,
             title="Forget branch {branch} of {subject}",
         ),
@@ -266,7 +208,7 @@ ACTS: Mapping[str, Act] = {
             label="Deliver again",
             on="letter",
             does=_deliver,
-            plan=_delivered,
+            plan=plans.delivered,
             title="Deliver {subject} again",
         ),
         Act(
@@ -274,28 +216,31 @@ ACTS: Mapping[str, Act] = {
             label="Delete",
             on="letter",
             does=_delete_letter,
+            plan=plans.deleted_letter,
             role=Rank.ADMIN,
             danger=True,
             title="Delete {subject}",
         ),
-        Act(name="purge-topic", label="Purge", on="topic", does=_purge, plan=_stored, role=Rank.ADMIN, danger=True),
+        Act(
+            name="purge-topic", label="Purge", on="topic", does=_purge, plan=plans.stored, role=Rank.ADMIN, danger=True
+        ),
         Act(
             name="delete-topic",
             label="Delete",
             on="topic",
             does=_delete_topic,
-            plan=_stored,
+            plan=plans.deleted_topic,
             role=Rank.ADMIN,
             danger=True,
         ),
-        Act(name="pause-group", label="Pause", on="group", does=_paused(True)),
-        Act(name="resume-group", label="Resume", on="group", does=_paused(False)),
+        Act(name="pause-group", label="Pause", on="group", does=_paused(True), plan=plans.paused),
+        Act(name="resume-group", label="Resume", on="group", does=_paused(False), plan=plans.unpaused),
         Act(
             name="delete-group",
             label="Delete",
             on="group",
             does=_delete_group,
-            plan=_missed,
+            plan=plans.deleted_group,
             role=Rank.ADMIN,
             danger=True,
         ),
@@ -303,8 +248,8 @@ ACTS: Mapping[str, Act] = {
 }
 
 
-LONGEST, MOST = 500, 500
-"""Letters of a reason, and transactions that one act takes."""
+LONGEST, MOST, PAGE = 500, 1_000, 500
+"""Letters of a reason, transactions that one act takes, and how many are looked for at once."""
 WITHOUT = ("letter", "topic", "group")
 """What an act is on without a transaction: its audit row names number 0."""
 
@@ -355,13 +300,27 @@ def _record(broker: Broker, what: str, who: str, why: str, txid: int = 0) -> Non
 
 def offered(document: Mapping[str, Any], role: Rank) -> list[Act]:
     """Return the acts that make sense for a transaction in its present state."""
-    state = document["state"]
-    if document["decision"] is None:
-        names = ["settle", *(["resume"] if state == "parked" else []), *(["commit"] if state != "active" else [])]
-        names.append("rollback")
-    else:
-        names = ["replay"] if state == "rolled_back" else []
-    return [act for name in names if (act := act_named(name, role))]
+    return [act for name in _fitting(document["state"]) if (act := act_named(name, role))]
+
+
+def _fitting(state: str) -> list[str]:
+    if state in (TxState.COMMITTED, TxState.ROLLED_BACK):
+        return ["replay"] if state == TxState.ROLLED_BACK else []
+    only = [*(["resume"] if state == TxState.PARKED else []), *(["commit"] if state != TxState.ACTIVE else [])]
+    return ["settle", *only, "rollback"]
+
+
+def matching(act: Act, broker: Broker, only: TxFilter) -> tuple[list[str], bool]:
+    """Return the transactions of a filter that an act fits, newest first, and whether there are more than it takes."""
+    fitting = frozenset(state for state in only.states or LISTED if act.name in _fitting(state))
+    only, found = only._replace(states=fitting, before=None), list[str]()
+    while fitting and len(found) <= MOST:
+        page = transactions(broker.kernel.store, only, PAGE)
+        found += [each["id"] for each in page["items"]]
+        if page["next"] is None:
+            break
+        only = only._replace(before=page["next"])
+    return found[:MOST], len(found) > MOST
 
 
 def each_of(act: Act, broker: Broker, ids: list[str], said: Said, who: str) -> list[dict[str, object]]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -13,6 +15,35 @@ from fastapi.responses import Response
 from txsaga.broker import Broker
 from txsaga.console.home import Home
 from txsaga.core.stored_json import plain
+
+Described = dict[int | str, dict[str, Any]]
+"""How the description of `/api/v1` says what a request returns."""
+
+
+def described(what: str, schema: Mapping[str, Any], kind: str = "application/json") -> Described:
+    """Describe an answer."""
+    return {200: {"description": what, "content": {kind: {"schema": schema}}}}
+
+
+_THING = {"type": "object", "additionalProperties": True}
+_NEXT = {"type": ["integer", "string", "null"], "description": "where the next page begins; null on the last one"}
+OBJECT = described("An object.", _THING)
+LIST = described("A list.", {"type": "array", "items": _THING})
+PAGE = described(
+    "A page.",
+    {
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": _THING}, "next": _NEXT},
+        "required": ["items"],
+    },
+)
+_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+
+
+def refused(*statuses: int | str) -> Described:
+    """Describe refusals."""
+    found = {"description": "Refused: one line.", "content": {"application/json": {"schema": _ERROR}}}
+    return dict.fromkeys(statuses, found)
 
 
 def broker_of(request: Request) -> Broker:

@@ -132,7 +132,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return await _told(request, 400, f"{first['loc'][-1]}: {first['msg']}")
+    said, place = first["msg"], first["loc"][-1]
+    if first["type"] == "json_invalid":  # its place is a position
+        said, place = f"{first['ctx']['error']} at position {place}", "the body is not JSON"
+    return await _told(request, 400, f"{place}: {said}")
 
 
 async def _told(request: Request, status: int, line: str) -> Response:

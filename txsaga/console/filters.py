@@ -70,6 +70,14 @@ def read_for_page(request: Request) -> tuple[TxFilter, str | None]:
     return read_filter(request, request.query_params.getlist("state"), **said), wrong
 
 
+def filter_of(query: str) -> TxFilter:
+    """Return the filter that the address of a page holds behind its question mark."""
+    only, wrong = read_for_page(Request({"type": "http", "query_string": query.encode()}))
+    if wrong is not None:
+        raise ConfigError(wrong)
+    return only
+
+
 PageFilter = Annotated[tuple[TxFilter, str | None], Depends(read_for_page)]
 
 

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Body, Header, HTTPException, Request
 from txsaga.checkback.doubt_context import DoubtContext
 from txsaga.checkback.profile import checked
 from txsaga.console.access import Client
-from txsaga.console.answers import broker_of
+from txsaga.console.answers import broker_of, refused
 from txsaga.console.home import Home
 from txsaga.console.people import Person
 from txsaga.consume.claim import MOST, Claim
@@ -39,11 +39,7 @@ from txsaga.gateway.sql92 import by_condition
 from txsaga.messages.message_buffer import Outbox
 from txsaga.messages.topics import admit_immunity
 
-TOLD = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-REFUSED: dict[int | str, dict[str, Any]] = {
-    status: {"description": "Refused: one line.", "content": {"application/json": {"schema": TOLD}}}
-    for status in (400, 401, 403, 404, 409, 411, 413, 422, 503)
-}
+REFUSED = refused(400, 401, 403, 404, 409, 411, 413, 422, 503)
 router = APIRouter(prefix="/api/v1/messages", tags=["messages"], responses=REFUSED)
 
 LONGEST_WAIT = 30.0  # seconds

@@ -22,10 +22,11 @@ from jinja2 import Environment, FileSystemLoader
 from txsaga.console import acts, reading
 from txsaga.console.access import SESSION, Operator, OwnGuard, Viewer
 from txsaga.console.answers import broker_of, home_of, tagged
-from txsaga.console.filters import PROBLEMS, PageFilter, Place
+from txsaga.console.filters import PROBLEMS, PageFilter, Place, filter_of
 from txsaga.console.full_picture import full_picture
 from txsaga.console.lifecycle import lifecycle
 from txsaga.console.people import Person, Rank
+from txsaga.console.plans import together
 from txsaga.console.queries import ConsoleQueries
 from txsaga.console.subjects import subject_of
 from txsaga.core.records import LISTED, TxFilter
@@ -316,15 +317,16 @@ def alarms(request: Request, person: Viewer) -> Response:
 
 
 @router.get("/acts/{name}")
-def act(request: Request, person: Viewer, name: str, id: str) -> Response:
-    """Show what an act would do, with the form for its reason."""
+def act(request: Request, person: Viewer, name: str, id: str = "", match: str | None = None) -> Response:
+    """Show what an act would do to `id`, or to all that a filter matches, with the form for its reason."""
     chosen = acts.act_named(name, person.role)
     if chosen is None:
         return trouble(request, 403, "your role does not allow this; ask an administrator")
-    said = dict(request.query_params)
-    ids = id.split(",")
-    broker = broker_of(request)
-    plan = [each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said)]
+    said, broker = {k: v for k, v in request.query_params.items() if k not in ("id", "match")}, broker_of(request)
+    ids, cut = (id.split(","), False) if match is None else acts.matching(chosen, broker, filter_of(match))
+    if not ids:
+        return trouble(request, 404, f"no transaction that matches is in a state for this: {chosen.label.lower()}")
+    plan = together(each for one in ids[:SEVERAL] for each in chosen.plan(broker, one, said))
     found = [subject_of(broker, chosen.on, one) for one in ids[:SEVERAL]]
     name = found[0].name if len(ids) == 1 else f"{len(ids)} transactions"
     parts = {part: said.get(part, "") for part in ("step", "branch")}
@@ -336,13 +338,15 @@ def act(request: Request, person: Viewer, name: str, id: str) -> Response:
         "act.html",
         person,
         act=chosen,
-        id=id,
+        id=",".join(ids),
         title=title,
         subjects=found,
         warnings=warnings,
         plan=[each for each in plan if each not in warnings],
         forced=forced,
         said=said,
+        more=len(ids) - len(found),
+        cut=cut,
     )
 
 

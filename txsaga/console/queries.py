@@ -1,5 +1,5 @@
 """
-What only the console asks of a store.
+What only the console asks of a store, or tells it.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ class ConsoleQueries(NamespaceStore):
     def attended(self, group: str) -> bool | None:
         """Tell whether a member of a group is alive; None if one may be."""
         return next((alive for (alive,) in self._rows(SQL["attended"], group=group)), False)
+
+    def check_now(self, txid: int) -> None:
+        """Move the next check of a transaction to now, unless its owner works on it, or it is parked."""
+        self._changed(SQL["check_now"], txid=txid)
 
     def states(self) -> Mapping[str, int]:
         """Count the undecided transactions by state, delayed messages left out."""

@@ -4,8 +4,9 @@ What an act is about, as a person knows it: its number, its key and its topics, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from txsaga.core.arguments import read_number
 from txsaga.core.identity import number_of
@@ -31,6 +32,14 @@ def subject_of(broker: Broker, on: str, id: str) -> ActSubject:
     if on == "letter":
         return _letter(letter_of(broker, id))
     return ActSubject(name=f"{on} {id}") if on in ("topic", "group") else _transaction(broker, id)
+
+
+def number_in(said: Mapping[str, Any], name: str) -> int:
+    """Return a number that the form of an act holds."""
+    number = read_number(str(said.get(name, "")))
+    if number is None:
+        raise ConfigError(f"{name} is {said.get(name)!r}; give its number")
+    return number
 
 
 def letter_of(broker: Broker, id: str) -> DeadLetter:

@@ -42,23 +42,31 @@ function spelled(seconds) {
   return parts.slice(0, 2).join(" ");
 }
 
+// Times are relative, or clock times in UTC or in the time zone of the browser: what the person chose last.
+const times = document.querySelector("select.times");
+function kept(name) { try { return localStorage.getItem(name); } catch { return null; } }
+if (times) times.value = kept("txsaga-times") ?? "ago";
+
 function tick(root) {
   for (const each of root.querySelectorAll("time[data-form]")) {
     const seconds = (Date.now() - new Date(each.dateTime)) / 1000, form = each.dataset.form, length = spelled(seconds);
-    each.dataset.clock ??= each.textContent;
+    const clock = times?.value === "local" ? each.dataset.local : each.dataset.utc;
     const said = form === "for" ? length : seconds >= 0 ? `${length} ago` : `in ${length}`;
-    const text = form === "both" ? `${each.dataset.clock} (${said})` : said;
+    const text = form === "both" ? `${clock} (${said})` : form === "ago" && times && times.value !== "ago" ? clock : said;
     if (each.textContent !== text) each.textContent = text;
   }
 }
 
 function localize(root) {
   for (const each of root.querySelectorAll("time")) {
-    const local = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" });
-    each.title = each.dataset.form ? `${each.textContent}, ${local}` : local;
+    each.dataset.utc ??= each.textContent;
+    each.dataset.local = new Date(each.dateTime).toLocaleString(undefined, { timeZoneName: "short" });
+    each.title = `${each.dataset.utc}, ${each.dataset.local}`;
+    if (!each.dataset.form) each.textContent = times?.value === "local" ? each.dataset.local : each.dataset.utc;
   }
   tick(root);
 }
+times?.addEventListener("change", () => { localStorage.setItem("txsaga-times", times.value); localize(document); });
 localize(document);
 setInterval(() => tick(document), 1000);
 
@@ -92,7 +100,8 @@ if (token) {
 }
 
 async function open(button) {
-  const said = new URLSearchParams({ id: button.dataset.id ?? selected(button.dataset.act).join(",") });
+  const every = !button.dataset.id && document.querySelector("input.match")?.checked;
+  const said = new URLSearchParams(every ? { match: location.search.slice(1) } : { id: button.dataset.id ?? selected(button.dataset.act).join(",") });
   for (const [name, value] of Object.entries(button.dataset)) if (!["act", "id"].includes(name)) said.set(name, value);
   const page = await fetched(`${base}/acts/${button.dataset.act}?${said}`).catch(() => { live.textContent = "The console does not answer; nothing was done."; });
   if (!page) return;
@@ -122,7 +131,7 @@ async function act(form) {
   const told = answer ? await answer.json().catch(() => ({})) : { error: "The console does not answer; look at the transaction before you try again." };
   button.disabled = false;
   if (!answer || !answer.ok) { wrong.textContent = told.error ?? "This did not work."; wrong.hidden = false; return; }
-  for (const each of document.querySelectorAll("input.one, input.all")) each.checked = false;
+  for (const each of document.querySelectorAll("input.one, input.all, input.match")) each.checked = false;
   document.querySelector(".bulk")?.setAttribute("hidden", "");
   dialog.close();
   const refused = Array.isArray(told) ? told.filter((each) => !each.done) : [];
@@ -152,18 +161,26 @@ document.addEventListener("change", (event) => {
   if (!bulk) return;
   bulk.hidden = !selected().length;
   bulk.querySelector("b").textContent = selected().length;
+  const every = bulk.querySelector("input.match")?.checked;
   for (const each of bulk.querySelectorAll("button")) {
     const fits = selected(each.dataset.act).length;
-    each.hidden = !fits;
-    each.querySelector("span").textContent = fits === selected().length ? "" : ` (${fits})`;
+    each.hidden = !fits && !every;
+    each.querySelector("span").textContent = every || fits === selected().length ? "" : ` (${fits})`;
   }
 });
+
+// Without TLS a browser lets no script copy: the text is selected instead.
+async function copy(button) {
+  if (!navigator.clipboard) { getSelection().selectAllChildren(button.previousElementSibling); return; }
+  await navigator.clipboard.writeText(button.dataset.copy);
+  button.textContent = "Copied";
+}
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.act) open(button);
-  if (button.dataset.copy) navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "Copied"; });
+  if (button.dataset.copy) copy(button);
 });
 dialog.addEventListener("submit", (event) => {
   if (event.submitter?.value === "cancel") return;
