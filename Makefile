@@ -28,13 +28,14 @@ $(stamp): pyproject.toml .ci/constraints.txt .ci/venv
 	.ci/venv "$(EXTRAS)"
 	@touch $@
 
-check: venv ## format, lint, types, import contracts, dependencies, requirement lists
+check: venv ## format, lint, types, import contracts, dependencies, requirement lists, plain words
 	$(py) -m ruff format --check .
 	$(py) -m ruff check .
 	$(py) -m mypy $(sources)
 	.venv/bin/lint-imports --no-logo
 	$(py) -m deptry .
 	$(py) -m tests.requirements --lists-only
+	$(py) -m pytest -q tests/docs/test_words.py
 
 test: venv ## every test; installs the services that tests drive where it may
 	.ci/packages

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.architecture.sources import PACKAGE, ROOT
+from tests.services.absent import ci_or_skip
 from txsaga.airflow_host.home import CONNECTION, AirflowHome, environment
 from txsaga.airflow_host.processes import AirflowPart
 from txsaga.config import RESOURCE, Settings
@@ -45,6 +49,21 @@ VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["proj
 def test_the_file_holds_nothing_but_services_volumes_and_what_they_share() -> None:
     assert set(COMPOSE) == {"x-airflow", "services", "volumes"}
     assert {"postgres", "spark-master", "spark-worker", "engine"} | AIRFLOW | ONCE == set(SERVICES)
+
+
+def test_the_file_is_valid_by_the_schema_of_compose() -> None:
+    if find_spec("check_jsonschema") is None:
+        ci_or_skip("check-jsonschema, which has the schema of Compose,", "make venv")
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        "docker-compose.yml",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -12,6 +12,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 INDEX = ROOT / "docs" / "index.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 
 
 def links(page: Path) -> Iterator[str]:
@@ -42,6 +43,12 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_the_index_links_every_page() -> None:
     linked = {(INDEX.parent / target).resolve() for target in links(INDEX)}
     assert {page.resolve() for page in [*PAGES, ROOT / "SECURITY.md"]} - {INDEX} == linked
+
+
+def test_each_term_of_the_glossary_links_a_page_and_each_explanation_links_the_glossary() -> None:
+    rows = [row for row in GLOSSARY.read_text("utf-8").splitlines()[6:] if row]
+    assert rows and not [row for row in rows if not re.match(r"\| \[[^]]+\]\(", row)]
+    assert not [page for page in GLOSSARY.parent.glob("explanation/*.md") if "../glossary.md" not in links(page)]
 
 
 def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""The pages are written in plain English: common words, short sentences, headings in sentence case."""
+"""
+The pages are written in plain English: common words, short sentences, headings in sentence case.
+
+What the product itself says avoids the same words.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_snippets import PAGES, name
+from tests.docs.texts import texts
 
 LONGEST = 32
 """Words in a sentence."""
@@ -26,7 +31,7 @@ AVOIDED: Mapping[str, str] = {
     r"begins? anew|at the same moment of": "restart",
     r"lies|lie|lay": "is stored, is in",
     r"gives? out|given out": "assign, publish",
-    r"so (is|are|does|do|was|has|have)": "subject first: 'X does too'",
+    r"so (is|are|does|do(?! not)|was|has|have)": "subject first: 'X does too'",
     r"in its hands|in hands|in the hands": "in flight",
     r"is asked for by|asks? nobody": "say who asks",
     r"save for|save that": "except for, except that",
@@ -94,14 +99,20 @@ def sentences(text: str) -> Iterator[str]:
         yield from (each for each in re.split(r"(?<=[.!?:;])\s+", flat) if each)
 
 
-def faults(text: str) -> Iterator[str]:
-    """Name what a fluent reader would stumble over."""
+def idioms(text: str) -> Iterator[str]:
+    """Name the words and the turns that only we would use."""
     for sentence in sentences(text):
         for avoided, instead in AVOIDED.items():
             if found := re.search(rf"\b({avoided})\b", sentence, re.IGNORECASE):
                 yield f"{found[0]!r} ({instead}): {sentence}"
         if RIDDLE.match(sentence):
             yield f"begins with a clause, put the subject first: {sentence}"
+
+
+def faults(text: str) -> Iterator[str]:
+    """Name what a fluent reader would stumble over."""
+    yield from idioms(text)
+    for sentence in sentences(text):
         if len(sentence.split()) > LONGEST:
             yield f"{len(sentence.split())} words, at most {LONGEST}: {sentence}"
     for heading in HEADING.findall(text):
@@ -113,6 +124,26 @@ def faults(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
 def test_a_page_is_in_plain_words(page: Path) -> None:
     assert list(faults(prose(page))) == []
+
+
+def test_the_product_speaks_in_plain_words() -> None:
+    assert [f"{place}: {fault}" for place, text in texts() for fault in idioms(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Kind of its messages.",  # the help of an option
+        "Create a topic. Creating the same topic again is not an error.",  # the help of a command
+        "The argument of a checker",  # the docstring of a class
+        "Return the broker of this process",  # … and of a method
+        "Parts that can't be replayed.",  # … and of an attribute
+        "is not registered (known: x); register it with",  # an error
+        "When the time is over, another member gets the messages.",  # a page of the console
+    ],
+)
+def test_each_kind_of_text_is_read(text: str) -> None:
+    assert any(text in read for _, read in texts())
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ class Names:
                 )
                 self._places |= {qid: (asked.name, index) for index, qid in enumerate(qids)}
             elif _settings(known, len(known.qids)) != _settings(asked, queues):
-                raise TopicExists(f"topic {asked.name!r} exists as {known}; use it or choose another name")
+                raise TopicExists(
+                    f"topic {asked.name!r} exists as {known}; use, alter or delete it, or pick another name"
+                )
             return known
 
     def alter_topic(self, name: str, seconds: int | None, size: int | None) -> Topic:

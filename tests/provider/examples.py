@@ -1,4 +1,4 @@
-"""The example DAGs, loaded from their files as Airflow loads them."""
+"""DAGs, loaded from their files as Airflow loads them: the examples, and those of other folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "dags"
 
 
-def example(name: str) -> DAG:
+def example(name: str, folder: Path = FOLDER) -> DAG:
     """Load the DAG of a file."""
     from airflow.sdk import DAG
 
@@ -25,7 +25,7 @@ def example(name: str) -> DAG:
 
     DAG.__exit__ = left  # type: ignore[method-assign]
     try:
-        spec = spec_from_file_location(f"dags_{name}", FOLDER / f"{name}.py")
+        spec = spec_from_file_location(f"dags_{name}", folder / f"{name}.py")
         assert spec is not None and spec.loader is not None
         spec.loader.exec_module(module_from_spec(spec))
     finally:

@@ -1,8 +1,4 @@
-"""
-The wheel alone. In a clean home of Airflow a stranger's DAG finds its operators, and its run is all or nothing.
-
-In each supported Python the command line works, with what the wheel needs and nothing else.
-"""
+"""The wheel alone. In a clean home of Airflow a stranger's DAG finds its operators, and its run is all or nothing."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Client(NamedTuple):
         """Refuse what its rights do not cover."""
         for name in names:
             if self.is_limited and "." in name.table:
-                raise bad(f"{name.table!r} can't be told from a table of another namespace; leave out its dot")
+                raise bad(f"{name.table!r} can't be distinguished from a table of another namespace; leave out its dot")
             if not self.may(right, str(name)):
                 raise CatalogRefusal(
                     403, "ForbiddenException", f"client {self.name!r} may not {right} {name}; add it to {right}="

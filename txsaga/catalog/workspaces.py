@@ -118,7 +118,7 @@ class Workspaces:
         assert found is not None
         flow = Flow(self._broker.kernel, found)
         if not any(each.ballot.name == f"publish {moment.name}" for each in polls):
-            flow.roll_back("it asks nobody")  # its process was killed before
+            flow.roll_back("it has no ballot")  # its process was killed before
             raise ConfigError(f"workspace {moment.name!r} was about to be published by somebody else; publish it again")
         if refused := [
             cast.voter for poll in polls for cast in poll.casts if poll.result is Result.REFUSED and not cast.yes

@@ -21,7 +21,7 @@ Checker = Callable[["Question"], "LocalState | Decision | None"]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a checker is asked: what became of the local work of this transaction?"""
+    """The argument of a checker: what became of the local work of this transaction?"""
 
     txid: int
     id: str

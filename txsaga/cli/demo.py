@@ -69,7 +69,7 @@ def demo(
 
     options, place = options_of(context), html.resolve()
     if options.url is not None or options.namespace is not None or options.json:
-        raise ConfigError("the demo tells a story in databases of its own; leave out --url, --namespace and --json")
+        raise ConfigError("the demo runs in databases of its own; leave out --url, --namespace and --json")
     if airflow:
         raise typer.Exit(run_examples())
     if not options.debug:

@@ -37,7 +37,7 @@ RetentionBytes = Annotated[
 def create(
     context: typer.Context,
     name: Name,
-    type: Annotated[TopicType, typer.Option(help="What may be sent to it.")] = TopicType.NORMAL,
+    type: Annotated[TopicType, typer.Option(help="Kind of its messages.")] = TopicType.NORMAL,
     queues: Annotated[
         int, typer.Option(parser=whole(1, 1024), metavar="NUMBER", help="Number of queues. It can't be changed later.")
     ] = 8,
@@ -59,7 +59,7 @@ def alter(
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep messages forever.")] = False,
-    type: Annotated[TopicType | None, typer.Option(help="What may be sent to it; only for an empty topic.")] = None,
+    type: Annotated[TopicType | None, typer.Option(help="Kind of its messages; only for an empty topic.")] = None,
 ) -> None:
     """Change how long a topic keeps its messages, or its type. Options that are left out stay unchanged."""
     limited = retention is not None or retention_bytes is not None

@@ -338,7 +338,7 @@ def vote(
     ballot: Annotated[str, typer.Argument(metavar="BALLOT", help="Name of a ballot of the transaction.")],
     word: Annotated[Literal["yes", "no"], typer.Argument(metavar="yes|no", help="The vote.")],
     reason: Reason,
-    voter: Annotated[str | None, typer.Option("--voter", help="Who votes. Default: your system account.")] = None,
+    voter: Annotated[str | None, typer.Option("--voter", help="The voter. Default: your system account.")] = None,
 ) -> None:
     """Cast a vote on an open transaction. The first vote of a voter is final."""
     if not reason.strip():

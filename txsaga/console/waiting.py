@@ -116,11 +116,11 @@ def _after(trace: Trace, decision: Decision) -> Iterator[Waiting]:
     for branch in trace.branches:
         if branch.state in HEURISTIC:
             what = f"It is {told}, but {branch.resource} has {branch.state.replace('_', ' ')}."
-            yield Waiting(what=what, next="Mend it there, then forget the branch.", since=branch.at, person=True)
+            yield Waiting(what=what, next="Fix it there, then forget the branch.", since=branch.at, person=True)
     for branch in trace.branches:
         if branch.unfinished:
             what = f"It is {told}, but {branch.resource} has not confirmed it."
-            yield Waiting(what=what, next="An engine tells the resource again.", since=branch.at)
+            yield Waiting(what=what, next="An engine notifies the resource again.", since=branch.at)
     for step in trace.steps:
         forward = decision is Decision.COMMIT
         if step.waits and step.forward is forward and (forward or step.kind is not None):

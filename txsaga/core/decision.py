@@ -17,7 +17,7 @@ class Decision(IntEnum):
 
     @property
     def audited(self) -> tuple[str, str, str]:
-        """What the audit calls it: by a program, by an operator, and by one who forced it."""
+        """Its names in the audit: by a program, by an operator, and by an operator with force."""
         return self.name, f"{self.name} BY HAND", f"{self.name} BY FORCE"
 
     def __str__(self) -> str:

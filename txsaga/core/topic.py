@@ -28,7 +28,7 @@ MAX_RETENTION_BYTES = 2**63 - 1
 
 
 class TopicType(StrEnum):
-    """What a topic is for."""
+    """The kind of messages that a topic accepts."""
 
     NORMAL = "normal"
     FIFO = "fifo"

@@ -413,7 +413,7 @@ class Table:
     def branch(self, spark: object = None, *, gate: Gate | None = None, rebase: bool = False) -> TableBranch:
         """Return a branch for any Spark statement: `with tx.table(…).branch(spark) as ledger:`.
 
-        What it contains at the end of its block is published unchanged. If the table has changed meanwhile, appends go
+        Its contents at the end of its block are published unchanged. If the table has changed meanwhile, appends go
         on top of that, and with `rebase` also changes to other partitions. Otherwise `TableMoved` is raised.
         """
         return TableBranch(self._writes, self.name, self._writes.branch_writer(spark), gate=gate, rebase=rebase)

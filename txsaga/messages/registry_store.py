@@ -77,7 +77,7 @@ class Registry(NamespaceStore):
             have = _topic(run, name)
         stored = (have.type, len(have.qids), have.retention_seconds, have.retention_bytes)
         if stored != (type, queues, retention_seconds, retention_bytes):
-            raise errors.TopicExists(f"topic {name!r} exists as {have}; use it or choose another name")
+            raise errors.TopicExists(f"topic {name!r} exists as {have}; use, alter or delete it, or pick another name")
         return have
 
     def alter_topic(self, name: str, seconds: int | None, size: int | None, type: TopicType | None = None) -> Topic:

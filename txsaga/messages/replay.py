@@ -50,14 +50,14 @@ class Resent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a replay did, or would do."""
+    """The result of a replay, or its plan."""
 
     txid: int
     replayed_as: int | None  # None: a plan only
     key: str | None
     messages: tuple[Resent, ...]
     left_out: tuple[str, ...]
-    """What can't be replayed."""
+    """Parts that can't be replayed."""
     again: bool = False
     """It had already been replayed, so nothing was done now."""
 
