@@ -28,6 +28,10 @@ NEEDS = {
     "stored": "has messages ({0}); drop them with `txsaga topic purge {1} --yes`",
 }
 """What needs a topic as it is, and what to do."""
+GROUP_NEEDS = {
+    "undecided": "has transaction {0}, which is undecided; wait, or settle it with `txsaga tx settle {0}`",
+    "member": "has member {0}, which answers its checks; stop it, wait 15 s",
+}
 
 
 class Registry(NamespaceStore):
@@ -123,9 +127,9 @@ class Registry(NamespaceStore):
             run(SQL["register_group"], name=name, transactional=transactional, owner=self._owner)
             known = Group(**run(SQL["group"], name=name).one()._mapping)
         if None not in (transactional, known.transactional) and known.transactional != transactional:
-            kinds = {True: "transactional", False: "plain"}
-            stored, asked = kinds[bool(known.transactional)], kinds[bool(transactional)]
-            raise errors.GroupKindMismatch(name, stored=stored, asked=asked)
+            asked = "transactional" if transactional else "plain"
+            change = f"change it with `txsaga producer alter {name} --kind {asked}`"
+            raise errors.GroupKindMismatch(name, stored=known.kind, asked=asked, change=change)
         return known
 
     def find_group(self, name: str) -> Group | None:
@@ -139,6 +143,18 @@ class Registry(NamespaceStore):
     def producer_groups(self) -> Sequence[Group]:
         """Return all producer groups by name."""
         return [Group(**row._mapping) for row in self._rows(SQL["groups"])]
+
+    def alter_kind(self, name: str, transactional: bool | None) -> Group:
+        """Change which producers a group takes; `GroupInUse` while it has undecided transactions or live members."""
+        with self._open() as run:
+            row = run(SQL["alter_kind"], name=name, transactional=transactional).one_or_none()
+            if row is None:
+                raise errors.UnknownProducerGroup(name)
+            needed = run(SQL["group_needed"], id=row.id).one()._mapping
+            for need, what in GROUP_NEEDS.items():
+                if needed[need] is not None:
+                    raise errors.GroupInUse(name, what.format(needed[need]))
+        return Group(**row._mapping)
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
         """Override check-back settings for a producer group; None removes an override.

@@ -65,7 +65,9 @@ TABLES = {
     ),
     "queue": Needs(READ, READ, "SELECT, INSERT (topic, idx), UPDATE (tail)", READ),
     "weight": Needs(operator=READ, engine="SELECT, INSERT"),
-    "producer_group": Needs("SELECT, INSERT (name, transactional, role)", READ, "SELECT, UPDATE (checks)", READ),
+    "producer_group": Needs(
+        "SELECT, INSERT (name, transactional, role)", READ, "SELECT, UPDATE (transactional, checks)", READ
+    ),
     "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", READ, READ),
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),

@@ -88,6 +88,14 @@ SELECT id, name, transactional, checks FROM txsaga.producer_group ORDER BY name;
 UPDATE txsaga.producer_group SET checks = jsonb_strip_nulls(checks || CAST(:changes AS jsonb)) WHERE name = :name
 RETURNING id, name, transactional, checks;
 
+-- name: alter_kind
+UPDATE txsaga.producer_group SET transactional = :transactional WHERE name = :name
+RETURNING id, name, transactional, checks;
+
+-- name: group_needed
+SELECT (SELECT min(b.txid) FROM ({statement inspect/overview.undecided_ones}) b WHERE b.pgroup = :id) AS undecided,
+       (SELECT min(name) FROM txsaga.lease WHERE kind = 'checker:' || :id AND until > clock_timestamp()) AS member;
+
 -- name: register_resource
 INSERT INTO txsaga.resource (name, database) VALUES (:name, :database) ON CONFLICT DO NOTHING;
 
