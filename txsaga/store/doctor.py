@@ -97,10 +97,10 @@ def _examined(url: str, plain: Engine, ours: Engine, namespace: str) -> Iterator
     for what, ask in SERVER.items():
         yield _asked(what, plain, ask)
     yield _told("pooler", lambda: pooler(plain, ours))
-    schema, identity = (_told(what, partial(question, ours, namespace)) for what, question in STORE.items())
-    yield from (schema, identity)
+    yield (schema := _told("schema", partial(_schema, ours, namespace)))
     if schema.severity is Severity.ERROR:
         return
+    yield (identity := _told("identity", partial(_identity, ours)))
     for what, look in PLACES.items():
         yield _asked(what, plain, partial(look, namespace=namespace))
     if identity.severity is not Severity.ERROR:
@@ -126,12 +126,9 @@ def _schema(engine: Engine, namespace: str) -> Finding:
     return ok(f"namespace {namespace} has schema {migrate.newest()}")
 
 
-def _identity(engine: Engine, _: str) -> Finding:
+def _identity(engine: Engine) -> Finding:
     with transaction(engine) as connection:
         return ok(f"store {founding.recognise(connection)} belongs to this server")
-
-
-STORE: dict[str, Callable[[Engine, str], Finding]] = {"schema": _schema, "identity": _identity}
 
 
 def _asked(what: str, engine: Engine, question: Question) -> Finding:
