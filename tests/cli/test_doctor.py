@@ -344,7 +344,7 @@ def test_what_nobody_decided_and_what_is_parked_is_told(examine: Examine, home: 
     Stored(home).let_pass(7200)
     Dispatcher(broker.kernel).run_once()
     found = examine(home)[1]["undecided"]
-    assert (found["severity"], "the oldest for 2.0 h" in found["found"]) == ("warning", True)
+    assert (found["severity"], "the oldest for 2 h 0 min" in found["found"]) == ("warning", True)
     Stored(home).let_pass(60)
     assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 1
     park(broker.kernel.store, receipt.txid, "out of checks")
