@@ -229,9 +229,9 @@ class Flow:
         step = self._open_step("consumes")
         if self._amended is not None:
             raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
-        ours = self._kernel.store.registry.identity.uuid
-        if portion.store.uuid != ours:
-            raise TransactionError(f"it is in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
+        ours = self._kernel.store.registry.identity
+        if portion.store.uuid != ours.uuid:
+            raise TransactionError(f"it is in another store than flow {self.txid}: {portion.store}, not {ours}")
         step.take(portion)
 
     def join_life(self) -> TxRecord:
