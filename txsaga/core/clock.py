@@ -14,9 +14,7 @@ def span_in_words(span: timedelta) -> str:
     """Write a length of time with its two largest units."""
     if span < timedelta(minutes=1):
         return f"{span.total_seconds():.1f} s"
-    minutes, seconds = divmod(round(span.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    units = [f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))]
-    first = next(at for at, count in enumerate((days, hours, minutes, seconds)) if count)
-    return " ".join(units[first : first + 2])
+    whole = pendulum.duration(seconds=round(span.total_seconds()))
+    units = {"d": whole.days, "h": whole.hours, "min": whole.minutes, "s": whole.remaining_seconds}
+    first = next(at for at, count in enumerate(units.values()) if count)
+    return " ".join([f"{count} {unit}" for unit, count in units.items()][first : first + 2])

@@ -277,17 +277,13 @@ class DecidedBlock(MessageBuffer):
             )
         self._kernel.require_open()
         if self._key is not None:
-            self._refuse_nested()
-
-    def _refuse_nested(self) -> None:
-        """Raise in a block of the same key: this one would take its transaction over, and its work would be lost."""
-        known = filter(None, (each() for each in _around.get()))
-        around = [block for block in known if block._inside and block._stage is not BlockStage.NEW]
-        if self._named in [block._named for block in around]:
-            text = "is open in a block around this one; use its transaction instead of opening another one"
-            raise errors.TransactionError(f"key {self._key!r} {text}")
-        self._inside = True
-        _around.set((*map(ref, around), ref(self)))
+            known = filter(None, (each() for each in _around.get()))
+            around = [block for block in known if block._inside and block._stage is not BlockStage.NEW]
+            if self._named in [block._named for block in around]:  # it would take over what it is a part of
+                text = "is open in a block around this one; use its transaction instead of opening another one"
+                raise errors.TransactionError(f"key {self._key!r} {text}")
+            self._inside = True
+            _around.set((*map(ref, around), ref(self)))
 
     def _require_open(self, what: str) -> None:
         self._require_ours()

@@ -28,10 +28,6 @@ NEEDS = {
     "stored": "has messages ({0}); drop them with `txsaga topic purge {1} --yes`",
 }
 """What needs a topic as it is, and what to do."""
-GROUP_NEEDS = {
-    "undecided": "has transaction {0}, which is undecided; wait, or settle it with `txsaga tx settle {0}`",
-    "member": "has member {0}, which answers its checks; stop it, wait 15 s",
-}
 
 
 class Registry(NamespaceStore):
@@ -150,10 +146,8 @@ class Registry(NamespaceStore):
             row = run(SQL["alter_kind"], name=name, transactional=transactional).one_or_none()
             if row is None:
                 raise errors.UnknownProducerGroup(name)
-            needed = run(SQL["group_needed"], id=row.id).one()._mapping
-            for need, what in GROUP_NEEDS.items():
-                if needed[need] is not None:
-                    raise errors.GroupInUse(name, what.format(needed[need]))
+            if needed := run(SQL["group_needed"], id=row.id).scalar():
+                raise errors.GroupInUse(name, needed)
         return Group(**row._mapping)
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
