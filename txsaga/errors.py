@@ -101,8 +101,9 @@ class ReservedName(TxSagaError):
 class GroupKindMismatch(TxSagaError):
     """A producer group is transactional or plain, a consumer group reads a stream or takes work: never both."""
 
-    def __init__(self, group: str, *, stored: str, asked: str) -> None:
-        super().__init__(f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name")
+    def __init__(self, group: str, *, stored: str, asked: str, change: str) -> None:
+        told = f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name"
+        super().__init__(f"{told}, or {change}")
         self.group = group
 
 
@@ -352,12 +353,10 @@ class TopicNotRead(UnknownGroup):
 
 
 class GroupInUse(TxSagaError):
-    """Members of the consumer group are at work."""
+    """Members of the group are at work, or transactions of the producer group are undecided."""
 
-    def __init__(self, group: str) -> None:
-        super().__init__(
-            f"members of group {group!r} are active; stop them, wait until their claims expire, then try again"
-        )
+    def __init__(self, group: str, what: str = "has active members; stop them, wait until their claims expire") -> None:
+        super().__init__(f"group {group!r} {what}, then try again")
         self.group = group
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.members import Member, age
 from tests.scene.shop import ORDERS, Shop, says
 from txsaga import COMMIT, UNKNOWN
@@ -51,7 +52,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 @pytest.mark.req("RMQ-69")
 def test_an_owner_who_takes_a_key_over_while_a_round_is_under_way_goes_on(any_shop: Shop, meanwhile: Meanwhile) -> None:
     producer = any_shop.producer()
-    dead = producer.transaction(key="order-1").__enter__()
+    dead = Elsewhere(producer.transaction(key="order-1")).__enter__()
     any_shop.later(60)
     living = producer.transaction(key="order-1")
 
@@ -67,7 +68,7 @@ def test_an_owner_who_takes_a_key_over_while_a_round_is_under_way_goes_on(any_sh
 
 
 def test_an_owner_who_wakes_up_while_a_round_is_under_way_goes_on(any_shop: Shop, meanwhile: Meanwhile) -> None:
-    sleeper = any_shop.producer().transaction(key="order-1").__enter__()
+    sleeper = Elsewhere(any_shop.producer().transaction(key="order-1")).__enter__()
     any_shop.later(60)
     meanwhile(lambda: sleeper.prepare())
     check_once(any_shop.broker)
@@ -79,7 +80,7 @@ def test_who_begins_local_work_while_it_is_given_up_is_not_rolled_back(any_shop:
     """The doubt is older than the end that named the resource: nobody may say ROLLBACK behind its back."""
     store = any_shop.store
     resource = store.registry.resource("till", store.registry.identity.uuid).id
-    owner = any_shop.producer().transaction(key="order-1").__enter__()
+    owner = Elsewhere(any_shop.producer().transaction(key="order-1")).__enter__()
     assert owner.txid is not None
     any_shop.later(7200)
     meanwhile(lambda: owner._contribution.close([], resource))

@@ -21,6 +21,7 @@ from sqlalchemy import NullPool, create_engine
 
 from tests.flows.coordinated.fakes import FakeResource
 from tests.oracle import MemoryStore
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.fake_store import NoHome, bare_kernel
 from txsaga.broker import Broker
 from txsaga.checkback.by_hand import ByHand
@@ -175,7 +176,7 @@ def rolled_back_work(scene: Scene) -> str:
 def taken_over(scene: Scene) -> str:
     """Two attempts of one key, of which the second counts."""
     first = scene.producer.transaction(key="order-42")
-    first.__enter__()
+    Elsewhere(first).__enter__()
     first.send_many("orders", [b"a chair" * 100_000] * 12)
     first.send("orders", b"a table")  # more than a block holds back: the first ones are stored
     with scene.producer.transaction(key="order-42") as second:

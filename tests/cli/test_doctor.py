@@ -143,6 +143,13 @@ def test_a_database_that_is_not_migrated_says_so(examine: Examine, foreign_datab
     assert "rights" not in found
 
 
+def test_a_namespace_without_a_schema_is_one_finding_with_its_command(bare: Cli, home: str) -> None:
+    said = bare("doctor", "--url", home, "--namespace", "nowhere")
+    assert (said.code, len(said.lines)) == (7, 2)
+    assert said.lines[1].startswith("error  schema  namespace 'nowhere' has schema none, needs ")
+    assert said.lines[1].endswith("run `txsaga --namespace nowhere db migrate`")
+
+
 def test_a_wrong_identity_says_so_and_the_rest_is_looked_at(examine: Examine, home: str) -> None:
     Stored(home).rows("UPDATE store SET system_identifier = 1")
     code, found = examine(home)
@@ -271,9 +278,9 @@ def test_clocks_that_differ_are_told(examine: Examine, home: str, monkeypatch: p
 @pytest.mark.parametrize(
     ("mode", "passing", "severities"),
     [
-        ("transaction", "", {"pooler": "error", "schema": "error", "identity": "error"}),
+        ("transaction", "", {"pooler": "error", "schema": "error"}),
         ("transaction", "options", {"pooler": "error"}),
-        ("session", "", {"pooler": "error", "schema": "error", "identity": "error"}),
+        ("session", "", {"pooler": "error", "schema": "error"}),
         ("session", "options", {"pooler": "error"}),
     ],
 )
@@ -337,7 +344,7 @@ def test_what_nobody_decided_and_what_is_parked_is_told(examine: Examine, home: 
     Stored(home).let_pass(7200)
     Dispatcher(broker.kernel).run_once()
     found = examine(home)[1]["undecided"]
-    assert (found["severity"], "the oldest for 2.0 h" in found["found"]) == ("warning", True)
+    assert (found["severity"], "the oldest for 2 h 0 min" in found["found"]) == ("warning", True)
     Stored(home).let_pass(60)
     assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 1
     park(broker.kernel.store, receipt.txid, "out of checks")

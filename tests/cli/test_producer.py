@@ -46,10 +46,15 @@ def test_groups_are_listed_with_their_settings(cli: Cli, broker: Broker, group: 
     broker.producer(plain)
     cli("producer", "alter", group, "--max-checks", "3", "--on-exhausted", "rollback")
     found = {each["group"]: each for each in cli("producer", "list", "--json").documents}
-    assert found[plain] == {"group": plain, "checks": {}}
+    assert found[plain] == {"group": plain, "kind": "plain", "checks": {}}
     lines = {line.split()[0]: line.split() for line in cli("producer", "list").lines}
     assert lines[group][-2:] == ["max-checks=3", "on-exhausted=rollback"]
     assert lines[plain][-1:] == ["-"]
+
+
+def test_the_kind_of_a_group_is_changed(cli: Cli, group: str) -> None:
+    assert cli("producer", "alter", group, "--kind", "plain", "--json").document["kind"] == "plain"
+    assert cli("producer", "show", group, "--json").document["kind"] == "plain"
 
 
 @pytest.mark.req("RMQ-26", "RMQ-28", "RMQ-67")

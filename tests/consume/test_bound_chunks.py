@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.patience import eventually
 from tests.scene.shop import NEWS, ORDERS, Shop, says
 from txsaga import COMMIT, ROLLBACK, LocalState
@@ -286,7 +287,7 @@ def test_offsets_of_a_superseded_attempt_are_not_consumed(moody_shop: Shop) -> N
     stream = filled(moody_shop, b"1")
     producer = moody_shop.producer()
     superseded = producer.transaction(key="order-42")
-    superseded.__enter__()
+    Elsewhere(superseded).__enter__()
     superseded.consume(stream, next_of(stream))
     with producer.transaction(key="order-42") as tx:
         tx.send("orders", b"without having read anything")
@@ -299,7 +300,7 @@ def test_offsets_of_a_superseded_attempt_are_not_consumed(moody_shop: Shop) -> N
 def test_an_attempt_that_took_over_in_the_same_stream_is_rolled_back_in_full(moody_shop: Shop) -> None:
     stream = filled(moody_shop, b"1", b"2")
     producer = moody_shop.producer()
-    producer.transaction(key="order-42").__enter__().consume(stream, next_of(stream))
+    Elsewhere(producer.transaction(key="order-42")).__enter__().consume(stream, next_of(stream))
     with suppress(Refused), producer.transaction(key="order-42") as tx:
         with pytest.raises(LeaseLost):  # the first chunk is free again, and the stream learns it here
             tx.consume(stream, next_of(stream))

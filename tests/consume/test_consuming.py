@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.shop import ORDERS, Shop
 from tests.scene.worker import GROUP, bodies, letters, told, worker, wrote
 from txsaga import Decision
@@ -99,7 +100,7 @@ def test_a_message_that_was_lost_rolls_the_transaction_back(moody_shop: Shop) ->
 def test_a_producer_that_died_is_rolled_back_and_its_message_comes_again(moody_shop: Shop) -> None:
     wrote(moody_shop, "a")
     (message,) = worker(moody_shop).receive()
-    lost = moody_shop.producer().transaction(key="order-42").__enter__()
+    lost = Elsewhere(moody_shop.producer().transaction(key="order-42")).__enter__()
     lost.consume(message)  # and is never heard of again
     moody_shop.later(LONG)
     assert bodies(moody_shop) == []
@@ -116,7 +117,7 @@ def test_a_producer_that_died_is_rolled_back_and_its_message_comes_again(moody_s
 def test_an_owner_that_was_superseded_consumes_nothing(moody_shop: Shop) -> None:
     wrote(moody_shop, "a")
     (message,) = worker(moody_shop).receive()
-    late = moody_shop.producer().transaction(key="order-42").__enter__()
+    late = Elsewhere(moody_shop.producer().transaction(key="order-42")).__enter__()
     with moody_shop.producer().transaction(key="order-42") as tx:
         with pytest.raises(Superseded):
             late.consume(message)
@@ -130,7 +131,7 @@ def test_an_owner_that_was_superseded_consumes_nothing(moody_shop: Shop) -> None
 def test_check_back_rolls_an_abandoned_transaction_back_and_its_message_comes_again(moody_shop: Shop) -> None:
     wrote(moody_shop, "a")
     (message,) = worker(moody_shop).receive()
-    lost = moody_shop.producer().transaction(key="order-42").__enter__()
+    lost = Elsewhere(moody_shop.producer().transaction(key="order-42")).__enter__()
     lost.consume(message)
     moody_shop.later(24 * 3600.0)
     moody_shop.check()

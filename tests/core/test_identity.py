@@ -71,6 +71,13 @@ def test_an_id_that_was_tampered_with_is_refused(text: str) -> None:
         HalfId.decode(text)
 
 
+def test_a_store_is_written_as_its_ids_begin() -> None:
+    store = StoreId(UUID(int=7), 17)
+    assert store.transaction(3) == f"{store}-3"
+    with pytest.raises(UnknownTransaction, match=f"another store; this one is {store}$"):
+        store.own(ID.transaction)
+
+
 @pytest.mark.rule("R8")
 def test_a_transaction_keeps_the_incarnation_that_it_was_made_in() -> None:
     first = StoreId(UUID(int=7), 1)

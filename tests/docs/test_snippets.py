@@ -7,6 +7,7 @@ a `$ python name.py` line of the page.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ def test_the_blocks_of_a_page_run(
 def test_no_python_block_is_kept_from_running(page: Path) -> None:
     kept = [f"line {block.line}: {block.info}" for block in blocks(page) if is_kept_from_running(block)]
     assert not kept
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_checker_is_a_lambda_that_never_knows(page: Path) -> None:
+    assert re.findall(r"checker=lambda .*UNKNOWN", page.read_text("utf-8")) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -10,6 +10,7 @@ from sqlalchemy import text
 import txsaga
 from tests.flows.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call_off, cancel, done
 from tests.flows.saga.conftest import agency as agency  # a fixture
+from tests.scene.elsewhere import Elsewhere
 from txsaga.errors import AlreadyCommitted, ConfigError, Superseded, TxSagaError
 from txsaga.flows.flow import Flow
 from txsaga.messages.producer import Producer
@@ -132,7 +133,7 @@ def test_a_coordinated_block_in_a_step_of_a_saga_is_undone_by_its_compensation(
 
 @pytest.mark.rule("R6")
 def test_a_coordinated_block_with_the_key_of_a_saga_undoes_its_steps_first(agency: Agency, producer: Producer) -> None:
-    with pytest.raises(Superseded), agency.saga(KEY) as saga:
+    with pytest.raises(Superseded), Elsewhere(agency.saga(KEY)) as saga:
         agency.book(saga, "a")
         with producer.coordinated("bank", key=KEY) as tx, tx.on("bank") as connection:
             assert tx.txid != saga.txid
@@ -145,7 +146,7 @@ def test_a_coordinated_block_with_the_key_of_a_saga_undoes_its_steps_first(agenc
 
 @pytest.mark.rule("R6")
 def test_a_transaction_can_t_take_the_key_of_a_saga_that_is_not_over(agency: Agency, producer: Producer) -> None:
-    with pytest.raises(Stop), agency.saga(KEY) as saga:
+    with pytest.raises(Stop), Elsewhere(agency.saga(KEY)) as saga:
         agency.book(saga, "a")
         with pytest.raises(ConfigError, match="belongs to saga"), producer.transaction(key=KEY):
             pass
@@ -157,7 +158,7 @@ def test_a_transaction_can_t_take_the_key_of_a_saga_that_is_not_over(agency: Age
 
 
 def test_a_saga_with_the_key_of_a_coordinated_block_takes_its_work_over(agency: Agency, producer: Producer) -> None:
-    with pytest.raises(Superseded), producer.coordinated("bank", "flights", key=KEY) as tx:
+    with pytest.raises(Superseded), Elsewhere(producer.coordinated("bank", "flights", key=KEY)) as tx:
         with tx.on("bank") as connection:
             connection.execute(text(BOOK), as_input("b"))
         with agency.saga(KEY) as saga:

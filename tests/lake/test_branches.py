@@ -8,6 +8,7 @@ import pytest
 
 from tests.lake.books import LEDGER, POSTING, Books, rows
 from tests.lake.branching import Refused, add, branches, delete
+from tests.scene.elsewhere import Elsewhere
 from txsaga import Folder
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
@@ -95,7 +96,7 @@ def test_a_branch_goes_with_the_resources_of_a_coordinated_transaction(
 def test_each_attempt_has_a_branch_and_only_that_of_the_last_is_published(books: Books) -> None:
     books.create()
     books.append(1)
-    dead = books.producer.transaction(key="fix").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="fix")).__enter__()
     with dead.table(LEDGER).branch() as old:
         add(books, old, 2)
         left = old.branch
@@ -111,7 +112,7 @@ def test_each_attempt_has_a_branch_and_only_that_of_the_last_is_published(books:
 @pytest.mark.rule("R3")
 def test_an_owner_that_was_taken_over_begins_no_branch_and_records_none(books: Books) -> None:
     books.create()
-    dead = books.producer.transaction(key="fix").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="fix")).__enter__()
     with pytest.raises(TransactionError), dead.table(LEDGER).branch() as old:
         add(books, old, 2)
         with books.producer.transaction(key="fix") as tx:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
+from tests.scene.elsewhere import Elsewhere
 
 pytestmark = pytest.mark.postgres
 
@@ -47,7 +48,7 @@ def test_what_is_undecided_stays(books: Books) -> None:
 
 def test_of_a_committed_transaction_only_lost_attempts_go(books: Books, warehouse: Path) -> None:
     books.create()
-    dead = books.producer.transaction(key="job").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="job")).__enter__()
     dead.table(LEDGER).append(rows(1))
     with books.producer.transaction(key="job") as tx:
         tx.table(LEDGER).append(rows(2))

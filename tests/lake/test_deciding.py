@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
+from tests.scene.elsewhere import Elsewhere
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.profile import CheckProfile
 from txsaga.core.decision import Decision, LocalState
@@ -89,7 +90,7 @@ def test_a_process_without_pyiceberg_leaves_it_undecided(
 @pytest.mark.rule("R4")
 def test_a_dead_attempt_publishes_nothing_whoever_decides(books: Books, open_books: Callable[..., Books]) -> None:
     books.create()
-    dead = books.producer.transaction(key="job").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="job")).__enter__()
     dead.table(LEDGER).append(rows(1))
     with pytest.raises(Died), books.producer.transaction(key="job") as tx:
         tx.table(LEDGER).append(rows(2))
@@ -104,7 +105,7 @@ def test_a_dead_attempt_publishes_nothing_whoever_decides(books: Books, open_boo
 @pytest.mark.req("RMQ-92")
 def test_a_zombie_can_neither_write_nor_publish(books: Books) -> None:
     books.create()
-    zombie = books.producer.transaction(key="job").__enter__()
+    zombie = Elsewhere(books.producer.transaction(key="job")).__enter__()
     zombie.table(LEDGER).append(rows(1))
     with books.producer.transaction(key="job") as tx:
         tx.table(LEDGER).append(rows(2))

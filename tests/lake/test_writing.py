@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
+from tests.scene.elsewhere import Elsewhere
 
 pytestmark = pytest.mark.postgres
 
@@ -109,7 +110,7 @@ def test_an_empty_append_writes_nothing(books: Books) -> None:
 
 def test_a_retry_delivers_the_rows_of_its_last_attempt_alone(books: Books, open_books: "type[Books]") -> None:
     books.create()
-    dead = books.producer.transaction(key="job").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="job")).__enter__()
     dead.table(LEDGER).append(rows(1))
     with books.producer.transaction(key="job") as tx:
         tx.table(LEDGER).append(rows(2))

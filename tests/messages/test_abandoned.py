@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.shop import ORDERS, Shop
 from txsaga.checkback.profile import LEASE
 from txsaga.errors import DecidedOtherwise
@@ -25,7 +26,7 @@ def any_shop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def opened(shop: Shop, key: str | None = "order-1") -> Transaction:
     """Leave a transaction open, as a process that died there."""
-    tx = shop.producer().transaction(key=key).__enter__()
+    tx = Elsewhere(shop.producer().transaction(key=key)).__enter__()
     tx.join_life()
     return tx
 

@@ -357,3 +357,22 @@ def test_a_block_is_used_once_in_whichever_way(one: Looped) -> None:
 
     one.run(work)
     assert one.shop.bodies() == ["a chair"]
+
+
+@pytest.mark.rule("R4")
+def test_a_key_is_not_opened_again_inside_its_own_block_nor_by_a_task_of_it(one: Looped) -> None:
+    producer = one.shop.producer()
+
+    async def again() -> None:
+        async with producer.transaction(key="order-1"):
+            pass
+
+    async def work() -> None:
+        async with producer.transaction(key="order-1") as tx:
+            await tx.send(ORDERS, b"a chair")
+            for attempt in (again(), asyncio.create_task(again())):
+                with pytest.raises(TransactionError, match="use its transaction instead"):
+                    await attempt
+
+    one.run(work)
+    assert one.shop.bodies() == ["a chair"]

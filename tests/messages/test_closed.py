@@ -74,6 +74,7 @@ OF_A_BROKER: Calls = {
     "replay": lambda s: s.broker.replay(1),
     "cluster": lambda s: s.broker.cluster,
     "join_cluster": lambda s: s.broker.join_cluster("east"),
+    "set_kind": lambda s: s.broker.set_kind("shop", "any"),
     "set_checks": lambda s: s.broker.set_checks("shop", max_checks=3),
     "dead_letters": lambda s: s.broker.dead_letters,
     "create_group": lambda s: s.broker.create_group("more"),

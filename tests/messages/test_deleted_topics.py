@@ -332,7 +332,8 @@ def test_a_member_notices_that_its_group_is_gone_or_reads_otherwise(shop: Shop, 
     with pytest.raises(TopicNotRead, match="does not read topic 'news'"):
         consumer.receive()
     other.delete_group("billing")
-    with closing(other.stream("billing", ["news"])), pytest.raises(GroupKindMismatch):
+    told = pytest.raises(GroupKindMismatch, match="`txsaga group delete billing --yes`")
+    with closing(other.stream("billing", ["news"])), told:
         consumer.receive()
     other.delete_group("billing")
     for refused in (lambda: consumer.receive(), lambda: other.delete_group("billing")):

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.contracts.samples import PATIENCE, start
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.gate import gate
 from tests.scene.patience import eventually
 from tests.scene.probe import Probe
@@ -167,7 +168,7 @@ def test_a_closed_key_without_a_resource_is_asked_about(
 
 
 def test_a_parked_key_is_in_doubt(broker: Broker, seller: Producer, probe: Probe) -> None:
-    tx = seller.transaction(key=KEY).__enter__()
+    tx = Elsewhere(seller.transaction(key=KEY)).__enter__()
     tx.send("orders", b"first")
     tx.prepare()
     check_back(broker)
@@ -231,3 +232,27 @@ def test_a_key_belongs_to_its_group(broker: Broker, seller: Producer) -> None:
 def test_an_empty_key_is_refused(seller: Producer) -> None:
     with pytest.raises(InvalidMessage):
         seller.transaction(key="")
+
+
+@pytest.mark.parametrize(("inner", "names"), [("transaction", []), ("coordinated", ["books"]), ("saga", [])])
+def test_a_key_is_not_opened_again_inside_its_own_block(
+    broker: Broker, seller: Producer, probe: Probe, inner: str, names: list[str]
+) -> None:
+    with seller.transaction(key=KEY) as tx:
+        tx.send("orders", b"once")
+        with pytest.raises(TransactionError, match=f"'{KEY}' is open .*; use its transaction"):
+            getattr(broker.producer("shop"), inner)(*names, key=KEY).__enter__()
+        with seller.transaction(key="order-2") as other, broker.producer("mail").transaction(key=KEY):
+            other.send("orders", b"another key")
+        assert probe.rows("SELECT owner, state FROM tx ORDER BY txid")[0] == (1, "active")
+    assert read(broker) == [b"another key", b"once"]
+    with pytest.raises(AlreadyCommitted):
+        seller.transaction(key=KEY).__enter__()
+
+
+def test_a_block_that_failed_is_not_around_the_next_try(broker: Broker, seller: Producer) -> None:
+    with suppress(Refused), seller.transaction(key=KEY) as tx:
+        raise Refused
+    with seller.transaction(key=KEY) as again:
+        again.send("orders", b"again")
+    assert (tx.decision, read(broker)) == (Decision.ROLLBACK, [b"again"])

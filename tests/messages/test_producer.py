@@ -11,8 +11,10 @@ import pytest
 import txsaga
 from tests.scene.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
-from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
+from txsaga.core.records import ProducerKind
+from txsaga.errors import ConfigError, GroupInUse, GroupKindMismatch, InvalidMessage, UnknownProducerGroup
 from txsaga.messages.producer import Producer
 from txsaga.rocketmq import TransactionMQProducer
 
@@ -113,6 +115,39 @@ def test_the_kind_of_a_group_is_known_to_every_process(shop: Shop, home_url: str
     TransactionMQProducer(shop.broker, "app", Till())
     with txsaga.connect(home_url, roles=False, answering=False, env={}) as other, pytest.raises(GroupKindMismatch):
         other.producer("app")
+
+
+@pytest.mark.req("RMQ-76")
+@pytest.mark.parametrize(("first", "other"), [("transactional", "plain"), ("plain", "transactional")])
+def test_the_kind_of_a_group_can_be_changed_once_nothing_of_it_is_undecided(
+    shop: Shop, first: ProducerKind, other: ProducerKind
+) -> None:
+    kinds: dict[ProducerKind, Callable[[], Producer]] = {
+        "transactional": lambda: TransactionMQProducer(shop.broker, "app", Till()),
+        "plain": lambda: shop.broker.producer("app"),
+    }
+    with kinds[first]().transaction(key="order-1") as tx:
+        tx.send(order())
+        with pytest.raises(GroupInUse, match=f"transaction {tx.txid}, .* `txsaga tx settle {tx.txid}`"):
+            shop.broker.set_kind("app", other)
+        with pytest.raises(GroupKindMismatch, match=f"`txsaga producer alter app --kind {other}`"):
+            kinds[other]()
+    assert shop.broker.set_kind("app", other).kind == other
+    assert kinds[other]().group.kind == other
+    with pytest.raises(GroupKindMismatch):
+        kinds[first]()
+
+
+@pytest.mark.req("RMQ-76")
+def test_the_kind_of_a_group_stays_while_a_process_answers_for_it(shop: Shop) -> None:
+    TransactionMQProducer(shop.broker, "app", Till())
+    Heartbeat(shop.broker.kernel).run_once()
+    with pytest.raises(GroupInUse, match=f"has member {shop.broker.kernel.member}, .*; stop it"):
+        shop.broker.set_kind("app", "plain")
+    with pytest.raises(UnknownProducerGroup):
+        shop.broker.set_kind("nobody", "plain")
+    with pytest.raises(ConfigError, match="give one of any, plain, transactional"):
+        shop.broker.set_kind("app", "mine")  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize("transactional", [True, False])

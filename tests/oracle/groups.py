@@ -33,7 +33,7 @@ class MemoryGroups(ConsumerGroups):
         with self._home.lock:
             known = self._groups.setdefault(name, ConsumerGroup(name=name, style=style, policy=policy))
             if known.style is not style:
-                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named, change="delete it")
             self._last_seen[name] = self._home.now()
             return known
 
@@ -47,7 +47,7 @@ class MemoryGroups(ConsumerGroups):
         with self._home.lock:
             known = self._known(name)
             if known.style is not style:
-                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named, change="delete it")
             self._last_seen[name] = self._home.now()
             if qids and not any((name, qid) in self._home.kept.cursors for qid in qids):
                 raise TopicNotRead(name, self._queues.topic(min(qids)))

@@ -101,7 +101,8 @@ class Names:
                 known = Group(id=len(self._groups) + 1, name=name, transactional=transactional)
                 self._groups[name] = known
             if None not in (transactional, known.transactional) and known.transactional is not transactional:
-                raise GroupKindMismatch(name, stored=_kind(known.transactional), asked=_kind(transactional))
+                asked = _kind(transactional)
+                raise GroupKindMismatch(name, stored=known.kind, asked=asked, change="alter it")
             return known
 
     def find_group(self, name: str) -> Group | None:
@@ -113,6 +114,12 @@ class Names:
         """Return all producer groups by name."""
         with self._home.lock:
             return [self._groups[name] for name in sorted(self._groups)]
+
+    def alter_kind(self, name: str, transactional: bool | None) -> Group:
+        """Change which producers a group takes, whatever needs it as it is."""
+        with self._home.lock:
+            self._groups[name] = replace(self._groups[name], transactional=transactional)
+            return self._groups[name]
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
         """Let a producer group say something otherwise than the engine."""

@@ -126,6 +126,10 @@ class MemoryRegistry(Registry):
         """Return all producer groups by name."""
         return self._names.groups()
 
+    def alter_kind(self, name: str, transactional: bool | None) -> Group:
+        """Change which producers a group takes."""
+        return self._names.alter_kind(name, transactional)
+
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
         """Let a producer group say something otherwise than the engine."""
         return self._names.alter_checks(name, changes)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lake.books import LEDGER, Books, rows
+from tests.scene.elsewhere import Elsewhere
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors import ColumnsDiffer, ConfigError, TypeDiffers
 from txsaga.messages.transaction import Transaction
@@ -49,7 +50,7 @@ def test_a_frame_is_half_until_its_transaction_is_decided(spark: "SparkSession",
 
 @pytest.mark.rule("R4")
 def test_frames_of_a_dead_attempt_are_not_delivered(spark: "SparkSession", books: Books) -> None:
-    dead = books.producer.transaction(key="frame").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="frame")).__enter__()
     send(books.broker, dead, "orders", frame_of(spark, 5))
     with books.producer.transaction(key="frame") as tx:
         send(books.broker, tx, "orders", frame_of(spark, 3, 100))

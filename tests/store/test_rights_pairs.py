@@ -146,6 +146,7 @@ TRIES = [
         "VALUES ('sly', 'work', 'orders', '1s', '1s')"),
     Try("change a group", "UPDATE consumer_group SET backout = 'orders'"),
     Try("change a producer group", "UPDATE producer_group SET checks = '{{}}' WHERE id = {theirs}"),
+    Try("change its kind", "UPDATE producer_group SET transactional = true WHERE id = {theirs}"),
     Try("move a cursor", "UPDATE cursor SET off = 9"),
     Try("move a head", "UPDATE queue SET head = 99"),
     Try("write the log", LOGGED),

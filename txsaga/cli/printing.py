@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from txsaga.core.clock import span_in_words
 from txsaga.core.stored_json import plain
 
 if TYPE_CHECKING:
@@ -95,21 +96,9 @@ def shown(value: object) -> str:
         case datetime():
             return value.isoformat(sep=" ", timespec="seconds")
         case timedelta():
-            return _span(value)
+            return span_in_words(value)
         case _:
             return printable(str(value))
-
-
-def _span(span: timedelta) -> str:
-    """Write a length of time with its two largest units."""
-    if span < timedelta(minutes=1):
-        return f"{span.total_seconds():.1f} s"
-    minutes, seconds = divmod(round(span.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    units = [f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))]
-    first = next(at for at, count in enumerate((days, hours, minutes, seconds)) if count)
-    return " ".join(units[first : first + 2])
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,7 @@ from txsaga.cli.check_options import CHECKS, Setting, of_profile
 from txsaga.cli.home import opened, reading
 from txsaga.cli.options import options_of, takes
 from txsaga.cli.printing import document, fields, listing
+from txsaga.core.records import ProducerKind
 from txsaga.errors import UnknownProducerGroup
 from txsaga.inspect.documents import producers_document
 from txsaga.inspect.overview import Backlog
@@ -51,14 +52,17 @@ def show(context: typer.Context, name: Name) -> None:
 def alter(
     context: typer.Context,
     name: Name,
+    kind: Annotated[ProducerKind | None, typer.Option(help="Which producers it takes; only if none is active.")] = None,
     reset: Annotated[list[Setting] | None, typer.Option(help="Use the engine's setting again.")] = None,
     **checks: object,
 ) -> None:
-    """Override the engine's check-back settings for one producer group, from the next round on."""
+    """Override the engine's check-back settings for one producer group, from the next round on; or change its kind."""
     if both := [setting for setting in reset or () if setting.replace("-", "_") in checks]:
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
     options = options_of(context)
     with opened(options) as broker:
+        if kind is not None:
+            broker.set_kind(name, kind)
         group = broker.set_checks(name, **of_profile(checks, reset or ()))
         _show(broker.kernel.store, group, as_json=options.json)
 

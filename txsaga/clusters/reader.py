@@ -358,7 +358,7 @@ class ClusterStream(ClusterReader[BrokerCursor, Delivered]):
         check_kind(batch, Batch, "the chunk", A_CHUNK)
         name = self._members.of_store(batch.store.uuid)
         if name is None:
-            raise TransactionError(f"the chunk is in store {batch.store.uuid}, which is not part of this cluster")
+            raise TransactionError(f"the chunk is in store {batch.store}, which is not part of this cluster")
         return self._sources[name].reader
 
     def _next_chunk(self) -> Batch | None:

@@ -32,7 +32,7 @@ _DONE = {
         "done": {"type": "boolean", "description": "of `ids`: false if it was refused"},
     },
 }
-DONE = described("What was done; for `ids`, a list.", {"anyOf": [_DONE, {"type": "array", "items": _DONE}]})
+DONE = described("The act that was done; for `ids`, a list.", {"anyOf": [_DONE, {"type": "array", "items": _DONE}]})
 
 
 @router.get("/openapi.json", include_in_schema=False)

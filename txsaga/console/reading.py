@@ -56,8 +56,6 @@ WAITS = {
     "parked": "a person",
     "scheduled": "its time",
 }
-KINDS = {True: "transactional", False: "plain", None: "any"}
-"""What producers a group has."""
 LATE = "it has not answered within 2 seconds"
 BODIES = ("input", "compensation", "action", "output", "error")
 GIVEN = re.compile(
@@ -345,7 +343,7 @@ def members(store: Store, name: str) -> dict[str, Any]:
         raise UnknownGroup(name)
     found: dict[str, Any] = {"group": name, "producers": None, "consumers": None}
     if producers is not None:
-        found["producers"] = {"kind": KINDS[producers.transactional], "members": queries.answerers(name)}
+        found["producers"] = {"kind": producers.kind, "members": queries.answerers(name)}
     if consumers is not None:
         state = {"style": consumers.style, "paused": consumers.policy.paused, "seen": queries.seen(name)}
         found["consumers"] = state | {"members": queries.readers(name)}

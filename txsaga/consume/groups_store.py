@@ -56,7 +56,8 @@ class ConsumerGroups(NamespaceStore):
             raise UnknownGroup(name)
         known = _group(row)
         if known.style is not style:
-            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+            change = f"delete it with `txsaga group delete {name} --yes`"
+            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named, change=change)
         if left is not None:
             raise TopicNotRead(name, left)
         return known

@@ -54,7 +54,7 @@ class StoreId:
         return number
 
     def __str__(self) -> str:
-        return f"{self.uuid}/{self.incarnation}"
+        return f"{self.uuid.hex}-{self.incarnation:x}"
 
 
 @dataclass(frozen=True, slots=True)

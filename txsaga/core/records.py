@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from txsaga.core.decision import Decision, ReplyCode
@@ -129,6 +129,10 @@ class Doubt(NamedTuple):
         return cls(txid=stored.txid, group=stored.group, token=stored.token, keyed=keyed, evidence=recorded, run=run)
 
 
+ProducerKind = Literal["any", "plain", "transactional"]
+KINDS: Mapping[ProducerKind, bool | None] = {"any": None, "plain": False, "transactional": True}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A producer group as the store knows it."""
@@ -137,6 +141,11 @@ class Group:
     name: str
     transactional: bool | None  # whether its producers are RocketMQ's; None: of any kind
     checks: Mapping[str, object] = field(default_factory=dict)  # its settings that override the engine's
+
+    @property
+    def kind(self) -> ProducerKind:
+        """Which producers it takes; transactional ones are RocketMQ's."""
+        return next(kind for kind, stored in KINDS.items() if stored is self.transactional)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,30 +208,22 @@ class Coordinated(BranchBlock, InLoop[AsyncCoordinated]):
 
     def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
         """Consume a message, or move a stream's cursor past a chunk, with the decision."""
-        self._require_open("consume")
-        self._branches.refuse_last_resource("consume")
+        self._require_effects("consume")
         consume(self, consumed, batch)
-        self._owner.with_effects = True
 
     def table(self, name: str) -> Table:
         """Return a table of the home catalog; what is written to it becomes visible with the decision."""
-        self._require_open("write to a table")
-        self._branches.refuse_last_resource("write to a table")
-        self._owner.with_effects = True
+        self._require_effects("write to a table")
         return self._tables.table(name)
 
     def token(self) -> str:
         """Return the token by which Iceberg clients join: what they commit becomes visible with the decision."""
-        self._require_open("be joined")
-        self._branches.refuse_last_resource("be joined")
-        self._owner.with_effects = True
+        self._require_effects("be joined")
         return self._tables.token()
 
     def rows(self, table: str) -> HomeTable:
         """Return a table of the home database; the rows staged for it are written by the decision."""
-        self._require_open("write rows")
-        self._branches.refuse_last_resource("write rows")
-        self._owner.with_effects = True
+        self._require_effects("write rows")
         return self._tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> None:
@@ -239,6 +231,12 @@ class Coordinated(BranchBlock, InLoop[AsyncCoordinated]):
         self._require_open("check rows")
         self._owner.polled = True
         self._tables.check(about, rows, gate)
+
+    def _require_effects(self, what: str) -> None:
+        """Raise unless the decision can have effects at home; from here on no resource decides alone."""
+        self._require_open(what)
+        self._branches.refuse_last_resource(what)
+        self._owner.with_effects = True
 
     def _life_for(self, what: str) -> TxRecord:
         self._require_open(what)

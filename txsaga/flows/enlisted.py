@@ -241,7 +241,7 @@ class BranchBlock(DecidedBlock):
     """A block over branches, as a context manager."""
 
     def __init__(self, kernel: Kernel, owner: Owner, branches: Enlisted) -> None:
-        super().__init__(kernel)
+        super().__init__(kernel, owner.group, owner.key)
         self._owner, self._branches = owner, branches
 
     @property

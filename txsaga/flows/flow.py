@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from txsaga.consume.dead_letter import short_cause
 from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, consume
 from txsaga.core import facts
 from txsaga.core.arguments import check_duration, check_kind, check_text, list_of
@@ -29,7 +30,7 @@ from txsaga.core.layout import Batch
 from txsaga.core.message import Message, SendOptions, as_message
 from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
-from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
+from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, StoreUnavailable, TransactionError, TxSagaError
 from txsaga.flows.actions import FIRST_PAUSE, OUTLIVES, Doing, Undo, asked, elsewhere
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import call_ballot, vote
@@ -228,9 +229,9 @@ class Flow:
         step = self._open_step("consumes")
         if self._amended is not None:
             raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
-        ours = self._kernel.store.registry.identity.uuid
-        if portion.store.uuid != ours:
-            raise TransactionError(f"it is in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
+        ours = self._kernel.store.registry.identity
+        if portion.store.uuid != ours.uuid:
+            raise TransactionError(f"it is in another store than flow {self.txid}: {portion.store}, not {ours}")
         step.take(portion)
 
     def join_life(self) -> TxRecord:
@@ -259,11 +260,14 @@ class Flow:
         """Commit the flow, or roll it back and raise why; every step must be done, or its failure handled."""
         ending = self._ending(handled=list_of(handled, "handled", "give a list of the names of steps"))
 
-        def undo_if_rolled_back(error: BaseException) -> None:
+        def follow(error: BaseException) -> None:
             if ending.decision is Decision.ROLLBACK:
                 undo_after(self._kernel, ending.life, error)
+            elif ending.decision is None and isinstance(error, StoreUnavailable):
+                with suppress(TxSagaError), self._kernel.store.ledgers.open() as ledger:  # it may be unavailable itself
+                    ledger.record(self.txid, "END FAILED", who=self._kernel.member, why=short_cause(str(error)))
 
-        with report_failure(undo_if_rolled_back), ending:
+        with report_failure(follow), ending:
             self._listen(ending)
             ending.do_journals()
 

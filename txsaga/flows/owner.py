@@ -34,7 +34,7 @@ class Owner:
     """The owner of one transaction."""
 
     def __init__(self, kernel: Kernel, group: Group, *, key: str | None, run: str | None) -> None:
-        self._kernel, self._group, self.key, self._run = kernel, group, key, run
+        self._kernel, self.group, self.key, self._run = kernel, group, key, run
         self.records = TxRecords(kernel)
         self.polled = False  # ballots may have been called
         self.with_effects = False  # they may be refused: no resource decides alone, nor the batch of many owners
@@ -45,18 +45,18 @@ class Owner:
     def enter(self, patience: float = 0.0) -> TxRecord:
         """Open the key: a first record, a take-over, or the next epoch."""
         assert self.key is not None
-        enter = partial(self.records.enter, self._group, self.key, self._run, undoes=True)
+        enter = partial(self.records.enter, self.group, self.key, self._run, undoes=True)
         return self.own(patiently(enter, patience))
 
     def begin(self, resources: Sequence[int] = (), steps: Sequence[Start] = ()) -> TxRecord:
         """Begin without a key, with branches in these resources and these first steps."""
-        begun = self._kernel.requests.call(Begin(self._group.id, resources, steps, self._run))
+        begun = self._kernel.requests.call(Begin(self.group.id, resources, steps, self._run))
         assert isinstance(begun, TxRecord)
         return self.own(begun)
 
     def open(self) -> TxRecord:
         """Begin without a key and without work."""
-        return self.own(self.records.open_unkeyed(self._group, self._run))
+        return self.own(self.records.open_unkeyed(self.group, self._run))
 
     def own(self, life: TxRecord) -> TxRecord:
         """Go on with a record that this owner has opened."""

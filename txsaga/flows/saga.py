@@ -247,7 +247,7 @@ class Saga(DecidedBlock):
     """One saga of a producer group, as a context manager."""
 
     def __init__(self, kernel: Kernel, group: Group, *, key: str | None, run: str | None) -> None:
-        super().__init__(kernel)
+        super().__init__(kernel, group, key)
         self._owner = Owner(kernel, group, key=key, run=run)
         self._steps = SagaSteps(kernel, self._owner)
         self._past_return, self._after = False, list[Start]()
@@ -261,7 +261,7 @@ class Saga(DecidedBlock):
     def __enter__(self) -> Self:
         """Begin; with a key, refuse what is committed already, and first undo what failed under it before."""
         self._require_new()
-        if self._owner.key is not None:
+        if self._key is not None:
             self._steps.drive(enter_key(self._kernel, self._owner))
         self._stage = BlockStage.OPEN
         return self

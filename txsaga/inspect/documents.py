@@ -225,7 +225,7 @@ def backlog_document(backlog: Backlog) -> dict[str, object]:
 def producers_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
     """Write a group for programs: one without checkers and without undecided transactions has no backlog."""
     known = {"group": group.name} if backlog is None else backlog_document(backlog)
-    return {**known, "checks": dict(group.checks)}
+    return {**known, "kind": group.kind, "checks": dict(group.checks)}
 
 
 def status_document(store: Store) -> dict[str, object]:

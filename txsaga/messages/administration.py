@@ -19,7 +19,7 @@ from txsaga.core import facts
 from txsaga.core.arguments import check_kind, check_text
 from txsaga.core.identity import check_txid
 from txsaga.core.kernel import OfBroker
-from txsaga.core.records import Group
+from txsaga.core.records import KINDS, Group, ProducerKind
 from txsaga.core.topic import Topic, TopicType, check_name, check_retention_bytes, seconds_of, type_of
 from txsaga.errors import ConfigError
 from txsaga.inspect.overview import Position
@@ -115,6 +115,14 @@ class Administration(OfBroker):
         said = kept(changes)
         with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
             return self._kernel.store.registry.alter_checks(group, said)
+
+    def set_kind(self, group: str, kind: ProducerKind) -> Group:
+        """Change which producers a group takes; `GroupInUse` while it has undecided transactions or live members."""
+        check_text(group, "the producer group", "give its name")
+        if kind not in KINDS:
+            raise ConfigError(f"{kind!r} is no kind of producer group; give one of {', '.join(KINDS)}")
+        with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
+            return self._kernel.store.registry.alter_kind(group, KINDS[kind])
 
     @property
     def dead_letters(self) -> DeadLetters:

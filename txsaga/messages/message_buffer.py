@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from operator import add
 from typing import Self, Unpack, overload
+from weakref import ref
 
 from txsaga import errors
 from txsaga.consume.delivery import Consumed, Delivery, consume
@@ -23,7 +25,7 @@ from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch, lay_out, lay_out_columns, lay_out_one, weight
 from txsaga.core.message import Column, Message, SendOptions, as_message
-from txsaga.core.records import Row, TxRecord
+from txsaga.core.records import Group, Row, TxRecord
 from txsaga.core.topic import SendKind, Topic
 from txsaga.core.validation import validate_columns
 from txsaga.messages.stored_block import ENTER, BlockStage
@@ -205,13 +207,17 @@ class MessageBuffer(ABC):
         """Store the messages if there are too many to keep in memory."""
 
 
+_around: ContextVar[tuple[ref[DecidedBlock], ...]] = ContextVar("blocks with a key, around this code", default=())
+
+
 class DecidedBlock(MessageBuffer):
     """A block of this process that is decided when it is left."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, group: Group, key: str | None) -> None:
         super().__init__(kernel)
-        self._stage = BlockStage.NEW
-        self._process = this_process()
+        self._group, self._key, self._stage = group, key, BlockStage.NEW
+        self._process, self._inside = this_process(), False
+        self._named = kernel, self._process, group.id, key
         self.decision: Decision | None = None
 
     def __repr__(self) -> str:
@@ -238,6 +244,7 @@ class DecidedBlock(MessageBuffer):
         except errors.TxSagaError as reason:
             self._come_out(reason, error)
         finally:
+            self._inside = False
             self._release()
         if isinstance(error, errors.BrokerClosed) and self.txid is not None and self.decision is None:
             raise unknown(self.txid) from error
@@ -269,6 +276,14 @@ class DecidedBlock(MessageBuffer):
                 "a transaction block is used once; make another one with producer.transaction(…)"
             )
         self._kernel.require_open()
+        if self._key is not None:
+            known = filter(None, (each() for each in _around.get()))
+            around = [block for block in known if block._inside and block._stage is not BlockStage.NEW]
+            if self._named in [block._named for block in around]:  # it would take over what it is a part of
+                text = "is open in a block around this one; use its transaction instead of opening another one"
+                raise errors.TransactionError(f"key {self._key!r} {text}")
+            self._inside = True
+            _around.set((*map(ref, around), ref(self)))
 
     def _require_open(self, what: str) -> None:
         self._require_ours()

@@ -123,9 +123,9 @@ class Registry(NamespaceStore):
             run(SQL["register_group"], name=name, transactional=transactional, owner=self._owner)
             known = Group(**run(SQL["group"], name=name).one()._mapping)
         if None not in (transactional, known.transactional) and known.transactional != transactional:
-            kinds = {True: "transactional", False: "plain"}
-            stored, asked = kinds[bool(known.transactional)], kinds[bool(transactional)]
-            raise errors.GroupKindMismatch(name, stored=stored, asked=asked)
+            asked = "transactional" if transactional else "plain"
+            change = f"change it with `txsaga producer alter {name} --kind {asked}`"
+            raise errors.GroupKindMismatch(name, stored=known.kind, asked=asked, change=change)
         return known
 
     def find_group(self, name: str) -> Group | None:
@@ -139,6 +139,16 @@ class Registry(NamespaceStore):
     def producer_groups(self) -> Sequence[Group]:
         """Return all producer groups by name."""
         return [Group(**row._mapping) for row in self._rows(SQL["groups"])]
+
+    def alter_kind(self, name: str, transactional: bool | None) -> Group:
+        """Change which producers a group takes; `GroupInUse` while it has undecided transactions or live members."""
+        with self._open() as run:
+            row = run(SQL["alter_kind"], name=name, transactional=transactional).one_or_none()
+            if row is None:
+                raise errors.UnknownProducerGroup(name)
+            if needed := run(SQL["group_needed"], id=row.id).scalar():
+                raise errors.GroupInUse(name, needed)
+        return Group(**row._mapping)
 
     def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
         """Override check-back settings for a producer group; None removes an override.

@@ -92,8 +92,7 @@ class Transaction(InLoop[AsyncTransaction]):
     def __init__(
         self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
     ) -> None:
-        super().__init__(kernel)
-        self._group, self._key = group, key
+        super().__init__(kernel, group, key)
         self._contribution = StoredBlock(kernel, group, immunity, run)
         self._late = LateBodies()
         self._contribution.bodies = self._late.bodies

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 from txsaga.checkback.profile import PROFILES, Exhausted
 from txsaga.consume import log_store
-from txsaga.core.clock import wall_clock
+from txsaga.core.clock import span_in_words, wall_clock
 from txsaga.errors import LakeMissing, RightsMissing, StoreUnavailable, TxSagaError
 from txsaga.store import founding, granting, migrate, partitions, sql_files
 from txsaga.store.connection import NETWORK, SESSION, make_engine, parse_url, transaction, translating
@@ -97,10 +97,10 @@ def _examined(url: str, plain: Engine, ours: Engine, namespace: str) -> Iterator
     for what, ask in SERVER.items():
         yield _asked(what, plain, ask)
     yield _told("pooler", lambda: pooler(plain, ours))
-    schema, identity = (_told(what, partial(question, ours, namespace)) for what, question in STORE.items())
-    yield from (schema, identity)
+    yield (schema := _told("schema", partial(_schema, ours, namespace)))
     if schema.severity is Severity.ERROR:
         return
+    yield (identity := _told("identity", partial(_identity, ours)))
     for what, look in PLACES.items():
         yield _asked(what, plain, partial(look, namespace=namespace))
     if identity.severity is not Severity.ERROR:
@@ -126,12 +126,9 @@ def _schema(engine: Engine, namespace: str) -> Finding:
     return ok(f"namespace {namespace} has schema {migrate.newest()}")
 
 
-def _identity(engine: Engine, _: str) -> Finding:
+def _identity(engine: Engine) -> Finding:
     with transaction(engine) as connection:
         return ok(f"store {founding.recognise(connection)} belongs to this server")
-
-
-STORE: dict[str, Callable[[Engine, str], Finding]] = {"schema": _schema, "identity": _identity}
 
 
 def _asked(what: str, engine: Engine, question: Question) -> Finding:
@@ -280,7 +277,7 @@ def old_transactions(connection: Connection) -> Finding:
     if not held:
         return ok("no transaction holds back vacuum")
     who, age = held[0]
-    told = f"{who} has been open for {age:.0f} s" + (f", {len(held) - 1} more" if len(held) > 1 else "")
+    told = f"{who} has been open for {span_in_words(age)}" + (f", {len(held) - 1} more" if len(held) > 1 else "")
     return warning(told, "end it: until then vacuum can't clean up, and busy tables grow")
 
 
@@ -456,7 +453,7 @@ def room(connection: Connection, namespace: str) -> Finding:
 def dispatcher(store: Store) -> Finding:
     """Check whether a dispatcher assigns offsets."""
     found = store.overview.dispatch()
-    told = f"last tick {found.age.total_seconds():.0f} s ago, {found.waiting} transactions wait for the next"
+    told = f"last tick {span_in_words(found.age)} ago, {found.waiting} transactions wait for the next"
     if found.waiting and found.age > STALE:
         return error(told, "run `txsaga engine`")
     if found.blocked:
@@ -472,7 +469,7 @@ def undecided(store: Store) -> Finding:
         told = f"{found.parked} transactions are parked: they ran out of checks"
         return warning(told, "see `txsaga tx pending --parked`, then `txsaga tx resume`, `commit` or `rollback`")
     if found.oldest is not None and found.oldest > OLD:
-        told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
+        told = f"{found.count} transactions are undecided, the oldest for {span_in_words(found.oldest)}"
         return warning(told, "configure their resources for the engine, or start their producers")
     return ok(f"{found.count} transactions are in progress")
 
@@ -491,7 +488,7 @@ def rounds(store: Store) -> Finding:
     last = store.overview.last_round(CHECK_BACK)
     told = "no round of check-back has run yet"
     if last is not None:
-        told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
+        told = f"the last round of check-back ended {span_in_words(last.ago)} ago, led by {last.leader}"
     found = store.overview.undecided()  # a re-scan may be due as well: without undecided ones nothing waits for it
     late = found.count > found.parked and (last is None or last.ago > UNLED)
     if late and store.doubts.waiting(PROFILES["classic"].min_age):

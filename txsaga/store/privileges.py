@@ -44,6 +44,7 @@ NEW_STEP = (
 ATTEMPT = "INSERT (described_on, lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
+NEW_GROUP = "SELECT, INSERT (name, transactional, role)"
 READ = "SELECT"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # Not message, born, body: with these copies for a replay a login could forge messages to a group.
@@ -65,7 +66,7 @@ TABLES = {
     ),
     "queue": Needs(READ, READ, "SELECT, INSERT (topic, idx), UPDATE (tail)", READ),
     "weight": Needs(operator=READ, engine="SELECT, INSERT"),
-    "producer_group": Needs("SELECT, INSERT (name, transactional, role)", READ, "SELECT, UPDATE (checks)", READ),
+    "producer_group": Needs(NEW_GROUP, READ, "SELECT, UPDATE (transactional, checks)", READ),
     "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", READ, READ),
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
+from tests.scene.elsewhere import Elsewhere
 from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, NotCarried, TransactionClosed
 from txsaga.flows.ballot import Ballot, CastVote, Polled, Result, Rule
@@ -158,7 +159,7 @@ def test_a_vote_that_can_not_be_kept_is_refused_before_anything_is_written(bank:
 @pytest.mark.postgres
 @pytest.mark.rule("R4")
 def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> None:
-    first = bank.producer.coordinated("current", key="loan").__enter__()
+    first = Elsewhere(bank.producer.coordinated("current", key="loan")).__enter__()
     first.ballot("release", "gate", "anna")
     first.vote("release", "gate", yes=True)
     first._branches.leave()
@@ -173,7 +174,7 @@ def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> Non
 @pytest.mark.postgres
 @pytest.mark.rule("R4", "R12")
 def test_a_ballot_that_an_owner_before_has_called_is_looked_at_before_one_resource_commits(bank: Bank) -> None:
-    first = bank.producer.coordinated("current", key="loan").__enter__()
+    first = Elsewhere(bank.producer.coordinated("current", key="loan")).__enter__()
     first.ballot("release", "gate")
     first._branches.leave()
     with pytest.raises(NotCarried, match="gate"), bank.producer.coordinated("current", key="loan") as tx:

@@ -10,6 +10,7 @@ import pytest
 from tests.contracts.apart import apart
 from tests.contracts.samples import PATIENCE, start
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.gate import gate
 from tests.scene.patience import eventually
 from tests.scene.probe import Probe
@@ -190,7 +191,7 @@ def test_a_key_is_used_once(bank: Bank) -> None:
 @pytest.mark.rule("R4")
 @pytest.mark.rule("R9")
 def test_a_later_owner_of_the_key_takes_over_and_the_one_before_decides_nothing(bank: Bank) -> None:
-    before = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    before = Elsewhere(bank.producer.coordinated("current", "mortgage", key="transfer-7")).__enter__()
     transfer(before, "before")
     before._branches.work.drop("current")  # its locks are gone with its sessions
     before._branches.work.drop("mortgage")
@@ -273,7 +274,7 @@ def test_a_block_is_used_once(bank: Bank) -> None:
 
 @pytest.mark.rule("R4")
 def test_messages_of_an_owner_before_are_never_delivered(bank: Bank) -> None:
-    before = bank.producer.coordinated("current", key="transfer-7").__enter__()
+    before = Elsewhere(bank.producer.coordinated("current", key="transfer-7")).__enter__()
     for at in range(3):
         before.send(TRANSFERS, b"%d" % at + b"x" * 3 * 1024 * 1024)  # stored ahead of the decision
     before._branches.work.leave()

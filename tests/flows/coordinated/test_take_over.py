@@ -6,6 +6,7 @@ import pytest
 
 from tests.flows.coordinated.bank import Bank, pay
 from tests.flows.coordinated.test_block import PAID, transfer
+from tests.scene.elsewhere import Elsewhere
 from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
 from txsaga.flows.branch import BranchState
@@ -26,7 +27,7 @@ def no_waiting(bank: Bank) -> None:
 
 def opened(bank: Bank) -> Coordinated:
     """Open a block and work in it."""
-    block = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    block = Elsewhere(bank.producer.coordinated("current", "mortgage", key="transfer-7")).__enter__()
     transfer(block, "before")
     return block
 
@@ -55,7 +56,7 @@ def test_an_owner_who_was_superseded_rolls_back_what_it_prepared(bank: Bank) -> 
 
 
 def test_an_owner_who_was_superseded_in_one_phase_commits_nothing(bank: Bank) -> None:
-    before = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    before = Elsewhere(bank.producer.coordinated("current", "mortgage", key="transfer-7")).__enter__()
     with before.on("current") as connection:
         pay(connection, -10)
     after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
 from tests.flows.coordinated.bank import START
 from tests.flows.flow.conftest import OpenDesks
@@ -25,6 +26,7 @@ from txsaga.flows import lane as lanes
 from txsaga.flows import owner
 from txsaga.flows.flow_end import FlowEnding
 from txsaga.inspect.preview import preview_of
+from txsaga.inspect.timeline_steps import steps_of
 
 pytestmark = pytest.mark.postgres
 
@@ -33,6 +35,22 @@ pytestmark = pytest.mark.postgres
 def _silence() -> None:
     said.clear()
     broken.clear()
+
+
+def test_the_timeline_shows_why_an_end_could_not_reach_a_database(desks: Desks) -> None:
+    txid = desks.begin("current", "mortgage")
+    desks.pay(txid, "debit", -10, on="current")
+    desks.pay(txid, "credit", 10, on="mortgage")
+    engines = dict(desks.engines)
+    dead = {**engines, "mortgage": create_engine("postgresql+psycopg://127.0.0.1:1/away?connect_timeout=2")}
+    with pytest.raises(StoreUnavailable, match="'mortgage' does not answer"):
+        replace(desks, engines=dead).end(txid)
+    trace = desks.bank.broker.kernel.store.overview.trace(txid)
+    assert trace is not None
+    (step,) = [step for step in steps_of(trace) if step.what == "END FAILED"]
+    assert step.why.startswith("resource 'mortgage' does not answer: ")
+    desks.end(txid)
+    assert desks.bank.balances() == {"current": START - 10, "mortgage": START + 10}
 
 
 def test_rows_that_a_lane_has_committed_are_there_before_they_are_undone(desks: Desks) -> None:

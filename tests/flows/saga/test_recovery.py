@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, Agency, Stop, call, call_off, done, mail
+from tests.scene.elsewhere import Elsewhere
 from txsaga import Decision, Undo, compensation
 from txsaga.checkback.profile import CheckProfile
 from txsaga.checkback.runs import RunState
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.postgres
 def left_open(agency: Agency, *whats: str, key: str | None = None) -> Saga:
     """Leave a saga as an owner does that is killed behind some steps."""
     saga = agency.saga(key)
-    saga.__enter__()
+    Elsewhere(saga).__enter__()
     agency.book(saga, *whats)
     saga._steps.leave()
     return saga

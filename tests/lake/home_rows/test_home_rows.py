@@ -11,6 +11,7 @@ import txsaga
 from tests.lake.books import Books
 from tests.lake.conftest import books, open_books, warehouse
 from tests.lake.home_rows.home_shop import INSERT, Shop, made, sales, shop, told
+from tests.scene.elsewhere import Elsewhere
 from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from txsaga.checkback.profile import CheckProfile
@@ -158,7 +159,7 @@ def test_check_back_places_what_a_dead_owner_closed(
 
 @pytest.mark.rule("R4")
 def test_rows_of_a_dead_attempt_do_not_count(books: Books, shop: Shop) -> None:
-    dead = books.producer.transaction(key="job").__enter__()
+    dead = Elsewhere(books.producer.transaction(key="job")).__enter__()
     dead.rows(f"{shop.name}.sale").insert(sales(1))
     with books.producer.transaction(key="job") as tx:
         tx.rows(f"{shop.name}.sale").insert(sales(2))

@@ -88,6 +88,18 @@ SELECT id, name, transactional, checks FROM txsaga.producer_group ORDER BY name;
 UPDATE txsaga.producer_group SET checks = jsonb_strip_nulls(checks || CAST(:changes AS jsonb)) WHERE name = :name
 RETURNING id, name, transactional, checks;
 
+-- name: alter_kind
+UPDATE txsaga.producer_group SET transactional = :transactional WHERE name = :name
+RETURNING id, name, transactional, checks;
+
+-- name: group_needed
+-- What needs a producer group as it is, and what to do.
+SELECT coalesce(
+    (SELECT 'has transaction ' || min(b.txid) || ', which is undecided; wait, or settle it with `txsaga tx settle '
+            || min(b.txid) || '`' FROM ({statement inspect/overview.undecided_ones}) b WHERE b.pgroup = :id),
+    (SELECT 'has member ' || min(name) || ', which answers its checks; stop it, wait 15 s' FROM txsaga.lease
+      WHERE kind = 'checker:' || :id AND until > clock_timestamp()));
+
 -- name: register_resource
 INSERT INTO txsaga.resource (name, database) VALUES (:name, :database) ON CONFLICT DO NOTHING;
 

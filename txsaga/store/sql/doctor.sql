@@ -27,11 +27,11 @@ SELECT setting FROM pg_settings
 
 -- name: holders
 SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usename, '?') || ')',
-       extract(epoch FROM clock_timestamp() - xact_start)::float8
+       clock_timestamp() - xact_start AS age
   FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start < clock_timestamp() - :long * interval '1 second'
    AND pid <> pg_backend_pid()
 UNION ALL
-SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8
+SELECT 'prepared transaction ' || gid, clock_timestamp() - prepared
   FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - :long * interval '1 second'
  ORDER BY 2 DESC;
 
