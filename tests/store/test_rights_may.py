@@ -30,7 +30,7 @@ from txsaga.checkback.checkers import Question
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.core.clock import wall_clock
 from txsaga.core.decision import Decision, LocalState
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, GroupInUse
 from txsaga.messages.halves_store import HalfStore
 from txsaga.store.connection import parse_url
 from txsaga.store.right import Right
@@ -238,6 +238,13 @@ class TestOperator:
         operator.alter_group("workers", max_attempts=3, backout=None)
         operator.reject_transactions(True)
         operator.reject_transactions(False)
+
+    def test_changes_the_kind_of_a_producer_group(self, operator: Broker, open_as: Open) -> None:
+        with open_as(Right.PRODUCER).producer("plain").transaction(key="order-1") as tx:
+            tx.send("orders", b"a")
+            with pytest.raises(GroupInUse, match=f"has transaction {tx.txid}, "):
+                operator.set_kind("plain", "transactional")
+        assert operator.set_kind("plain", "transactional").kind == "transactional"
 
     def test_replays_and_purges_dead_letters_and_resets_groups(
         self, operator: Broker, engine: Broker, open_as: Open
