@@ -311,8 +311,7 @@ class Broker(Administration):
 
     def _resign(self) -> None:
         """Remove this process from the producer groups it answers for."""
-        kinds = [checkers_of(group) for group in self._parts.checkers.by_id]
-        if kinds:
+        if kinds := [checkers_of(group) for group in self._parts.checkers.by_id]:
             with self._parts.announce.around(facts.Enlisting, about=self._parts.member):
                 self._parts.store.leases.drop(kinds, self._parts.member)
 

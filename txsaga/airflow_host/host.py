@@ -131,8 +131,7 @@ class Host:
         return environment(self.home, keys, metadata=metadata, store=store, pg_home=server.home, given=env)
 
     def _as_it_runs(self, port: int | None, dags: Path | None) -> Keys:
-        keys = self.home.keys()
-        if keys is None:
+        if (keys := self.home.keys()) is None:
             raise HostFailed(
                 f"{self.home.keys_file} is missing while Airflow runs: run `txsaga airflow down`, then start it again"
             )
@@ -169,8 +168,7 @@ class Host:
     def _until_ready(self, keys: Keys, deadline: float, tell: Tell) -> None:
         told = ""
         while True:
-            record = self.supervisor()
-            if record is None:
+            if (record := self.supervisor()) is None:
                 raise HostFailed(f"Airflow did not start: {self._last_words()} (see {self.home.log_of(SHARED_LOG)})")
             missing = [part for part in AirflowPart if part not in record.parts] or self._silent(keys, record)
             if not missing:

@@ -308,8 +308,7 @@ class AnswerRole:
         state, why = checkers.say(case)
         taken.end()
         self._kernel.settler.report(case, Verdict(state, why, Basis.ANSWER))
-        decision = state.decision
-        if decision is None:
+        if (decision := state.decision) is None:
             self._say(doubt.txid, state, why)
         elif doubt.keyed:
             self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.ANSWER, found=TxState.SEALED)))
@@ -337,8 +336,7 @@ class AnswerRole:
 
 
 def _stands(done: Future[DecisionOutcome], why: str) -> tuple[LocalState, str]:
-    error = done.exception()
-    if error is None:
+    if (error := done.exception()) is None:
         return LocalState[done.result().decision.name], why
     if isinstance(error, DecidedOtherwise):
         return LocalState[error.standing], why

@@ -49,8 +49,7 @@ class ByHand:
         return standing
 
     def _known(self, txid: int) -> Doubt:
-        doubt = self._store.doubts.of(txid)
-        if doubt is None:
+        if (doubt := self._store.doubts.of(txid)) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         return doubt
 

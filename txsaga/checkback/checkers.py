@@ -99,8 +99,7 @@ class Checkers:
 
     def say(self, case: DoubtContext) -> tuple[LocalState, str]:
         """Ask the checker of a group; return its answer, and why."""
-        checker = self._by_name.get(case.group)
-        if checker is None:
+        if (checker := self._by_name.get(case.group)) is None:
             return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
         try:
             return ask(checker, question_about(case))

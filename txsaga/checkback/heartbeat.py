@@ -63,12 +63,10 @@ class Heartbeat:
         for name in self._kernel.running.present():
             with self._kernel.announce.around(facts.Enlisting, about="call"):
                 self._kernel.store.leases.keep(AT_WORK, name, LEASE)
-        driven = self._kernel.running.driven()
-        if driven:
+        if driven := self._kernel.running.driven():
             with self._kernel.announce.around(facts.Holding, *(txid for txid, _ in driven)):
                 self._kernel.store.work.hold(driven, LEASE)
-        held = self._kernel.running.long()
-        if held:
+        if held := self._kernel.running.long():
             sagas = {txid for txid, _ in driven}
             mine = [doubt for doubt in held if doubt.txid not in sagas]
             with self._kernel.announce.around(facts.Holding, *(doubt.txid for doubt in held)):

@@ -226,8 +226,7 @@ class Judge:
         return self._begin(resource, ask)()
 
     def _begin(self, resource: int, ask: Callable[[Evidence], Answer]) -> Callable[[], Answer]:
-        recorded = self._recorded.get(resource)
-        if recorded is None:
+        if (recorded := self._recorded.get(resource)) is None:
             recorded = self._recorded[resource] = self._store.registry.resource_by_id(resource)
 
         def asked() -> Answer:
@@ -290,8 +289,7 @@ class Settler:
     def conclude(self, case: DoubtContext, verdict: Verdict, who: str) -> CheckResult:
         """Report a verdict, and write it if it decides."""
         self.report(case, verdict)
-        decision = verdict.state.decision
-        if decision is None:
+        if (decision := verdict.state.decision) is None:
             return CheckResult(why=verdict.why, counted=verdict.basis not in UNCOUNTED)
         by = DecidedBy(who=who, why=verdict.why, from_check=True, found=verdict.found)
         try:

@@ -39,8 +39,7 @@ class OneCheck:
         stands = self._store.overview.decisions([txid]).get(txid)
         if stands is not None:
             return CheckResult(standing=DecisionOutcome(txid, stands, False), why="it is decided")
-        doubt = self._store.doubts.of(txid)
-        if doubt is None:
+        if (doubt := self._store.doubts.of(txid)) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         if rest := self._rest(doubt):
             return CheckResult(why=rest)
@@ -72,8 +71,7 @@ class OneCheck:
 
 def look(kernel: Kernel, trace: Trace) -> Looked | None:
     """Return what the evidence of a transaction's local work shows; None where none is recorded."""
-    recorded = trace.resource
-    if recorded is None:
+    if (recorded := trace.resource) is None:
         return None
     try:
         _, evidence = kernel.evidence(recorded.name)

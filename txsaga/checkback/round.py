@@ -253,8 +253,7 @@ class Round:
         asks, alone = [], defaultdict(list)
         for case in cases:
             members = alive.get(checkers_of(case.doubt.group), ())
-            free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
-            if free:
+            if free := [member for member in members if member not in full and backlog[member] < MOST_ASKED]:
                 others = [member for member in free if member != case.doubt.asked_last] or free
                 member = others[next(self._turns[case.doubt.group]) % len(others)]
                 backlog[member] += 1
@@ -308,8 +307,7 @@ class Round:
     def _write_put_off(self) -> None:
         later, self._put_off = self._put_off, []
         for counted in (True, False):
-            some = [each for each in later if each.counted is counted]
-            if some:
+            if some := [each for each in later if each.counted is counted]:
                 _one_spoils_no_other(some, self._postpone, _not_put_off)
 
     def _postpone(self, later: Sequence[PutOff]) -> None:
@@ -432,8 +430,7 @@ class Exhaustion:
 
     def _handled(self, case: DoubtContext) -> Decision | None:
         """Call the group's handler; `StoreUnavailable` when it does not answer: that is no reason to park."""
-        handler = self._kernel.handlers.get(case.group)
-        if handler is None:
+        if (handler := self._kernel.handlers.get(case.group)) is None:
             return None
         asked = partial(_said, case, handler, question_about(case))
         return self._kernel.beside.begin(f"the handler of group {case.group!r}", asked)()
@@ -457,8 +454,7 @@ class Exhaustion:
 
     def _roll_back_plain(self, txid: int, why: str) -> Decision:
         with self._kernel.announce.around(facts.Deciding, txid, about=CHECK_BACK), self._store.ledgers.open() as ledger:
-            stands = ledger.standing(txid)
-            if stands is None:
+            if (stands := ledger.standing(txid)) is None:
                 _require_due(ledger, txid)
                 if ledger.write_op(txid, Decision.ROLLBACK, from_check=True, keyed=False):
                     ledger.record(txid, Decision.ROLLBACK.name, who=CHECK_BACK, why=kept(why))

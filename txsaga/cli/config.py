@@ -39,8 +39,7 @@ def _home(options: Options) -> tuple[str, str]:
 
     try:
         check_settings(config.Settings.from_env(os.environ))
-        url = given_url(options)
-        if url is not None:
+        if (url := given_url(options)) is not None:
             parse_url(url)
     except TxSagaError as wrong:
         return "not usable", str(wrong)

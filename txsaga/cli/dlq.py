@@ -100,8 +100,7 @@ def _pages(
     if not ids:
         raise typer.BadParameter("name dead letters by their ids, or use --group with --all", param_hint="IDS")
     for id in ids:
-        letter = broker.dead_letters.get(id)
-        if letter is None:
+        if (letter := broker.dead_letters.get(id)) is None:
             raise UnknownLetter(id)
         if group not in (None, letter.group):
             raise typer.BadParameter(f"dead letter {id} belongs to group {letter.group!r}", param_hint="--group")

@@ -172,8 +172,7 @@ def leave(
 
 
 def _found(store: Store, name: str) -> tuple[ConsumerGroup, list[Reading]]:
-    group = store.groups.find(name)
-    if group is None:
+    if (group := store.groups.find(name)) is None:
         raise UnknownGroup(name)
     return group, [reading for reading in store.overview.readings() if reading.group == name]
 

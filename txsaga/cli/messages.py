@@ -206,8 +206,7 @@ class Tail:
         while True:
             news = False
             for qid, reader in list(self._readers.items()):
-                batch = reader.next()
-                if batch is not None:
+                if (batch := reader.next()) is not None:
                     news = True
                     yield from self._wanted(batch, follow)
                 elif not follow:

@@ -142,8 +142,7 @@ def in_front(words: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *waiting]
         elif word in WITH_VALUE:
-            value = next(waiting, None)
-            if value is None:
+            if (value := next(waiting, None)) is None:
                 raise typer.BadParameter("it needs a value", param_hint=word)
             front += [word, value]
         elif word in FLAGS or word.startswith(tuple(f"{name}=" for name in WITH_VALUE)):

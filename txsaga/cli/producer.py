@@ -41,8 +41,7 @@ def show(context: typer.Context, name: Name) -> None:
     """Show one group: live members, undecided transactions, results of checks, and check settings."""
     options = options_of(context)
     with reading(options) as store:
-        group = store.registry.find_group(name)
-        if group is None:
+        if (group := store.registry.find_group(name)) is None:
             raise UnknownProducerGroup(name)
         _show(store, group, as_json=options.json)
 

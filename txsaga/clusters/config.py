@@ -84,8 +84,7 @@ def read(name: str, settings: Mapping[str, object]) -> ClusterConfig:
 def _read(name: str, settings: Mapping[str, object]) -> ClusterConfig:
     check_kind(settings, Mapping, f"cluster {name!r}", "give its settings by name")
     known = ("brokers", "clusters", *SETTINGS)
-    unknown = sorted(settings.keys() - set(known))
-    if unknown:
+    if unknown := sorted(settings.keys() - set(known)):
         raise ConfigError(f"cluster {name!r} has no setting {', '.join(unknown)}; it has {', '.join(known)}")
     said = {setting: settings[setting] for setting in SETTINGS if setting in settings}
     for setting, value in said.items():
@@ -109,15 +108,13 @@ def _listed(name: str, brokers: object) -> Iterator[ClusterBroker]:
 
 def check(cluster: ClusterConfig) -> None:
     """Raise `ConfigError` with all errors in a cluster definition."""
-    found = [str(fault) for fault in faults(cluster)]
-    if found:
+    if found := [str(fault) for fault in faults(cluster)]:
         raise ConfigError(". ".join(found))
 
 
 def faults(cluster: ClusterConfig) -> Iterator[Fault]:
     """Yield the errors in a cluster and the clusters in it."""
-    twice = [name for name, times in Counter(cluster.leaves()).items() if times > 1]
-    if twice:
+    if twice := [name for name, times in Counter(cluster.leaves()).items() if times > 1]:
         yield Fault(f"cluster {cluster.name!r}", f"names {', '.join(twice)} twice", "list each broker once")
     yield from _faults(cluster, cluster.xa)
 

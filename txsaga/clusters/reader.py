@@ -302,8 +302,7 @@ class BrokerCursor(Source[Stream, Delivered]):
 
     def _next(self) -> Delivered | None:
         while self._left is None or (message := next(self._left, None)) is None:
-            batch = self._chunk()
-            if batch is None:
+            if (batch := self._chunk()) is None:
                 return None
             self._left = self._read(batch)
         return message
@@ -337,8 +336,7 @@ class ClusterStream(ClusterReader[BrokerCursor, Delivered]):
         """Return the next chunk of any broker; raise `StoreUnavailable` if a broker went or came back."""
         if self._closed.is_set():
             raise LeaseLost("this stream of a cluster is closed; open another with cluster.stream")
-        found = self._unless_closed(self._next_chunk)
-        if found is None:
+        if (found := self._unless_closed(self._next_chunk)) is None:
             self._require_unchanged()
         return found
 
@@ -356,8 +354,7 @@ class ClusterStream(ClusterReader[BrokerCursor, Delivered]):
 
     def _of(self, batch: Batch) -> Stream:
         check_kind(batch, Batch, "the chunk", A_CHUNK)
-        name = self._members.of_store(batch.store.uuid)
-        if name is None:
+        if (name := self._members.of_store(batch.store.uuid)) is None:
             raise TransactionError(f"the chunk is in store {batch.store}, which is not part of this cluster")
         return self._sources[name].reader
 

@@ -90,8 +90,7 @@ class Chooser:
                 f"{', '.join(unknown) or 'an empty node list'} names no broker of cluster {name!r}; "
                 f"it has {', '.join(known)}"
             )
-        absent = [node for node in nodes if node not in available]
-        if absent:
+        if absent := [node for node in nodes if node not in available]:
             raise PinRefused(
                 f"{', '.join(absent)} of cluster {name!r} is not available, and the message is pinned to it; "
                 "wait for it, or send without a node list"

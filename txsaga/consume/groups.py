@@ -96,8 +96,7 @@ def _required(kernel: Kernel, name: str, topic: str | None = None) -> ConsumerGr
     check_text(name, "the consumer group", NAME)
     if topic is not None:
         check_text(topic, "the topic", NAME)
-    known = kernel.store.groups.find(name)
-    if known is None:
+    if (known := kernel.store.groups.find(name)) is None:
         raise UnknownGroup(name)
     return known
 

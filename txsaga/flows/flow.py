@@ -402,8 +402,7 @@ class Budgets:
         with self._kernel.announce.around(facts.Alarming, step.txid, about=step.resource):
             with self._kernel.store.ledgers.open() as ledger:
                 ledger.lock(step.txid)
-                told = ledger.flows.alarm(step.txid, step.number, step.attempt)
-                if told:
+                if told := ledger.flows.alarm(step.txid, step.number, step.attempt):
                     ledger.record(step.txid, OVER, who=BUDGETS, why=why)
         if told:
             logger.warning("flow %d: %s", step.txid, why, extra={"txid": step.txid})

@@ -238,8 +238,7 @@ class RecoveryCleanup:
         page.close()
         owned = ((own_number(self._kernel, each), each) for each in branches)
         places = {(txid, each.number, each.attempt): each for txid, each in owned if txid is not None}
-        found = sorted(self._kernel.store.work.over(places.keys()))
-        if found:
+        if found := sorted(self._kernel.store.work.over(places.keys())):
             txids = dict.fromkeys(txid for txid, _, _ in found)
             page.enter_context(self._kernel.announce.around(facts.Tidying, *txids, about=resource))
         return [places[place] for place in found]

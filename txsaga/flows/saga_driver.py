@@ -378,8 +378,7 @@ class SagaRecovery:
             taken = self._kernel.store.work.claim(self._kernel.member, limit=self.LIMIT)
         if not taken:
             return 0
-        left = [saga.txid for saga in taken if saga.decision is None]
-        if left:
+        if left := [saga.txid for saga in taken if saga.decision is None]:
             logger.warning("%d sagas are rolled back because %s: %s", len(left), WHY, ", ".join(map(str, left)))
         steps = self._kernel.store.work.steps_of([saga.txid for saga in taken])
         todo = [(saga, steps.get(saga.txid, ())) for saga in taken]

@@ -154,8 +154,7 @@ def _results(batch: Any, expectations: Sequence[Mapping[str, Any]]) -> list[dict
     """Return one result per expectation, with details for those that fail."""
     quick = _validated(batch, expectations, BOOLEAN)
     found = [_result(each) for each in quick]
-    wrong = [at for at, each in enumerate(quick) if not each.success]
-    if wrong:
+    if wrong := [at for at, each in enumerate(quick) if not each.success]:
         again = [{key: found[at][key] for key in ("type", "kwargs", "severity")} for at in wrong]
         details = {_key(each): _result(each) for each in _validated(batch, again, DETAILS)}
         for at in wrong:

@@ -155,8 +155,7 @@ def _named(folders: Iterable[str], files: Iterable[str]) -> Iterator[Leftover]:
     for folder in folders:
         yield Leftover(folder.split("/")[-2], folder)
     for file in files:
-        found = MANIFEST.fullmatch(file.rpartition("/")[2])
-        if found:
+        if found := MANIFEST.fullmatch(file.rpartition("/")[2]):
             yield Leftover(found["transaction"], file)
 
 

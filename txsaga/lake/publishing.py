@@ -98,8 +98,7 @@ class Publisher:
         return metadata
 
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
-        drops = [at for at, each in enumerate(writes) if each.mode is WriteMode.DROP]
-        if drops:
+        if drops := [at for at, each in enumerate(writes) if each.mode is WriteMode.DROP]:
             self._require_same(pointer, writes[: drops[-1]], writes[drops[-1]])
             swaps.swaps.append(Swap(writes[0].name, pointer, None))
             pointer, writes = None, writes[drops[-1] + 1 :]

@@ -155,8 +155,7 @@ class Administration(OfBroker):
 
     def alter_group(self, name: str, **changes: Unpack[PolicyChanges]) -> ConsumerGroup:
         """Change what `create_group` sets, except `ordered`, or pause the group (`paused=True`)."""
-        unknown = changes.keys() - CHANGEABLE
-        if unknown:
+        if unknown := changes.keys() - CHANGEABLE:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
         return alter_group(self._kernel, name, changes)
 

@@ -172,8 +172,7 @@ class Decider:
 
     def _apply(self, ledger: Ledger, life: TxRecord, bodies: Mapping[int, bytes]) -> None:
         slots = ledger.slots(life.txid)
-        missing = [slot.slot for slot in slots if slot.slot not in bodies]
-        if missing:
+        if missing := [slot.slot for slot in slots if slot.slot not in bodies]:
             raise errors.EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
         if slots:
             ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])

@@ -49,8 +49,7 @@ DRIVERS = {
 
 def database_url(connection: Connection) -> str:
     """Return the SQLAlchemy URL of a connection to a database."""
-    given = connection.extra_dejson.get("sqlalchemy_url")
-    if given:
+    if given := connection.extra_dejson.get("sqlalchemy_url"):
         return masked(str(given))
     driver = DRIVERS.get(connection.conn_type or "")
     if driver is None:

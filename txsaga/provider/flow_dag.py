@@ -223,8 +223,7 @@ def _rule(task: AbstractOperator) -> str:
 
 def require_possible(begin: FlowBegin, tasks: Sequence[Any], place: str) -> None:
     """Raise one error that lists everything wrong with a DAG's flow."""
-    wrong = [*map(str, problems(declared_flow(begin, tasks))), *_impossible(begin, tasks)]
-    if wrong:
+    if wrong := [*map(str, problems(declared_flow(begin, tasks))), *_impossible(begin, tasks)]:
         told = "".join(f"\n  - {each}" for each in wrong)
         raise FlowRefused(f"{place}: flow {begin.dag_id!r} can't run as it is declared:{told}")
 

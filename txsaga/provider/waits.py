@@ -130,8 +130,7 @@ class StorePoll:
             (WaitKind.MESSAGES, self._messages),
             (WaitKind.PARKED, self._parked),
         ):
-            asked = [wait for wait in waits if wait.kind is kind]
-            if asked:
+            if asked := [wait for wait in waits if wait.kind is kind]:
                 found |= each_answered(answered, asked)
         return found
 

@@ -99,8 +99,7 @@ class BranchRows:
         self.where.require_same(connection, place)
         while rows := connection.execute(_old(connection, place.table, store, ages, after)).all():
             after = tuple(rows[-1])
-            wanted = over([each for row in rows for each in _named(store, *row)])
-            if wanted:
+            if wanted := over([each for row in rows for each in _named(store, *row)]):
                 self._delete(connection, wanted, "rows of old branches to be deleted")
             connection.commit()
             done += len(wanted)

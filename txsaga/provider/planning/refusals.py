@@ -248,8 +248,7 @@ def _held(
 
 
 def _journalled(step: DeclaredStep, resource: DeclaredResource, number: int, text: str) -> Iterator[Problem]:
-    word = reading(text)
-    if word:
+    if word := reading(text):
         what = f"statement {number} of step {step.name!r} is journalled and has a {word}"
         yield Problem(Refusal.JOURNAL_READS, resource.name, what)
     elif not text.strip():
