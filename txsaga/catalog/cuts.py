@@ -38,7 +38,7 @@ class KeptCuts:
         moment = self.moments.find(name)
         tagged = {table: each for table, each in self.moments.now(moment).items() if snapshot_of(each.raw, moment.ref)}
         self._change([change_of(table, each, without(moment.ref)) for table, each in tagged.items()], who)
-        self.moments.forget(name)
+        self.moments.forget(moment)
         return len(moment.tables)
 
     def _change(self, writes: Sequence[TableWrite], who: str) -> None:

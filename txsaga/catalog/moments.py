@@ -60,6 +60,8 @@ class KeptMoment(NamedTuple):
     expires: datetime | None
     state: str | None = None
     """What became of a workspace."""
+    asked: int | None = None
+    """The transaction that asks, or asked last, whether it is published."""
     published: Mapping[str, int] | None = None
     """The snapshots to which main was pointed, by table."""
 
@@ -82,20 +84,20 @@ class Moments:
         self, name: str, patterns: Sequence[str], *, lease: timedelta | None = None, who: str
     ) -> Iterator[KeptMoment]:
         """Keep what is now, all topics and the tables that match; forget it if what follows is refused."""
-        moment, done = self._take(name, patterns, lease, who), False
+        moment = self._take(name, patterns, lease, who)
         try:
             yield moment
-            done = True
         except (InDoubt, OutcomeUnknown):
-            done = True  # perhaps
             raise
-        finally:
-            if not done:
-                self.forget(name)
+        except Exception:  # an interrupt may have come after all was done
+            self.forget(moment)
+            raise
 
     def _take(self, name: str, patterns: Sequence[str], lease: timedelta | None, who: str) -> KeptMoment:
         if NAME.fullmatch(name) is None:
             raise ConfigError(f"a {self._kind} can't be named {name!r}: write up to 100 small letters, digits, - and _")
+        if lease is not None and lease <= timedelta(0):
+            raise ConfigError(f"a {self._kind} with a lease of {lease} is never kept; give a longer one, or none")
         with self._broker.cut(tables=self._matching(patterns)) as cut:
             pass  # what it read stays readable
         found = [_then(table, Metadata.load(self._lake.storage, at)) for table, at in cut.pointers.items()]
@@ -119,14 +121,25 @@ class Moments:
         """Return all, the oldest first."""
         return [moment_of(row) for row in self._store.moments(self._kind)]
 
-    def mark(self, name: str, state: str, published: Mapping[str, int] | None = None) -> None:
-        """Record what became of a moment: it is kept longer than the transaction that decided so."""
+    def mark(
+        self,
+        moment: KeptMoment,
+        *,
+        state: str | None = None,
+        asked: int | None = None,
+        published: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Record what became of a moment, kept longer than its transactions; False if it is not as it was seen."""
         said = None if published is None else json.dumps(published)
-        self._store.mark_moment(kind=self._kind, name=name, state=state, published=said)
+        return self._store.mark_moment(**self._seen(moment), state=state, asked=asked, published=said)
 
-    def forget(self, name: str) -> None:
-        """Remove a moment; its refs are removed before."""
-        self._store.forget_moment(self._kind, name)
+    def forget(self, moment: KeptMoment) -> bool:
+        """Remove a moment, whose refs are removed before; False if it is not as it was seen."""
+        return self._store.forget_moment(**self._seen(moment))
+
+    def _seen(self, moment: KeptMoment) -> Json:
+        at = {"kind": self._kind, "name": moment.name, "tick": moment.tick}
+        return {**at, "seen_state": moment.state, "seen_asked": moment.asked}
 
     def now(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
         """Return the metadata of its tables as they are now; without those that are gone."""
