@@ -444,7 +444,7 @@ class TestApproval:
             return now(moment)
 
         monkeypatch.setattr(workspaces, "_now", overtaken)
-        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+        with pytest.raises(ConfigError, match="workspace 'april' is published"):
             workspaces.publish("april", "anna")
         assert books.ids() == [1, 2]
         assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
@@ -585,10 +585,10 @@ class TestAsking:
     ) -> None:
         mark, begun = workspaces._moments.mark, list[int]()
 
-        def overtaken(moment: KeptMoment, *, asked: int) -> bool:
-            begun.append(asked)
-            workspaces._moments.forget(moment)
-            return mark(moment, asked=asked)
+        def overtaken(seen: KeptMoment, asked: KeptMoment) -> bool:
+            begun.append(asked.asked or 0)
+            workspaces._moments._forget(seen)
+            return mark(seen, asked)
 
         monkeypatch.setattr(workspaces._moments, "mark", overtaken)
         with pytest.raises(ConfigError, match=re.escape(FASTER)):

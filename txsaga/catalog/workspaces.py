@@ -23,7 +23,6 @@ from txsaga.broker import Broker
 from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.moments import WORKSPACE, KeptMoment, Moments, change_of, is_at, without
 from txsaga.catalog.requests import Json
-from txsaga.catalog.store import CatalogStore
 from txsaga.catalog.table_gates import gate_of, same_gate
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
@@ -41,7 +40,6 @@ from txsaga.lake.table import TableName, TableWrite
 from txsaga.messages.transaction import Transaction
 from txsaga.messages.tx_records import TxRecords
 
-GROUP = "workspaces"
 PATIENCE = timedelta(days=30)
 """How long a workspace waits for an approval; then it is not published."""
 
@@ -54,6 +52,9 @@ class WorkspaceState(StrEnum):
     NOT_APPROVED = "not approved"
     PUBLISHED = "published"
     UNDONE = "undone"
+
+
+UNPUBLISHED = (WorkspaceState.OPEN, WorkspaceState.WAITING, WorkspaceState.NOT_APPROVED)
 
 
 class WorkspaceTable(NamedTuple):
@@ -80,7 +81,8 @@ class Workspaces:
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._lake = broker, broker.kernel.tables.lake
-        self._producer, self._moments = broker.producer(GROUP), Moments(broker, WORKSPACE)
+        self._moments = Moments(broker, WORKSPACE)
+        self._producer = self._moments.producer
 
     def create(self, name: str, patterns: Sequence[str], who: str) -> Sequence[TableName]:
         """Begin a branch in each table that matches, all at the same moment."""
@@ -91,7 +93,7 @@ class Workspaces:
             if empty := [str(table) for table in then if then[table] is None]:
                 raise ConfigError(f"{', '.join(empty)}: a table without rows has no branch; append some first")
             now = self._moments.now(moment).items()
-            self._change([change_of(table, each, _to(moment.ref, then[table])) for table, each in now], who)
+            self._moments.change([change_of(table, each, _to(moment.ref, then[table])) for table, each in now], who)
         return sorted(moment.tables)
 
     def all(self) -> Sequence[tuple[KeptMoment, WorkspaceState]]:
@@ -111,10 +113,10 @@ class Workspaces:
         self._require(moment, WorkspaceState.OPEN)
         now = self._now(moment)
         tables = self._unmoved(moment, now)
-        with _alone(moment):
+        with self._alone(moment):
             self._end(self._begun(moment), who)
             with self._producer.transaction(key=_key(moment, "publish")) as transaction:
-                self._require_seen(moment)  # from now on nobody can ask
+                self._moments.require_seen(moment)  # from now on nobody can ask
                 transaction.change([_published(moment, each, now[each.table]) for each in tables], who)
                 self._judge(tables, now, transaction)
         self._settled(moment)
@@ -127,7 +129,7 @@ class Workspaces:
         if flow is None or poll is None or poll.missing:
             raise _waits(moment, poll)
         tables = [self._compared(moment, *each) for each in self._now(moment).items()]
-        with _alone(moment):
+        with self._alone(moment):
             Flow(self._broker.kernel, flow).end()
         self._settled(moment)
         return tables
@@ -143,39 +145,30 @@ class Workspaces:
         if asker in voters:
             raise ConfigError(f"{asker!r} asks, so somebody else has to approve it; name another voter")
         now = self._now(moment)
-        tables = self._unmoved(moment, now)
-        with _alone(moment):
+        tables, store = self._unmoved(moment, now), self._moments.store
+        writes = [_published(moment, each, now[each.table]) for each in tables]
+        with self._alone(moment):
             begun = self._begun(moment)
             if begun is not None and (begun.lease is None or begun.txid == moment.asked):
                 self._end(begun, who)
             flow = self._producer.begin_flow(key=_key(moment, "publish"), lease=PATIENCE)  # joined by who asks as well
-            if not self._moments.mark(moment, asked=flow.txid):
+            asked = moment._replace(asked=flow.txid)
+            if not self._moments.mark(moment, asked):
                 if all(each.asked != flow.txid for each in self._moments.all()):
                     flow.roll_back()
-                raise _overtaken(moment)
-            with on_failure(self._unask, moment, flow, who):
-                self._stage(tables, [_published(moment, each, now[each.table]) for each in tables], now, flow)
+                raise self._moments.overtaken(moment)
+            with on_failure(self._unask, asked, moment, who):
+                with flow.step("publish"):
+                    JoinedTransaction(self._broker.kernel, store, flow.token()).stage(lambda _: writes, ())
+                    self._judge(tables, now, flow)
                 flow.ballot(_ballot(moment), asker, *voters)  # last: a question without it was never asked
                 flow.vote(_ballot(moment), asker, yes=True, evidence={"reason": _told(tables), "by": who})
         return flow.txid, tables
 
-    def _stage(
-        self,
-        tables: Sequence[WorkspaceTable],
-        writes: Sequence[TableWrite],
-        now: Mapping[TableName, Metadata],
-        flow: Flow,
-    ) -> None:
-        kernel = self._broker.kernel
-        with flow.step("publish"):
-            store = CatalogStore(kernel.store.engine, kernel.store.namespace)
-            JoinedTransaction(kernel, store, flow.token()).stage(lambda _: writes, ())
-            self._judge(tables, now, flow)
-
-    def _unask(self, moment: KeptMoment, flow: Flow, who: str) -> None:
-        """End a question that was not asked: the workspace is as it was before."""
-        self._end(flow.join_life(), who)
-        self._moments.mark(moment._replace(asked=flow.txid), asked=moment.asked)
+    def _unask(self, asked: KeptMoment, before: KeptMoment, who: str) -> None:
+        """End a question that was not asked."""
+        self._end(self._begun(asked), who)
+        self._moments.mark(asked, before)
 
     def asked(self, name: str) -> tuple[int, Sequence[str]] | None:
         """Return the transaction that asks whether a workspace is published, and whose yes is missing."""
@@ -190,10 +183,10 @@ class Workspaces:
         moment = self._found(name)
         if moment.asked is None:
             raise ConfigError(f"nobody is asked whether workspace {name!r} is published: it is {self._state(moment)}")
-        with _alone(moment):
+        with self._alone(moment):
             self._end(self._begun(moment), who)
-        if not self._moments.mark(moment):
-            raise _overtaken(moment)
+        if not self._moments.mark(moment, moment._replace(asked=None)):
+            raise self._moments.overtaken(moment)
 
     def undo(self, name: str, who: str) -> Sequence[TableName]:
         """Point the tables of a published workspace back at what they were, unless they changed since."""
@@ -207,7 +200,7 @@ class Workspaces:
             back = _to("main", moment.tables[table].snapshot, now[table])
             undone.append(change_of(table, now[table], back, required=[is_at("main", head)]))
         key = _key(moment, "undo")
-        with _alone(moment), suppress(AlreadyCommitted), self._producer.transaction(key=key) as transaction:
+        with self._alone(moment), suppress(AlreadyCommitted), self._producer.transaction(key=key) as transaction:
             transaction.change(undone, who)
         self._settled(moment)
         return [each.name for each in undone]
@@ -215,19 +208,9 @@ class Workspaces:
     def drop(self, name: str, who: str) -> int:
         """Remove a workspace with its branches, and end its question; return of how many tables."""
         moment = self._found(name)
-        with _alone(moment):
+        with self._alone(moment):
             self._end(self._begun(moment), who)
-        now = self._moments.now(moment).items()
-        left = {table: each for table, each in now if snapshot_of(each.raw, moment.ref) is not None}
-        self._change([change_of(table, each, without(moment.ref)) for table, each in left.items()], who)
-        if not self._moments.forget(moment):
-            raise _overtaken(moment)
-        return len(moment.tables)
-
-    def _change(self, writes: Sequence[TableWrite], who: str) -> None:
-        if writes:
-            with self._producer.transaction() as transaction:
-                transaction.change(writes, who)
+        return self._moments.remove(moment, who)
 
     def _latest(self, moment: KeptMoment, what: str) -> TxRecord | None:
         with self._broker.kernel.store.ledgers.open() as ledger:
@@ -242,15 +225,19 @@ class Workspaces:
         why = "its workspace is published, asked about, withdrawn or dropped"
         ByHand(self._broker.kernel).decide(life.txid, Decision.ROLLBACK, who=who, why=why)
 
+    @contextmanager
+    def _alone(self, moment: KeptMoment) -> Iterator[None]:
+        """Say so if somebody else was faster, or took the work over."""
+        try:
+            yield
+        except (DecidedOtherwise, Superseded):
+            raise self._moments.overtaken(moment) from None
+
     def _begun(self, moment: KeptMoment) -> TxRecord | None:
         """Return the last transaction that was to publish a workspace, if no question has come since."""
         life = self._latest(moment, "publish")
-        self._require_seen(moment)  # after it: a question that was recorded before is not ended
+        self._moments.require_seen(moment)  # after it: a question that was recorded before is not ended
         return life
-
-    def _require_seen(self, moment: KeptMoment) -> None:
-        if self._moments.find(moment.name) != moment:
-            raise _overtaken(moment)
 
     def _found(self, name: str) -> KeptMoment:
         return self._settled(self._moments.find(name))
@@ -263,8 +250,9 @@ class Workspaces:
             life = self._latest(moment, what)
             if life is not None and life.state is TxState.COMMITTED:
                 heads = self._heads(life) if state is WorkspaceState.PUBLISHED else moment.published
-                self._moments.mark(moment, state=state, published=heads)
-                return moment._replace(state=state, asked=None, published=heads)
+                settled = moment._replace(state=state, asked=None, published=heads)
+                self._moments.mark(moment, settled)
+                return settled
         return moment
 
     def _state(self, moment: KeptMoment) -> WorkspaceState:
@@ -308,8 +296,7 @@ class Workspaces:
         if gone := [str(table) for table in moment.tables if table not in now]:
             raise TableMoved(f"{', '.join(gone)} was dropped or renamed {begun}; drop the workspace")
         if lost := [str(table) for table, each in now.items() if snapshot_of(each.raw, moment.ref) is None]:
-            if self._found(moment.name).state is not None:  # meanwhile
-                raise _overtaken(moment)
+            self._require(self._found(moment.name), *UNPUBLISHED)
             raise TableMoved(f"branch {moment.ref} of {', '.join(lost)} was removed {begun}; drop the workspace")
         return now
 
@@ -347,22 +334,6 @@ class Workspaces:
         found = differences.between(self._lake.storage, before, now.snapshot(head))
         removed = _rows(found.gone) + _rows(found.deletes) - _rows(found.deletes_gone)
         return WorkspaceTable(table, base, head, _rows(found.added), removed, moved)
-
-
-@contextmanager
-def _alone(moment: KeptMoment) -> Iterator[None]:
-    """Say so if somebody else was faster, or took the work over."""
-    try:
-        yield
-    except (DecidedOtherwise, Superseded):
-        raise _overtaken(moment) from None
-
-
-def _overtaken(moment: KeptMoment) -> ConfigError:
-    return ConfigError(
-        f"workspace {moment.name!r} was changed by somebody else meanwhile; `txsaga workspace list` shows what became "
-        "of it"
-    )
 
 
 def _waits(moment: KeptMoment, poll: Polled | None) -> ConfigError:

@@ -91,7 +91,7 @@ SELECT kind, name, tick, heads, tables, who, at, expires, state, asked, publishe
  WHERE kind = :kind AND (CAST(:name AS text) IS NULL OR name = :name) ORDER BY at, name;
 
 -- name: mark_moment
-UPDATE txsaga.moment SET state = :state, asked = :asked, published = coalesce(CAST(:published AS jsonb), published)
+UPDATE txsaga.moment SET state = :state, asked = :asked, published = CAST(:published AS jsonb)
  WHERE kind = :kind AND name = :name AND tick = :tick
    AND (state, asked) IS NOT DISTINCT FROM (CAST(:seen_state AS varchar), CAST(:seen_asked AS int8));
 
