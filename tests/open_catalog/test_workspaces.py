@@ -373,7 +373,7 @@ class TestApproval:
             workspaces.undo("april", "anna")
         append(within(rest, "april"), LEDGER, 3)
         txid, _ = workspaces.ask("april", ["chief"], "anna@home")
-        assert (txid, [state for _, state in workspaces.all()]) != (asked, ["not approved"])
+        assert txid != asked
         vote(books, txid, yes=True)
         workspaces.publish("april", "anna")
         assert books.ids() == [1, 2, 3]
@@ -569,6 +569,16 @@ class TestAsking:
             "drop": [],
             "publish": ["published"],
         }[method]
+
+    def test_a_question_that_is_recorded_while_its_flow_is_ended_keeps_all_from_being_published(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ((moment, _),) = workspaces.all()
+        asked = moment._replace(asked=1)
+        monkeypatch.setattr(workspaces, "_end", lambda *said: workspaces._moments.mark(moment, asked))
+        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+            workspaces.publish("april", "anna")
+        assert books.ids() == [1]
 
     @pytest.mark.parametrize("method", ["drop", "publish"])
     def test_a_question_that_comes_too_late_is_told_so(

@@ -24,7 +24,6 @@ from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.moments import WORKSPACE, KeptMoment, Moments, change_of, is_at, without
 from txsaga.catalog.requests import Json
 from txsaga.catalog.table_gates import gate_of, same_gate
-from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
@@ -37,8 +36,8 @@ from txsaga.iceberg.as_of import snapshot_of
 from txsaga.lake import differences
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.table import TableName, TableWrite
+from txsaga.messages.decide import DecidedBy
 from txsaga.messages.transaction import Transaction
-from txsaga.messages.tx_records import TxRecords
 
 PATIENCE = timedelta(days=30)
 """How long a workspace waits for an approval; then it is not published."""
@@ -124,10 +123,9 @@ class Workspaces:
 
     def _publish_approved(self, moment: KeptMoment) -> Sequence[WorkspaceTable]:
         """Publish what voters were asked about, as it was then."""
-        self._require(moment, WorkspaceState.WAITING)
         flow, poll = self._question(moment)
         if flow is None or poll is None or poll.missing:
-            raise _waits(moment, poll)
+            raise self._refused(moment)
         tables = [self._compared(moment, *each) for each in self._now(moment).items()]
         with self._alone(moment):
             Flow(self._broker.kernel, flow).end()
@@ -220,10 +218,10 @@ class Workspaces:
         """Roll back what asks about a workspace, or began to publish it; its process was perhaps killed."""
         if life is None or life.state in (TxState.COMMITTED, TxState.ROLLED_BACK):
             return
-        if life.state is not TxState.ACTIVE:  # then it is decided already
-            return TxRecords(self._broker.kernel).settle_first(life, life.key or "")
-        why = "its workspace is published, asked about, withdrawn or dropped"
-        ByHand(self._broker.kernel).decide(life.txid, Decision.ROLLBACK, who=who, why=why)
+        by = DecidedBy(who=who, why="what it was to publish is ended or begun anew", owner=life.owner)
+        outcome = self._broker.kernel.decider.decide(life.txid, Decision.ROLLBACK, by)
+        if outcome.decision is Decision.COMMIT:
+            raise AlreadyCommitted(life.txid, life.key or "")
 
     @contextmanager
     def _alone(self, moment: KeptMoment) -> Iterator[None]:
@@ -273,22 +271,28 @@ class Workspaces:
         return (None if flow is None or flow.life.state is TxState.ROLLED_BACK else flow), poll
 
     def _require(self, moment: KeptMoment, *states: WorkspaceState) -> None:
-        """Refuse a workspace in another state, and say what can be done."""
-        match state := self._state(moment):
-            case _ if state in states:
-                return
-            case WorkspaceState.WAITING:
-                raise _waits(moment, self._question(moment)[1])
-            case WorkspaceState.NOT_APPROVED:
-                _, poll = self._question(moment)
-                against = [cast.voter for cast in poll.casts if not cast.yes] if poll is not None else []
-                said = f": {', '.join(against)} voted against it" if against else ""
-                raise ConfigError(
-                    f"workspace {moment.name!r} was not approved in transaction {moment.asked}{said}; ask again "
-                    f"(`txsaga workspace publish {moment.name} --approval VOTER`), or {_withdraw(moment)}"
-                )
-            case _:
-                raise ConfigError(f"workspace {moment.name!r} is {state}; drop it, and create a new one")
+        if self._state(moment) not in states:
+            raise self._refused(moment)
+
+    def _refused(self, moment: KeptMoment) -> ConfigError:
+        """Say why a workspace can't be published, and what can be done."""
+        name, txid, state = moment.name, moment.asked, self._state(moment)
+        if txid is None:
+            return ConfigError(f"workspace {name!r} is {state}; drop it, and create a new one")
+        withdraw = f"take the question back: `txsaga workspace withdraw {name}`"
+        _, poll = self._question(moment)
+        if state is WorkspaceState.NOT_APPROVED:
+            against = [cast.voter for cast in poll.casts if not cast.yes] if poll is not None else []
+            said = f": {', '.join(against)} voted against it" if against else ""
+            again = f"ask again (`txsaga workspace publish {name} --approval VOTER`)"
+            return ConfigError(
+                f"workspace {name!r} was not approved in transaction {txid}{said}; {again}, or {withdraw}"
+            )
+        if poll is None:
+            about = f"transaction {txid} is about to ask about workspace {name!r}"
+            return ConfigError(f"{about}; if its process is gone, {withdraw}")
+        about = f"transaction {txid} asks whether workspace {name!r} is published"
+        return ConfigError(f"{about}; vote on it (`txsaga tx ballots {txid}`), or {withdraw}")
 
     def _now(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
         """Return the metadata of all tables of a workspace."""
@@ -334,20 +338,6 @@ class Workspaces:
         found = differences.between(self._lake.storage, before, now.snapshot(head))
         removed = _rows(found.gone) + _rows(found.deletes) - _rows(found.deletes_gone)
         return WorkspaceTable(table, base, head, _rows(found.added), removed, moved)
-
-
-def _waits(moment: KeptMoment, poll: Polled | None) -> ConfigError:
-    if poll is None:
-        what = f"transaction {moment.asked} is about to ask about workspace {moment.name!r}; if its process is gone"
-        return ConfigError(f"{what}, {_withdraw(moment)}")
-    return ConfigError(
-        f"transaction {moment.asked} asks whether workspace {moment.name!r} is published; vote on it (`txsaga tx "
-        f"ballots {moment.asked}`), or {_withdraw(moment)}"
-    )
-
-
-def _withdraw(moment: KeptMoment) -> str:
-    return f"take the question back: `txsaga workspace withdraw {moment.name}`"
 
 
 def _ballot(moment: KeptMoment) -> str:
