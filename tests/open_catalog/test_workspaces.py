@@ -670,6 +670,8 @@ def test_the_command_line_asks_for_an_approval(
     settings = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
+    assert run("workspace", "publish", "april", "--approval", "boss", env=settings).code == 0
+    assert "nobody is asked" in run("workspace", "withdraw", "april", env=settings).out
     asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
     assert asked.code == 0, asked.err
     found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
