@@ -1,4 +1,4 @@
-"""A process is killed while it begins or publishes a workspace: all of its tables are published or none, and once."""
+"""A process is killed while it works on a workspace: its tables are published all or none, once, and as approved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos import child
 from tests.chaos.lake_programs import LEDGER, POSTING, clerk, entry, open_tables, recover
 from tests.chaos.world import World
 from txsaga.broker import Broker
-from txsaga.catalog.workspaces import Workspaces
+from txsaga.catalog.workspaces import Workspaces, WorkspaceState
 from txsaga.errors import ConfigError
 from txsaga.testing.kill import sample
 
@@ -43,6 +43,23 @@ def publish(broker: Broker, world: World) -> None:
     """Publish it, unless that is done."""
     with suppress(ConfigError):
         Workspaces(broker).publish(wanted(world), "anna")
+
+
+def ask(broker: Broker, world: World) -> None:
+    """Ask the chief whether it may be published."""
+    Workspaces(broker).ask(wanted(world), ["chief"], "anna")
+
+
+def undo(broker: Broker, world: World) -> None:
+    """Undo it, unless that is done."""
+    with suppress(ConfigError):
+        Workspaces(broker).undo(wanted(world), "anna")
+
+
+def drop(broker: Broker, world: World) -> None:
+    """Drop it, unless that is done."""
+    with suppress(ConfigError):
+        Workspaces(broker).drop(wanted(world), "anna")
 
 
 def wanted(world: World) -> str:
@@ -89,3 +106,48 @@ def test_a_workspace_is_published_whole_and_once_whoever_dies(
             written(broker, world)
         publish(broker, world)
         assert rows(broker) == [*before, len(world.notes("wanted"))]
+
+
+@pytest.mark.parametrize("stage", [ask, undo, drop])
+def test_what_was_not_approved_is_not_published_and_the_next_command_works_whoever_dies(
+    broker: Broker,
+    world: World,
+    stage: child.Stage,
+    seed: int,
+    pytestconfig: pytest.Config,
+) -> None:
+    world.note("wanted", "first")
+    written(broker, world)
+    if stage is undo:
+        publish(broker, world)
+    points = child.record(stage, world)
+    for point in points if pytestconfig.getoption("full_matrix") else sample(points, 3, seed):
+        world.note("wanted", f"{point.fact.lower()}-{point.occurrence}")
+        before = rows(broker)
+        written(broker, world)
+        if stage is undo:
+            publish(broker, world)
+        assert child.kill(stage, world, point)
+        if stage is ask:
+            require_approval(broker, world, before)
+            publish(broker, world)
+            assert rows(broker) == [*before, len(world.notes("wanted"))]
+            undo(broker, world)
+        else:
+            stage(broker, world)
+        assert rows(broker) == before
+        drop(broker, world)
+        begin(broker, world)
+
+
+def require_approval(broker: Broker, world: World, before: list[int]) -> None:
+    """Ask again if need be, and approve it; before that, nothing is published if anything was asked."""
+    workspaces, name = Workspaces(broker), wanted(world)
+    (state,) = [state for moment, state in workspaces.all() if moment.name == name]
+    if state is not WorkspaceState.OPEN:
+        with pytest.raises(ConfigError, match=r"not approved|about to ask|asks whether"):
+            workspaces.publish(name, "anna")
+        workspaces.withdraw(name, "anna")
+    assert rows(broker) == before
+    txid, _ = workspaces.ask(name, ["chief"], "anna")
+    broker.vote(txid, f"publish {name}", "chief", yes=True)

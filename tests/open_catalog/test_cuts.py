@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from tests.open_catalog.asking import SCHEMA, change, committed, created, refuse
 from tests.open_catalog.guide import shown
 from txsaga.catalog.cuts import KeptCuts
 from txsaga.errors import ConfigError
+from txsaga.messages.transaction import Transaction
 
 pytestmark = pytest.mark.postgres
 
@@ -121,16 +123,41 @@ def test_a_name_that_makes_no_prefix_is_refused(books: Books, name: str) -> None
 
 def test_the_snapshot_of_a_cut_is_not_removed(rest: httpx.Client, books: Books) -> None:
     books.create(LEDGER)
-    write_one = books.append
-    write_one(1)
+    books.append(1)
     kept = books.table().metadata.current_snapshot_id
     KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
-    write_one(2)
+    books.append(2)
     gone = {**change("ledger"), "updates": [{"action": "remove-snapshots", "snapshot-ids": [kept]}]}
     assert refused(committed(rest, gone)) == (403, "ForbiddenException")
     assert ids(cut_of(rest, "monday"), LEDGER) == [1]
     KeptCuts(books.broker).release("monday", "anna")
     assert committed(rest, gone).status_code == 204
+
+
+def test_a_cut_that_would_be_expired_at_once_is_refused(books: Books) -> None:
+    books.create(LEDGER)
+    with pytest.raises(ConfigError, match="a cut with a lease of 0:00:00 is never kept"):
+        KeptCuts(books.broker).keep("monday", ["*"], lease=timedelta(0), who="anna")
+    assert not KeptCuts(books.broker).moments.all()
+
+
+def test_a_cut_whose_keeper_was_interrupted_is_known_and_released(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    leave = Transaction.__exit__
+
+    def interrupted(transaction: Transaction, *said: Any) -> None:
+        leave(transaction, *said)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Transaction, "__exit__", interrupted)
+        KeptCuts(books.broker).keep("monday", ["*"], lease=None, who="anna")
+    assert "cut-monday" in books.table().refs()
+    assert KeptCuts(books.broker).release("monday", "anna") == 1
+    assert "cut-monday" not in books.table().refs()
 
 
 def test_two_tables_of_one_name_are_in_no_cut_together(rest: httpx.Client, books: Books) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ from tests.open_catalog.asking import change, committed, refused
 from tests.open_catalog.test_clients import OPEN
 from tests.open_catalog.test_commits import arrow
 from tests.open_catalog.test_cuts import ids, write
+from txsaga.catalog.moments import KeptMoment, Moments
 from txsaga.catalog.table_gates import GATE
-from txsaga.catalog.workspaces import PATIENCE, Workspaces, WorkspaceState, _key
+from txsaga.catalog.workspaces import Workspaces
 from txsaga.checkback.by_hand import ByHand
 from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.flows.ballot import Result
+from txsaga.flows.flow import Flow
 from txsaga.gate import stop
-from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 __all__ = ["suite"]
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -102,36 +106,60 @@ def test_a_published_workspace_is_undone(rest: httpx.Client, books: Books, works
     assert (books.ids(), books.ids(POSTING)) == ([1], [1])
 
 
-def test_a_workspace_that_two_undo_at_once_is_undone_once(
+def hurried(workspaces: Workspaces, method: str, *said: Any) -> Any:
+    """Call a method; return its result, or its error."""
+    try:
+        return getattr(workspaces, method)("april", *said)
+    except ConfigError as error:
+        return str(error)
+
+
+FASTER = "workspace 'april' was changed by somebody else meanwhile; `txsaga workspace list` shows what became of it"
+
+
+@pytest.mark.parametrize("method", ["publish", "undo"])
+def test_a_workspace_that_two_publish_or_undo_at_once_is_published_and_undone_once(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, method: str
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    if method == "undo":
+        workspaces.publish("april", "anna")
+    two = [Workspaces(books.broker), Workspaces(books.broker)]
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(lambda each: hurried(each, method, "anna"), two)]
+    assert all(not isinstance(each, str) or each == FASTER or "workspace 'april' is" in each for each in found), found
+    assert any(not isinstance(each, str) for each in found), found
+    ((moment, state),) = workspaces.all()
+    assert (books.ids(), state) == (([1, 2], "published") if method == "publish" else ([1], "undone"))
+    assert [*(moment.published or ())] == [LEDGER]
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, where: type, name: str, call: Callable[[], object]) -> None:
+    """Call something that is killed in there."""
+
+    def die(*said: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(where, name, die)
+        call()
+
+
+def test_a_workspace_is_published_and_undone_though_its_process_was_killed_before_it_said_so(
     rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
-    workspaces.publish("april", "anna")
-    with monkeypatch.context() as patched:
-        patched.setattr(Workspaces, "_state", lambda *said: WorkspaceState.PUBLISHED)  # as both see it
-        for who in ("anna", "ben"):
-            assert [str(each) for each in workspaces.undo("april", who)] == [LEDGER]
-    assert books.ids() == [1]
-    assert [state for _, state in workspaces.all()] == ["undone"]
-
-
-@pytest.mark.parametrize("marked", [True, False])
-def test_a_workspace_is_undone_after_its_transaction_is_forgotten_or_its_process_was_killed(
-    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, marked: bool
-) -> None:
-    workspaces.create("april", ["bank.*"], "anna")
-    append(within(rest, "april"), LEDGER, 2)
-    with monkeypatch.context() as patched:
-        if not marked:
-            patched.setattr(Workspaces, "_mark_published", lambda *said: None)
-        workspaces.publish("april", "anna")
-    if marked:
-        monkeypatch.setattr(Workspaces, "_latest", lambda *said: None)
+    interrupted(monkeypatch, Moments, "mark", lambda: workspaces.publish("april", "anna"))
     assert [state for _, state in workspaces.all()] == ["published"]
-    assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+    with monkeypatch.context() as patched:
+        patched.setattr(Workspaces, "_latest", lambda *said: None)  # as if its transaction were forgotten
+        assert [state for _, state in workspaces.all()] == ["published"]
+    interrupted(monkeypatch, Moments, "mark", lambda: workspaces.undo("april", "anna"))
     assert books.ids() == [1]
     assert [state for _, state in workspaces.all()] == ["undone"]
+    assert workspaces.drop("april", "anna") == 2
 
 
 def test_what_was_built_on_since_is_not_undone(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
@@ -323,7 +351,7 @@ class TestApproval:
         (poll,) = books.broker.ballots(asked)
         told = "rows of bank.ledger: 1 added, 0 removed"
         assert [(cast.voter, cast.yes, cast.evidence["reason"]) for cast in poll.casts] == [("anna", True, told)]
-        assert workspaces.asked("april") == (asked, ["chief"])
+        assert workspaces.asked("april") == (asked, ("chief",))
         with pytest.raises(ConfigError, match=f"transaction {asked} asks"):
             workspaces.publish("april", "anna")
         vote(books, asked, yes=True)
@@ -333,17 +361,19 @@ class TestApproval:
         assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
         assert books.ids() == [1]
 
-    def test_a_no_rolls_it_back_and_it_can_be_asked_again(
+    def test_a_no_publishes_nothing_until_it_is_asked_again(
         self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
     ) -> None:
         vote(books, asked, yes=False)
-        with pytest.raises(ConfigError, match="chief voted against workspace 'april'"):
-            workspaces.publish("april", "anna")
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=f"not approved in transaction {asked}: chief voted against it; ask"):
+                workspaces.publish("april", "anna")
         assert books.ids() == [1] and workspaces.asked("april") is None
-        with pytest.raises(ConfigError, match="workspace 'april' is not published: it is open"):
+        with pytest.raises(ConfigError, match="workspace 'april' is not published: it is not approved"):
             workspaces.undo("april", "anna")
         append(within(rest, "april"), LEDGER, 3)
         txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        assert txid != asked
         vote(books, txid, yes=True)
         workspaces.publish("april", "anna")
         assert books.ids() == [1, 2, 3]
@@ -354,11 +384,25 @@ class TestApproval:
         for again in (
             lambda: workspaces.ask("april", ["chief"], "anna@home"),
             lambda: workspaces.publish("april", "anna"),
-            lambda: workspaces.drop("april", "anna"),
         ):
-            with pytest.raises(ConfigError, match=rf"transaction {asked} asks whether workspace 'april' is published"):
+            with pytest.raises(ConfigError, match=rf"transaction {asked} asks .*: `txsaga workspace withdraw april`"):
                 again()
-        ByHand(books.broker.kernel).decide(asked, Decision.ROLLBACK, who="anna", why="too early")
+        workspaces.withdraw("april", "anna")
+        with pytest.raises(ConfigError, match="no question is open about workspace 'april': it is open"):
+            workspaces.withdraw("april", "anna")
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    def test_an_approval_that_ended_otherwise_is_no_approval(
+        self, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        vote(books, asked, yes=True)
+        ByHand(books.broker.kernel).decide(asked, Decision.ROLLBACK, who="an engine", why="30 days are over")
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"ask again .*, or take the question back"):
+                workspaces.publish("april", "anna")
+        assert books.ids() == [1]
+        workspaces.withdraw("april", "anna")
         workspaces.publish("april", "anna")
         assert books.ids() == [1, 2]
 
@@ -371,7 +415,7 @@ class TestApproval:
             workspaces.publish("april", "anna")
         assert books.ids() == [1, 9] and workspaces.asked("april") is None
         with pytest.raises(TableMoved, match=r"bank\.ledger changed since workspace 'april' was begun"):
-            workspaces.publish("april", "anna")
+            workspaces.ask("april", ["chief"], "anna")
 
     @pytest.mark.parametrize("table", [LEDGER, POSTING])
     def test_what_nobody_has_seen_is_not_approved(
@@ -381,9 +425,41 @@ class TestApproval:
         vote(books, asked, yes=True)
         with pytest.raises(TableMoved, match="has changed meanwhile"):
             workspaces.publish("april", "anna")
+        with pytest.raises(ConfigError, match=f"workspace 'april' was not approved in transaction {asked}; ask again"):
+            workspaces.publish("april", "anna")
         assert books.ids() == [1]
+        txid, _ = workspaces.ask("april", ["chief"], "anna@home")
+        vote(books, txid, yes=True)
         workspaces.publish("april", "anna")
         assert books.ids(table)[-1] == 3
+
+    def test_two_publish_what_was_approved_at_once_and_it_can_be_undone(
+        self, books: Books, workspaces: Workspaces, asked: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        vote(books, asked, yes=True)
+        other, now = Workspaces(books.broker), workspaces._now
+
+        def overtaken(moment: KeptMoment) -> Any:
+            other.publish("april", "ben")
+            return now(moment)
+
+        monkeypatch.setattr(workspaces, "_now", overtaken)
+        with pytest.raises(ConfigError, match="workspace 'april' is published"):
+            workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+        assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+        assert books.ids() == [1]
+
+    def test_a_table_that_is_gone_leaves_a_workspace_that_can_be_dropped(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        vote(books, asked, yes=True)
+        assert rest.delete("/v1/namespaces/bank/tables/posting").is_success
+        with pytest.raises(TableMoved, match=r"bank\.posting was dropped .*; drop the workspace"):
+            workspaces.publish("april", "anna")
+        assert workspaces.drop("april", "anna") == 2
+        assert workspaces.all() == [] and "workspace-april" not in books.table().refs()
+        assert books.broker.ballots(asked) and ended(books, asked) is TxState.ROLLED_BACK
 
     def test_whoever_asks_can_t_approve(self, workspaces: Workspaces) -> None:
         workspaces.create("april", ["bank.*"], "anna")
@@ -392,18 +468,171 @@ class TestApproval:
         assert workspaces.asked("april") is None
 
 
-def test_a_question_that_was_killed_early_publishes_nothing(
-    rest: httpx.Client, books: Books, workspaces: Workspaces
-) -> None:
-    workspaces.create("april", ["bank.*"], "anna")
-    append(within(rest, "april"), LEDGER, 2)
-    ((moment, _),) = workspaces.all()
-    Producer.begin_flow(workspaces._producer, key=_key(moment, "publish"), lease=PATIENCE)
-    with pytest.raises(ConfigError, match="was about to be published by somebody else"):
+def ended(books: Books, txid: int) -> TxState:
+    """Return the state of a transaction."""
+    with books.broker.kernel.store.ledgers.open() as ledger:
+        found = ledger.lock(txid)
+    assert found is not None
+    return found.state
+
+
+class TestAsking:
+    """Questions that fail, are killed, or meet another."""
+
+    @pytest.fixture(autouse=True)
+    def april(self, rest: httpx.Client, workspaces: Workspaces) -> None:
+        """Write to a workspace."""
+        workspaces.create("april", ["bank.*"], "anna")
+        append(within(rest, "april"), LEDGER, 2)
+
+    @pytest.mark.parametrize("voters", [["chief", "chief"], [""], ["x\x00"]])
+    def test_voters_that_nobody_has_leave_the_workspace_open(
+        self, books: Books, workspaces: Workspaces, voters: list[str]
+    ) -> None:
+        with pytest.raises(ConfigError):
+            workspaces.ask("april", voters, "anna")
+        assert [state for _, state in workspaces.all()] == ["open"]
         workspaces.publish("april", "anna")
-    assert books.ids() == [1]
-    workspaces.publish("april", "anna")
-    assert books.ids() == [1, 2]
+        assert books.ids() == [1, 2]
+
+    def asked_until(self, monkeypatch: pytest.MonkeyPatch, workspaces: Workspaces, where: type, name: str) -> None:
+        """Ask in a process that is killed there: it undoes nothing."""
+        monkeypatch.setattr(Workspaces, "_unask", lambda *said: None)
+        interrupted(monkeypatch, where, name, lambda: workspaces.ask("april", ["chief"], "anna"))
+
+    def test_a_question_that_was_killed_before_it_was_recorded_asks_nobody(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.asked_until(monkeypatch, workspaces, Moments, "mark")
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    @pytest.mark.parametrize("name", ["step", "ballot"])
+    def test_a_question_that_was_killed_early_publishes_nothing(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        self.asked_until(monkeypatch, workspaces, Flow, name)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"is about to ask .* if its process is gone, take the question back"):
+                workspaces.publish("april", "anna")
+        assert books.ids() == [1]
+        workspaces.withdraw("april", "anna")
+        txid, _ = workspaces.ask("april", ["chief"], "anna")
+        vote(books, txid, yes=True)
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    def test_a_question_that_was_killed_late_waits_for_all(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.asked_until(monkeypatch, workspaces, Flow, "vote")
+        ((moment, _),) = workspaces.all()
+        assert moment.asked is not None and workspaces.asked("april") == (moment.asked, ("anna", "chief"))
+        vote(books, moment.asked, yes=True)
+        with pytest.raises(ConfigError, match=f"transaction {moment.asked} asks whether"):
+            workspaces.publish("april", "anna")
+        books.broker.vote(moment.asked, "publish april", "anna", yes=True)
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    def test_it_is_asked_though_a_process_was_killed_while_it_published(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        interrupted(monkeypatch, Transaction, "_leave", lambda: workspaces.publish("april", "anna"))
+        txid, _ = workspaces.ask("april", ["chief"], "anna")
+        vote(books, txid, yes=True)
+        workspaces.publish("april", "anna")
+        assert books.ids() == [1, 2]
+
+    def test_of_two_who_ask_at_once_one_asks(self, books: Books, workspaces: Workspaces) -> None:
+        for _ in range(3):
+            two = [Workspaces(books.broker), Workspaces(books.broker)]
+            with ThreadPoolExecutor(2) as pool:
+                found = [*pool.map(lambda each: hurried(each, "ask", ["chief"], "anna"), two)]
+            (asked,) = [each for each in found if not isinstance(each, str)]
+            waits = workspaces.asked("april")
+            assert waits == (asked[0], ("chief",))
+            vote(books, asked[0], yes=False)
+
+    @pytest.mark.parametrize("method", ["ask", "drop", "publish"])
+    def test_nothing_is_published_while_somebody_asks(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, method: str
+    ) -> None:
+        """Another process is at the same moment where it changes a workspace that was open."""
+        other, said = Workspaces(books.broker), (["chief"], "ben") if method == "ask" else ("ben",)
+        monkeypatch.setattr(workspaces, "_unmoved", meeting(workspaces, lambda: hurried(other, method, *said)))
+        with pytest.raises(ConfigError, match=f"{FASTER}|there is no workspace"):
+            workspaces.publish("april", "anna")
+        assert books.ids() == ([1, 2] if method == "publish" else [1])
+        assert [str(state) for _, state in other.all()] == {
+            "ask": ["waits for approval"],
+            "drop": [],
+            "publish": ["published"],
+        }[method]
+
+    def test_a_question_that_is_recorded_while_its_flow_is_ended_keeps_all_from_being_published(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ((moment, _),) = workspaces.all()
+        asked = moment._replace(asked=1)
+        monkeypatch.setattr(workspaces, "_end", lambda *said: workspaces._moments.mark(moment, asked))
+        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+            workspaces.publish("april", "anna")
+        assert books.ids() == [1]
+
+    @pytest.mark.parametrize("method", ["drop", "publish"])
+    def test_a_question_that_comes_too_late_is_told_so(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch, method: str
+    ) -> None:
+        other = Workspaces(books.broker)
+        monkeypatch.setattr(workspaces, "_unmoved", meeting(workspaces, lambda: hurried(other, method, "ben")))
+        with pytest.raises(ConfigError, match=f"{FASTER}|there is no workspace"):
+            workspaces.ask("april", ["chief"], "anna")
+        assert [str(state) for _, state in other.all()] == ([] if method == "drop" else ["published"])
+
+    def test_a_question_about_a_workspace_that_is_gone_is_not_left_behind(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark, begun = workspaces._moments.mark, list[int]()
+
+        def overtaken(seen: KeptMoment, asked: KeptMoment) -> bool:
+            begun.append(asked.asked or 0)
+            workspaces._moments._forget(seen)
+            return mark(seen, asked)
+
+        monkeypatch.setattr(workspaces._moments, "mark", overtaken)
+        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+            workspaces.ask("april", ["chief"], "anna")
+        assert ended(books, begun[0]) is TxState.ROLLED_BACK
+
+    def test_a_workspace_that_is_asked_about_while_it_is_dropped_is_dropped_again(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other, asked = Workspaces(books.broker), list[int]()
+        end = workspaces._end
+
+        def met(*said: Any) -> None:
+            end(*said)
+            if not asked:
+                asked.append(other.ask("april", ["chief"], "ben")[0])
+
+        monkeypatch.setattr(workspaces, "_end", met)
+        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+            workspaces.drop("april", "anna")
+        assert workspaces.drop("april", "anna") == 2
+        assert ended(books, asked[0]) is TxState.ROLLED_BACK
+
+
+def meeting(workspaces: Workspaces, other: Callable[[], object]) -> Callable[..., Any]:
+    """Return how tables are compared, while another process does something."""
+    unmoved = workspaces._unmoved
+
+    def met(*said: Any) -> Any:
+        found = unmoved(*said)
+        other()
+        return found
+
+    return met
 
 
 class TestGates:
@@ -441,6 +670,8 @@ def test_the_command_line_asks_for_an_approval(
     settings = environment(TXSAGA_URL=home_url, TXSAGA_WAREHOUSE=str(tmp_path / "warehouse"))
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
+    assert run("workspace", "publish", "april", "--approval", "boss", env=settings).code == 0
+    assert "nobody is asked" in run("workspace", "withdraw", "april", env=settings).out
     asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
     assert asked.code == 0, asked.err
     found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)

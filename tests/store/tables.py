@@ -395,6 +395,7 @@ moment = Table(
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("expires", Moment),
     Column("state", String),
+    Column("asked", BigInteger),
     Column("published", JSONB),
     PrimaryKeyConstraint("kind", "name"),
 )

@@ -18,6 +18,7 @@ from txsaga.broker import Broker
 from txsaga.catalog.requests import Json
 from txsaga.catalog.store import CatalogStore
 from txsaga.errors import ConfigError, InDoubt, OutcomeUnknown
+from txsaga.iceberg.as_of import snapshot_of
 from txsaga.lake.metadata import Metadata
 from txsaga.lake.table import TableName, TableWrite, WriteMode
 
@@ -60,6 +61,8 @@ class KeptMoment(NamedTuple):
     expires: datetime | None
     state: str | None = None
     """What became of a workspace."""
+    asked: int | None = None
+    """The transaction that asks, or asked last, whether it is published."""
     published: Mapping[str, int] | None = None
     """The snapshots to which main was pointed, by table."""
 
@@ -75,27 +78,28 @@ class Moments:
     def __init__(self, broker: Broker, kind: str) -> None:
         self._broker, self._kind = broker, kind
         self._lake, self._catalog = broker.kernel.tables.lake, broker.kernel.tables.lake.catalog.name
-        self._store = CatalogStore(broker.kernel.store.engine, broker.kernel.store.namespace)
+        self.store = CatalogStore(broker.kernel.store.engine, broker.kernel.store.namespace)
+        self.producer = broker.producer(f"{kind}s")
 
     @contextmanager
     def taken(
         self, name: str, patterns: Sequence[str], *, lease: timedelta | None = None, who: str
     ) -> Iterator[KeptMoment]:
         """Keep what is now, all topics and the tables that match; forget it if what follows is refused."""
-        moment, done = self._take(name, patterns, lease, who), False
+        moment = self._take(name, patterns, lease, who)
         try:
             yield moment
-            done = True
         except (InDoubt, OutcomeUnknown):
-            done = True  # perhaps
             raise
-        finally:
-            if not done:
-                self.forget(name)
+        except Exception:  # an interrupt may have come after all was done
+            self._forget(moment)
+            raise
 
     def _take(self, name: str, patterns: Sequence[str], lease: timedelta | None, who: str) -> KeptMoment:
         if NAME.fullmatch(name) is None:
             raise ConfigError(f"a {self._kind} can't be named {name!r}: write up to 100 small letters, digits, - and _")
+        if lease is not None and lease <= timedelta(0):
+            raise ConfigError(f"a {self._kind} with a lease of {lease} is never kept; give a longer one, or none")
         with self._broker.cut(tables=self._matching(patterns)) as cut:
             pass  # what it read stays readable
         found = [_then(table, Metadata.load(self._lake.storage, at)) for table, at in cut.pointers.items()]
@@ -105,28 +109,58 @@ class Moments:
             "tables": json.dumps(_by_name(found)),
             "lease": None if lease is None else lease.total_seconds(),
         }
-        if not self._store.keep_moment(kind=self._kind, name=name, who=who, **values):
+        if not self.store.keep_moment(kind=self._kind, name=name, who=who, **values):
             raise ConfigError(f"there is a {self._kind} {name!r}; remove it first, or choose another name")
         return self.find(name)
 
     def find(self, name: str) -> KeptMoment:
         """Return one by its name."""
-        if not (rows := self._store.moments(self._kind, name)):
+        if not (rows := self.store.moments(self._kind, name)):
             raise ConfigError(f"there is no {self._kind} {name!r}; `txsaga {self._kind} list` shows all")
         return moment_of(rows[0])
 
     def all(self) -> Sequence[KeptMoment]:
         """Return all, the oldest first."""
-        return [moment_of(row) for row in self._store.moments(self._kind)]
+        return [moment_of(row) for row in self.store.moments(self._kind)]
 
-    def mark(self, name: str, state: str, published: Mapping[str, int] | None = None) -> None:
-        """Record what became of a moment: it is kept longer than the transaction that decided so."""
-        said = None if published is None else json.dumps(published)
-        self._store.mark_moment(kind=self._kind, name=name, state=state, published=said)
+    def mark(self, seen: KeptMoment, now: KeptMoment) -> bool:
+        """Record what became of a moment, longer than its transactions are kept; False if it is not as it was seen."""
+        published = None if now.published is None else json.dumps(now.published)
+        return self.store.mark_moment(**self._seen(seen), state=now.state, asked=now.asked, published=published)
 
-    def forget(self, name: str) -> None:
-        """Remove a moment; its refs are removed before."""
-        self._store.forget_moment(self._kind, name)
+    def remove(self, moment: KeptMoment, who: str) -> int:
+        """Remove a moment and its refs; return of how many tables."""
+        now = self.now(moment).items()
+        refs = [(table, each) for table, each in now if snapshot_of(each.raw, moment.ref) is not None]
+        self.change([change_of(table, each, without(moment.ref)) for table, each in refs], who)
+        if not self._forget(moment):
+            raise self.overtaken(moment)
+        return len(moment.tables)
+
+    def change(self, writes: Sequence[TableWrite], who: str) -> None:
+        """Change tables by one decision, if there is anything to change."""
+        if writes:
+            with self.producer.transaction() as transaction:
+                transaction.change(writes, who)
+
+    def require_seen(self, moment: KeptMoment) -> None:
+        """Refuse a moment that is not as it was seen."""
+        if self.find(moment.name) != moment:
+            raise self.overtaken(moment)
+
+    def overtaken(self, moment: KeptMoment) -> ConfigError:
+        """Return the error of whoever was too late."""
+        return ConfigError(
+            f"{self._kind} {moment.name!r} was changed by somebody else meanwhile; `txsaga {self._kind} list` shows "
+            "what became of it"
+        )
+
+    def _forget(self, moment: KeptMoment) -> bool:
+        return self.store.forget_moment(**self._seen(moment))
+
+    def _seen(self, moment: KeptMoment) -> Json:
+        at = {"kind": self._kind, "name": moment.name, "tick": moment.tick}
+        return {**at, "seen_state": moment.state, "seen_asked": moment.asked}
 
     def now(self, moment: KeptMoment) -> Mapping[TableName, Metadata]:
         """Return the metadata of its tables as they are now; without those that are gone."""
@@ -135,7 +169,7 @@ class Moments:
         return {table: each for table, each in read.items() if each.uuid == moment.tables[table].uuid}
 
     def _matching(self, patterns: Sequence[str]) -> Sequence[TableName]:
-        names = self._store.tables(self._catalog)
+        names = self.store.tables(self._catalog)
         for each in patterns:
             if not any(fnmatchcase(str(name), each) for name in names):
                 raise ConfigError(f"no table matches {each!r}; give names such as sales.orders or sales.*")

@@ -89,8 +89,7 @@ class WorkspaceTables(MomentTables):
         """Return the metadata of a table as it is on its branch."""
         self._store.pointer(name, "Table")
         file, ref = self._whole.load(name, scope), self._moment.ref
-        head = snapshot_of(file.raw, ref)
-        if head is None and self._moment.tables[name].snapshot is not None:
+        if (head := snapshot_of(file.raw, ref)) is None:
             raise missing("Table", f"{name} has no branch {ref}: it was published, or dropped")
         return _shown(file, as_of(file.raw, head))
 

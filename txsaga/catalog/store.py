@@ -85,13 +85,13 @@ class CatalogStore(NamespaceStore):
         """Add a moment; return False if its name is taken."""
         return bool(self._changed(SQL["keep_moment"], **values))
 
-    def mark_moment(self, **values: object) -> None:
-        """Record what became of a moment."""
-        self._changed(SQL["mark_moment"], **values)
+    def mark_moment(self, **values: object) -> bool:
+        """Record what became of a moment, if it is as it was seen."""
+        return bool(self._changed(SQL["mark_moment"], **values))
 
-    def forget_moment(self, kind: str, name: str) -> None:
-        """Remove a moment."""
-        self._changed(SQL["forget_moment"], kind=kind, name=name)
+    def forget_moment(self, **values: object) -> bool:
+        """Remove a moment, if it is as it was seen."""
+        return bool(self._changed(SQL["forget_moment"], **values))
 
     def is_kept(self, kind: str, name: str) -> bool:
         """Return whether there is such a moment, and its lease has not ended."""

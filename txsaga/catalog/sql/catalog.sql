@@ -87,15 +87,17 @@ VALUES (:kind, :name, :tick, CAST(:heads AS jsonb), CAST(:tables AS jsonb), :who
     ON CONFLICT DO NOTHING;
 
 -- name: moments
-SELECT kind, name, tick, heads, tables, who, at, expires, state, published FROM txsaga.moment
+SELECT kind, name, tick, heads, tables, who, at, expires, state, asked, published FROM txsaga.moment
  WHERE kind = :kind AND (CAST(:name AS text) IS NULL OR name = :name) ORDER BY at, name;
 
 -- name: mark_moment
-UPDATE txsaga.moment SET state = :state, published = coalesce(CAST(:published AS jsonb), published)
- WHERE kind = :kind AND name = :name;
+UPDATE txsaga.moment SET state = :state, asked = :asked, published = CAST(:published AS jsonb)
+ WHERE kind = :kind AND name = :name AND tick = :tick
+   AND (state, asked) IS NOT DISTINCT FROM (CAST(:seen_state AS varchar), CAST(:seen_asked AS int8));
 
 -- name: forget_moment
-DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name;
+DELETE FROM txsaga.moment WHERE kind = :kind AND name = :name AND tick = :tick
+   AND (state, asked) IS NOT DISTINCT FROM (CAST(:seen_state AS varchar), CAST(:seen_asked AS int8));
 
 -- name: is_kept
 SELECT EXISTS (SELECT FROM txsaga.moment

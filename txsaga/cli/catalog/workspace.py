@@ -93,6 +93,14 @@ def publish(
 
 
 @app.command()
+def withdraw(context: typer.Context, name: Name) -> None:
+    """Take a question for approval back: the workspace can be published without one again."""
+    with _workspaces(context) as workspaces:
+        workspaces.withdraw(name, os_user())
+    result(options_of(context), {"workspace": name}, f"the question about workspace {name} is withdrawn")
+
+
+@app.command()
 def undo(context: typer.Context, name: Name) -> None:
     """Point the tables of a published workspace back at what they were, unless one was changed since."""
     with _workspaces(context) as workspaces:

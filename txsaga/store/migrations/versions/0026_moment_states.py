@@ -7,5 +7,5 @@ down_revision = "0025"
 
 
 def upgrade() -> None:
-    """Add the state of a moment, and the snapshots that were published."""
-    op.execute("ALTER TABLE moment ADD COLUMN state varchar, ADD COLUMN published jsonb")
+    """Add the state of a moment, the transaction that asks about it, and the snapshots that were published."""
+    op.execute("ALTER TABLE moment ADD COLUMN state varchar, ADD COLUMN asked int8, ADD COLUMN published jsonb")
