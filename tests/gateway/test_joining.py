@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.gateway.calling import RawClient, message
+from tests.scene.elsewhere import Elsewhere
 from txsaga.broker import Broker
+from txsaga.errors import DecidedOtherwise
 from txsaga.gateway.messages import JOINS
 from txsaga.gateway.status import Code
 
@@ -66,6 +68,42 @@ def test_messages_of_one_group_stay_in_order(broker: Broker, client: RawClient) 
             given = {"message_group": "a"}
             assert joining(client, tx.token(), b"%d" % number, "lines", type="FIFO", **given) is Code.OK
     assert [each.body for each in client.messages("readers", "lines")] == [b"%d" % number for number in range(5)]
+
+
+def test_a_send_that_is_repeated_is_stored_once(broker: Broker, client: RawClient) -> None:
+    with broker.producer("shop").transaction() as tx:
+        for _ in range(3):
+            assert joining(client, tx.token(), b"once", id="0102") is Code.OK
+        assert joining(client, tx.token(), b"once", id="0103") is Code.OK  # another message
+    assert bodies(client) == [b"once", b"once"]
+
+
+def test_messages_of_one_call_stay_in_order(broker: Broker, client: RawClient) -> None:
+    with broker.producer("shop").transaction() as tx:
+        sent = [
+            message("lines", b"%d" % number, "FIFO", message_group="a", properties={JOINS: tx.token()})
+            for number in range(8)
+        ]
+        answer = client.send(*sent)
+        assert {Code(each.status.code) for each in answer.entries} == {Code.OK}
+    assert [each.body for each in client.messages("readers", "lines")] == [b"%d" % number for number in range(8)]
+
+
+def test_the_client_does_not_decide(broker: Broker, client: RawClient) -> None:
+    with broker.producer("shop").transaction() as tx:
+        (entry,) = client.send(message("orders", type="TRANSACTION", properties={JOINS: tx.token()})).entries
+        assert Code(client.end(entry.transaction_id, "COMMIT").status.code) is Code.INVALID_TRANSACTION_ID
+        assert bodies(client) == []
+    assert bodies(client) == [b"hello"]
+
+
+def test_who_was_superseded_adds_nothing(broker: Broker, client: RawClient) -> None:
+    with pytest.raises(DecidedOtherwise), Elsewhere(broker.producer("shop").transaction(key="monday")) as lost:
+        assert joining(client, lost.token(), b"lost") is Code.OK
+        with broker.producer("shop").transaction(key="monday") as tx:
+            assert joining(client, tx.token(), b"counts") is Code.OK
+            assert joining(client, lost.token(), b"late") is Code.PRECONDITION_FAILED
+    assert bodies(client) == [b"counts"]
 
 
 def test_it_joins_the_attempt_of_a_step_and_not_one_that_was_given_up(broker: Broker, client: RawClient) -> None:

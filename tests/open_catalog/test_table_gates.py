@@ -279,6 +279,29 @@ def test_columns_that_files_have_and_the_table_has_no_more_are_not_judged(rest: 
         opened(rest).delete("id = 2")
 
 
+@pytest.mark.parametrize("old", ["note", "remark"])
+def test_more_than_fits_is_judged_by_its_files_if_their_columns_are_those_of_the_table(
+    rest: httpx.Client, ledger: Books, monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    added = arrow(opened(rest), 2)
+    if old == "note":
+        with opened(rest).transaction() as tx:
+            tx.remove_properties(GATE)
+        with opened(rest).update_schema() as update:
+            update.delete_column("note")
+    with opened(rest).update_schema() as update:
+        update.add_column(old, StringType())
+    opened(rest).append(added if old == "note" else added.append_column(old, pa.array([""], pa.string())))
+    assert committed(rest, change("ledger", **{GATE: "ledger"})).status_code == 204
+    monkeypatch.setattr("txsaga.lake.lake.MOST", 1)
+    if old == "note":
+        with pytest.raises(BadRequestError, match=r"renamed columns in more than 1 bytes"):
+            opened(rest).delete("id = 2")
+    else:
+        opened(rest).delete("id = 2")
+    assert ledger.ids() == ([1, 2] if old == "note" else [1])
+
+
 @pytest.mark.parametrize("place", ["nowhere", "file:///etc/hostname"])
 def test_a_snapshot_that_can_not_be_read_is_refused(rest: httpx.Client, ledger: Books, place: str) -> None:
     sent = appending(rest, 7)
@@ -322,6 +345,33 @@ def test_what_was_staged_before_a_gate_was_set_is_not_published(rest: httpx.Clie
         assert committed(rest, change("plain", n="1"), token=tx.token()).status_code == 204
         assert committed(rest, change("plain", **{GATE: "ledger"})).status_code == 204
     assert property_of(rest, "plain") is None
+
+
+def swapped(rest: httpx.Client) -> None:
+    """Give the ledger's columns id and amount the names of each other, by one commit that its gate lets through."""
+    now = loaded(rest, "ledger")
+    (schema,) = [each for each in now["schemas"] if each["schema-id"] == now["current-schema-id"]]
+    names = {"id": "amount", "amount": "id"}
+    fields = [{**each, "name": names.get(each["name"], each["name"])} for each in schema["fields"]]
+    adds = {"action": "add-schema", "schema": {**schema, "fields": fields}}
+    updates = [adds, {"action": "set-current-schema", "schema-id": -1}]
+    assert committed(rest, {**change("ledger"), "updates": updates}).status_code == 204
+
+
+def test_what_was_judged_under_other_columns_is_not_published(rest: httpx.Client, ledger: Books) -> None:
+    with pytest.raises(TableMoved, match="current schema"), ledger.producer.transaction() as tx:
+        assert committed(rest, appending(rest, 2), token=tx.token()).status_code == 204
+        swapped(rest)
+
+
+def test_what_was_judged_whole_is_not_published_on_other_rows(rest: httpx.Client, ledger: Books) -> None:
+    with pytest.raises(TableMoved, match="branch main has changed"), ledger.producer.transaction() as tx:
+        opened(rest)
+        token = tx.token()
+        with joined(rest, token).load_table(LEDGER).update_schema() as update:
+            update.rename_column("amount", "sum")
+        opened(rest).append(arrow(opened(rest), 2))
+    assert ledger.ids() == [1, 2]
 
 
 def test_a_gate_needs_a_suite(rest: httpx.Client, ledger: Books) -> None:

@@ -361,6 +361,29 @@ class TestApproval:
         assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
         assert books.ids() == [1]
 
+    def test_what_is_published_meanwhile_is_neither_withdrawn_nor_forgotten(
+        self, books: Books, workspaces: Workspaces, asked: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        vote(books, asked, yes=True)
+        seen = workspaces._moments.find("april")
+        workspaces.publish("april", "anna")
+        with monkeypatch.context() as patched:
+            patched.setattr(Workspaces, "_found", lambda *said: seen)  # as it was before
+            for late in (workspaces.withdraw, workspaces.drop):
+                with pytest.raises(ConfigError, match="was changed by somebody else meanwhile"):
+                    late("april", "ben")
+        assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
+
+    def test_what_was_approved_under_other_columns_is_not_published(
+        self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
+    ) -> None:
+        with RestCatalog("home", uri=str(rest.base_url)).load_table(LEDGER).update_schema() as update:
+            update.rename_column("amount", "sum")
+        vote(books, asked, yes=True)
+        with pytest.raises(TableMoved, match="current schema"):
+            workspaces.publish("april", "anna")
+        assert books.ids() == [1]
+
     def test_a_no_publishes_nothing_until_it_is_asked_again(
         self, rest: httpx.Client, books: Books, workspaces: Workspaces, asked: int
     ) -> None:
@@ -671,7 +694,7 @@ def test_the_command_line_asks_for_an_approval(
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
     assert run("workspace", "publish", "april", "--approval", "boss", env=settings).code == 0
-    assert "nobody is asked" in run("workspace", "withdraw", "april", env=settings).out
+    assert "is withdrawn" in run("workspace", "withdraw", "april", env=settings).out
     asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
     assert asked.code == 0, asked.err
     found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)

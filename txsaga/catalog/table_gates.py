@@ -16,6 +16,7 @@ from typing import NamedTuple
 from txsaga.catalog.refusals import CatalogRefusal, bad
 from txsaga.catalog.requests import Json, places_in
 from txsaga.gate.expecting import SuiteGate, expect
+from txsaga.iceberg.appends import append_in
 from txsaga.lake import differences
 from txsaga.lake.branches import only_appends
 from txsaga.lake.gates import Subject
@@ -49,6 +50,18 @@ def require_gate(properties: Mapping[str, str] | None) -> None:
 def same_gate(properties: Mapping[str, str] | None) -> Json:
     """Return the requirement that a table still has the gate by which a commit was judged, or none."""
     return {"type": "assert-property", "key": GATE, "value": (properties or {}).get(GATE)}
+
+
+def same_columns(raw: Json) -> Json:
+    """Return the requirement that a table still has the columns by which its rows were judged."""
+    return {"type": "assert-current-schema-id", "current-schema-id": raw.get("current-schema-id", 0)}
+
+
+def as_judged(before: Json, requirements: Sequence[Json], updates: Sequence[Json]) -> Iterator[Json]:
+    """Yield the requirements that a table is as it was judged; an append may be put on top of others."""
+    yield same_columns(before)
+    if append_in(requirements, updates) is None:
+        yield {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": Metadata("", before).current_id}
 
 
 def sets_gate(updates: Sequence[Json]) -> bool:

@@ -24,7 +24,7 @@ from txsaga.catalog.refusals import CatalogRefusal, bad, conflict, missing, refu
 from txsaga.catalog.repeats import BODY, CommitScope, Keyed, KeysUnderWay, Staged
 from txsaga.catalog.requests import Change, Json, NewTable
 from txsaga.catalog.store import CatalogStore
-from txsaga.catalog.table_gates import GatedChange, gated, require_gate, same_gate, turn
+from txsaga.catalog.table_gates import GatedChange, as_judged, gated, require_gate, same_gate, turn
 from txsaga.core.clock import wall_clock
 from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, Superseded, TxSagaError
@@ -265,7 +265,9 @@ class CatalogTables:
         change = {"requirements": required, "updates": asked.change.updates}
         after = _changed(base.raw, change)
         self._require_cuts(base.raw, after)
-        judged += gated(asked.name, base.raw, after, asked.change.updates)
+        if found := [*gated(asked.name, base.raw, after, asked.change.updates)]:
+            required += as_judged(base.raw, asked.change.requirements, asked.change.updates)
+            judged += found
         added = [each["snapshot"] for each in asked.change.updates if each.get("action") == "add-snapshot"]
         newest: Mapping[str, Any] = added[-1] if added else {}
         return TableWrite(

@@ -23,7 +23,7 @@ from txsaga.broker import Broker
 from txsaga.catalog.joining import JoinedTransaction
 from txsaga.catalog.moments import WORKSPACE, KeptMoment, Moments, change_of, is_at, without
 from txsaga.catalog.requests import Json
-from txsaga.catalog.table_gates import gate_of, same_gate
+from txsaga.catalog.table_gates import gate_of, same_columns, same_gate
 from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
@@ -206,8 +206,9 @@ class Workspaces:
     def drop(self, name: str, who: str) -> int:
         """Remove a workspace with its branches, and end its question; return of how many tables."""
         moment = self._found(name)
-        with self._alone(moment):
-            self._end(self._begun(moment), who)
+        if moment.state is None:
+            with self._alone(moment):
+                self._end(self._begun(moment), who)
         return self._moments.remove(moment, who)
 
     def _latest(self, moment: KeptMoment, what: str) -> TxRecord | None:
@@ -216,7 +217,7 @@ class Workspaces:
 
     def _end(self, life: TxRecord | None, who: str) -> None:
         """Roll back what asks about a workspace, or began to publish it; its process was perhaps killed."""
-        if life is None or life.state in (TxState.COMMITTED, TxState.ROLLED_BACK):
+        if life is None or life.state is TxState.ROLLED_BACK:
             return
         by = DecidedBy(who=who, why="what it was to publish is ended, or started again", owner=life.owner)
         outcome = self._broker.kernel.decider.decide(life.txid, Decision.ROLLBACK, by)
@@ -358,7 +359,8 @@ def _published(moment: KeptMoment, table: WorkspaceTable, now: Metadata) -> Tabl
     """Return the change that points main at a branch and removes it, if both are where they were seen."""
     updates, required = [], [is_at(moment.ref, table.head), same_gate(now.properties)]
     if table.changed:
-        updates, required = [_to("main", table.head, now)], [*required, is_at("main", table.base)]
+        updates = [_to("main", table.head, now)]
+        required += [is_at("main", table.base), same_columns(now.raw)]
     return change_of(table.table, now, *updates, without(moment.ref), required=required, rows=table.added or 0)
 
 

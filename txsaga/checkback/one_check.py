@@ -36,8 +36,7 @@ class OneCheck:
 
     def ask(self, txid: int, checker: Checker | None = None, *, who: str = SENSOR) -> CheckResult:
         """Settle a transaction as far as it can be known; `checker` is asked where only a checker knows."""
-        stands = self._store.overview.decisions([txid]).get(txid)
-        if stands is not None:
+        if (stands := self._store.overview.decisions([txid]).get(txid)) is not None:
             return CheckResult(standing=DecisionOutcome(txid, stands, False), why="it is decided")
         if (doubt := self._store.doubts.of(txid)) is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")

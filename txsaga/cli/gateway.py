@@ -37,7 +37,9 @@ def gateway(
     certificate: Annotated[
         Path | None, typer.Option(metavar="PATH", help="PEM file with the certificate for TLS. Default: no TLS.")
     ] = None,
-    share_port: Annotated[bool, typer.Option("--share-port", help="Listen with other gateways of this store.")] = False,
+    share_port: Annotated[
+        bool, typer.Option("--share-port", help="Share the port with other gateways of this store.")
+    ] = False,
     private_key: Annotated[Path | None, typer.Option(metavar="PATH", help="PEM file with its private key.")] = None,
 ) -> None:
     """Serve RocketMQ's clients (5.x, gRPC) until it is interrupted."""

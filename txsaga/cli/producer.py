@@ -51,13 +51,17 @@ def show(context: typer.Context, name: Name) -> None:
 def alter(
     context: typer.Context,
     name: Name,
-    kind: Annotated[ProducerKind | None, typer.Option(help="Which producers it takes; only if none is active.")] = None,
+    kind: Annotated[
+        ProducerKind | None, typer.Option(help="Which producers it takes; only if nothing of it is undecided.")
+    ] = None,
     reset: Annotated[list[Setting] | None, typer.Option(help="Use the engine's setting again.")] = None,
     **checks: object,
 ) -> None:
     """Override the engine's check-back settings for one producer group, from the next round on; or change its kind."""
     if both := [setting for setting in reset or () if setting.replace("-", "_") in checks]:
         raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
+    if kind is not None and (checks or reset):
+        raise typer.BadParameter("give it alone, and the settings in another call", param_hint="--kind")
     options = options_of(context)
     with opened(options) as broker:
         if kind is not None:

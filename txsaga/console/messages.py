@@ -181,6 +181,8 @@ def send(request: Request, person: Client, message: NewSend, x_txsaga_transactio
     """Send a message; once this is answered it is durable, and will be delivered, or decided with its transaction."""
     broker, made = broker_of(request), message.made()
     if x_txsaga_transaction is not None:
+        if message.group is not None or made.scheduled:
+            raise ConfigError("a message that joins a transaction has its group, and no delay; leave them out")
         txid = TokenContribution(broker.kernel, x_txsaga_transaction).send(made)
         return {"transaction": broker.identity.transaction(txid)}
     broker.kernel.topics.open(made.topic, SendKind.PLAIN, scheduled=made.scheduled)  # no group for a topic that is not

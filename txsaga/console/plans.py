@@ -18,7 +18,7 @@ from txsaga.core.records import NO_WORK_OUTSIDE
 from txsaga.errors import UnknownGroup, UnknownTransaction
 from txsaga.flows.actions import Action
 from txsaga.flows.branch import HEURISTIC
-from txsaga.flows.step import StepState, last_attempts
+from txsaga.flows.step import STEP, StepEvent, StepState, last_attempts
 from txsaga.inspect.preview import preview_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _asked(broker: Broker, trace: Trace) -> list[Entry]:
     if trace.listed is not None and trace.listed.parked is not None:
         return _entry(NOTHING, f"of transaction {trace.txid}, which is parked: resume it, and a checker is asked")
     what = f"the next check of transaction {trace.txid} to now; an engine then asks a checker of group {group}"
-    return _entry("move", f"{what}, which commits it, rolls it back, or does not know")
+    return _entry("move", f"{what}, which commits it, rolls it back, or does not know; it counts as one of its checks")
 
 
 def _found(broker: Broker, trace: Trace) -> list[Entry]:
@@ -152,8 +152,8 @@ def retried(broker: Broker, id: str, said: Said) -> list[Entry]:
 def skipped(broker: Broker, id: str, said: Said) -> list[Entry]:
     """Return the plan of leaving the work of a step as it is."""
     step, name = _step(broker, id, said)
-    if step is None:
-        return _entry(NOTHING, f"of {name}, which is not there")
+    if step is None or (step.state, StepEvent.SKIP) not in STEP.moves:
+        return _entry(NOTHING, f"of {name}, which has nothing to be undone")
     stays = f"its work stays in {step.resource}" if step.resource else "its work stays as it is"
     return _entry("mark", f"{name} as settled without doing anything; {stays}, and the saga goes on")
 

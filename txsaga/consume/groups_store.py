@@ -88,8 +88,7 @@ class ConsumerGroups(NamespaceStore):
     def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
         """Change only the named parts of a group."""
         changed = SQL["alter"].replace("{changes}", ", ".join(f"{part} = :{part}" for part in changes))
-        row = self._row(changed, name=name, **changes)
-        if row is None:
+        if (row := self._row(changed, name=name, **changes)) is None:
             raise UnknownGroup(name)
         return _group(row)
 

@@ -149,8 +149,7 @@ class Membership:
         del self.claims[qid]
 
     def _take(self, qid: int, live: Sequence[str]) -> None:
-        intent = self._queues.intent_on(self._group, qid)
-        if intent is not None:
+        if (intent := self._queues.intent_on(self._group, qid)) is not None:
             dead = intent.member not in live or intent.member == self.member
             if intent.txid in self.bound or not dead or not self._settled(intent.txid):
                 return

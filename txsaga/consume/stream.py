@@ -100,8 +100,7 @@ class HeldQueues:
 
     def claim(self, batch: Batch) -> ClaimedQueue:
         """Return the claim on the queue of a chunk."""
-        claim = self.claims.get(batch.qid)
-        if claim is None:
+        if (claim := self.claims.get(batch.qid)) is None:
             raise LeaseLost(f"{place(batch)} is not {self._membership.member}'s any more; drop the work")
         return claim
 
@@ -319,8 +318,7 @@ class Stream:
         last = time.monotonic()
         while not self._closed:
             self._require_here()
-            batch = self._next()
-            if batch is not None:
+            if (batch := self._next()) is not None:
                 yield batch
                 last = time.monotonic()
             elif wait is not None and time.monotonic() - last >= wait:

@@ -76,8 +76,7 @@ class Batcher(Generic[Item, Answer]):
 
     def call(self, item: Item) -> Answer:
         """Run a call to its end: in this thread when no other call is running."""
-        fiber = current_fiber()
-        if fiber is not None:
+        if (fiber := current_fiber()) is not None:
             return fiber.wait_for(self.submit(item))
         if threading.current_thread() is self._worker:
             with self._turn:  # a callback of a finished call: no other thread would ever run this one

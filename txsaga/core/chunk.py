@@ -48,8 +48,7 @@ Column = Sequence[bytes | None] | None
 
 def encode(columns: Sequence[Column]) -> bytes:
     """Lay the columns out; the first one, the bodies, is required."""
-    body = columns[BODY]
-    if body is None:
+    if (body := columns[BODY]) is None:
         raise ValueError("a chunk has bodies")
     kinds, pieces = bytearray(len(COLUMNS)), [b""]
     for at, column in enumerate(columns):

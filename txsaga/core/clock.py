@@ -1,4 +1,4 @@
-"""The wall clock, which only this reads below the composition root, and lengths of time for people."""
+"""The wall clock, which everything below the composition root reads here, and lengths of time for people."""
 
 from datetime import datetime, timedelta
 

@@ -136,8 +136,7 @@ def sent_away(work: Callable[[], T]) -> Callable[[], T]:
 
 def pause(seconds: float) -> None:
     """Let some time pass."""
-    fiber = current_fiber()
-    if fiber is None:
+    if (fiber := current_fiber()) is None:
         time.sleep(seconds)
     else:
         fiber.wait_for(asyncio.ensure_future(asyncio.sleep(seconds)))

@@ -94,8 +94,7 @@ def _split(text: str, parts: int) -> list[str]:
 
 def number_of(text: str, store: StoreId) -> int:
     """Read the number of a transaction of this store."""
-    number = read_number(text)
-    if number is None:
+    if (number := read_number(text)) is None:
         number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
     if number > LAST:
         raise UnknownTransaction(f"transaction {text} is not in this store")

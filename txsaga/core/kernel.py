@@ -96,8 +96,7 @@ class Kernel:
     def resource(self, named: object) -> tuple[RegisteredResource, Evidence]:
         """Return a registered resource, pinned by its database's uuid, and its evidence."""
         name, evidence = self.evidence(named)
-        known = self._resources.get(name)
-        if known is None:
+        if (known := self._resources.get(name)) is None:
             known = self._resources[name] = run_blocking(lambda: self._recorded(name, evidence)), evidence
         return known
 
@@ -109,8 +108,7 @@ class Kernel:
 
     def participant(self, name: str) -> tuple[RegisteredResource, Participant]:
         """Return a registered resource that takes part in two-phase commit, probed before its first work."""
-        known = self._enlisted.get(name)
-        if known is None:
+        if (known := self._enlisted.get(name)) is None:
             known = self._enlisted[name] = run_blocking(lambda: self._probed(name))
         return known
 

@@ -49,8 +49,7 @@ def find_binaries(*, wanted: Path | None, major: int | None) -> Binaries:
         if not ((folder / "postgres").exists() and (folder / "initdb").exists()):
             continue
         told = _version(folder / "postgres")
-        number = re.search(r"PostgreSQL\) (\d+)", told)
-        if number is None:
+        if (number := re.search(r"PostgreSQL\) (\d+)", told)) is None:
             broken = f"{folder / 'postgres'} does not run here ({told}), and "
             continue
         found = Binaries(folder=folder.resolve(), major=int(number[1]))

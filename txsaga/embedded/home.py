@@ -74,8 +74,7 @@ class ServerHome:
 
     def is_over(self) -> bool:
         """Return whether no server process holds `life`."""
-        descriptor = self.take_life()
-        if descriptor is not None:
+        if (descriptor := self.take_life()) is not None:
             os.close(descriptor)
         return descriptor is not None
 

@@ -101,8 +101,7 @@ class Launch:
             if isinstance(found, ProbeAnswer):
                 return found
             before, output = self._spawn(found)
-            answer = self._wait_until_ready()
-            if answer is not None:
+            if (answer := self._wait_until_ready()) is not None:
                 return answer
             output += self._log_since(before)
             failures += not _PASSING.search(output)
@@ -119,8 +118,7 @@ class Launch:
             descriptor = None if processes.everyone else self.home.take_life()
             if descriptor is not None:
                 return descriptor
-            answer = serving(self.home, self.account)
-            if answer is not None:
+            if (answer := serving(self.home, self.account)) is not None:
                 return answer
             # Checked twice: a server of ours that just ended also leaves the lock free.
             if processes.postmaster and self.home.is_over() and watch.look().postmaster:

@@ -42,6 +42,7 @@ class FlowTables(TableWrites):
         super().__init__(kernel, PARTS + step.number, life)
         self._step, self._judged, self._won = step, list[Judged](), list[tuple[int, int]]()
         self._known, self._frames = False, count(1)
+        self._joined: int | None = None
 
     def table(self, said: str) -> Table:
         """Return a table by its name; an earlier step may have created it."""
@@ -103,10 +104,12 @@ class FlowTables(TableWrites):
         self._won.append((part, attempt))
 
     def token(self) -> str:
-        """Return the text by which an Iceberg client joins: what it commits counts if this attempt does."""
-        life, part, attempt = self.life("be joined"), self.next_frame(), self._step.attempt
-        self.frame_won(part, attempt)
-        numbers = (life.owner, part, attempt, self._step.number)
+        """Return the text by which other programs join: what they commit and send counts if this attempt does."""
+        life, attempt = self.life("be joined"), self._step.attempt
+        if self._joined is None:
+            self._joined = self.next_frame()
+            self.frame_won(self._joined, attempt)
+        numbers = (life.owner, self._joined, attempt, self._step.number)
         return str(TransactionToken.sealed(self._identity(life), life.token, *numbers))
 
     def attempt(self, life: TxRecord) -> int:

@@ -33,7 +33,7 @@ STATES = {
     wire.number("TransactionResolution", "ROLLBACK"): LocalState.ROLLBACK,
 }
 LOCKS = 64
-"""Topics with the same hash share one; only a topic that is looked up for the first time keeps it."""
+"""Topics with the same hash share one; only a topic that is looked up for the first time keeps it. So do tokens."""
 
 
 class SendingCalls:
@@ -42,7 +42,7 @@ class SendingCalls:
     def __init__(self, broker: Broker, checks: ClientChecks) -> None:
         self._broker, self._kernel, self._checks = broker, broker.kernel, checks
         self._producers: dict[str, Producer] = {}
-        self._order = [asyncio.Lock() for _ in range(LOCKS)]
+        self._order, self._joining = ([asyncio.Lock() for _ in range(LOCKS)] for _ in range(2))
 
     async def send_message(self, request: Any) -> Any:
         """Store messages."""
@@ -77,9 +77,10 @@ class SendingCalls:
     async def _sent(self, sent: Any) -> Any:
         try:
             message, type = read(sent)
-            async with self._order[crc32(message.topic.encode()) % LOCKS]:  # messages are stored as they came
-                if (token := token_of(sent)) is not None:
+            if (token := token_of(sent)) is not None:
+                async with self._joining[crc32(token.encode()) % LOCKS]:
                     return await asyncio.to_thread(self._joined, message, type, token)
+            async with self._order[crc32(message.topic.encode()) % LOCKS]:  # messages are stored as they came
                 producer = await self._producer(message.topic)
                 storing = await self._kernel.in_loop(partial(self._submit, producer, message, type, immunity_of(sent)))
             receipt: Receipt = await storing

@@ -41,7 +41,7 @@ class Append(NamedTuple):
             return False
         parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in raw.get("snapshots") or ()}
         while newest in parents and newest != self.base:
-            newest = parents[newest]
+            newest = parents.pop(newest)  # each once, even in a circle
         return newest == self.base
 
     def on(self, current: Mapping[str, Any] | None, *, sequence: int, manifest_list: str, moment: int) -> list[Json]:

@@ -52,5 +52,6 @@ def _lineage(raw: Json, snapshot: int | None) -> Iterator[Json]:
     """Yield a snapshot and its known ancestors."""
     known = {each["snapshot-id"]: each for each in raw.get("snapshots") or ()}
     while snapshot in known:
-        yield known[snapshot]
-        snapshot = known[snapshot].get("parent-snapshot-id")
+        found = known.pop(snapshot)  # each once, even in a circle
+        yield found
+        snapshot = found.get("parent-snapshot-id")

@@ -20,6 +20,8 @@ NEWEST, DEFAULT = 3, 2
 
 NONE, LAST = -1, -1
 MAIN = "main"
+KEEPING = "cut-"
+"""How the names of tags begin whose snapshots are kept."""
 MINUTE = 60_000
 FORMAT_VERSION = "format-version"
 KEPT_FILES = "write.metadata.previous-versions-max"

@@ -32,6 +32,7 @@ from txsaga.iceberg.refusals import BadUpdate, RequirementFailed
 from txsaga.iceberg.table_draft import (
     DEFAULT,
     FORMAT_VERSION,
+    KEEPING,
     KEPT_FILES,
     MAIN,
     NEWEST,
@@ -354,6 +355,9 @@ def _remove_snapshots(draft: TableDraft, update: Json) -> None:
     gone = _longs(update, "snapshot-ids", LONG) & set(draft.snapshots)
     if not gone:
         return
+    for name, ref in draft.mapping("refs").items():
+        if name.startswith(KEEPING) and ref.get("snapshot-id") in gone:
+            raise BadUpdate(f"Snapshot {ref['snapshot-id']} is kept by tag {name}")
     draft.raw["snapshots"] = [each for each in draft.rows("snapshots") if each["snapshot-id"] not in gone]
     for number in gone:
         del draft.snapshots[number]

@@ -211,7 +211,7 @@ class Lake:
         found, schemas = differences.between(self.storage, None, head), metadata.raw.get("schemas") or ()
         added, same = found.added.values(), [each["schema-id"] for each in schemas] in ([], [0])  # no other was removed
         size = sum(each.file_size_in_bytes for each in added)
-        if head is None or (not found.deletes and same):
+        if head is None or (not found.deletes and (same or (size > MOST and metadata.keeps_names))):
             return self.of_files(name, metadata, found.added, sum(each.record_count for each in added), published)
         require_readable(name, found.deletes.values(), size)
         raw = {**metadata.raw, "current-snapshot-id": head["snapshot-id"], "refs": {}}  # with the columns of now
@@ -279,9 +279,9 @@ def require_readable(name: TableName, deletes: Iterable[DataFile], size: int) ->
     """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"{name} keeps its deletes by values, or has deletes or old columns in more than {MOST:,} bytes, and gates "
-            "can't read them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'="
-            "'copy-on-write', …), or hand the gate rows: tx.check(…)"
+            f"{name} keeps its deletes by values, or has deletes or renamed columns in more than {MOST:,} bytes, and "
+            "gates can't read them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'="
+            "'copy-on-write', …), or rewrite it, or hand the gate rows: tx.check(…)"
         )
 
 

@@ -141,7 +141,7 @@ class TableWrite:
 
 
 class TransactionToken(NamedTuple):
-    """What lets an Iceberg client add commits to a contribution of an open transaction: its own, or that of a step."""
+    """What lets other programs add to a contribution of an open transaction: its own, or that of a step."""
 
     transaction: str
     seal: str

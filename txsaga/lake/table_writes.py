@@ -230,7 +230,7 @@ class TableWrites:
         return write
 
     def token(self) -> str:
-        """Return the secret text by which an Iceberg client joins: what it commits becomes part of this."""
+        """Return the secret text by which other programs join: what they commit and send becomes part of this."""
         life, self.may_conflict = self.life("be joined"), True
         return str(TransactionToken.sealed(self._identity(life), life.token, life.owner, self._part, life.owner, 0))
 

@@ -270,7 +270,7 @@ class DecidedBlock(MessageBuffer):
         self._stage = BlockStage.BROKEN
 
     def _require_new(self) -> None:
-        """Raise unless the block can be entered."""
+        """Raise unless the block can be entered; blocks inside will know it."""
         if self._stage is not BlockStage.NEW:
             raise errors.TransactionClosed(
                 "a transaction block is used once; make another one with producer.transaction(…)"

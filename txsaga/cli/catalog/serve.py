@@ -27,7 +27,9 @@ def catalog(
         Path | None,
         typer.Option(metavar="PATH", help="File of clients, ID:SECRET and rights a line. Default: none needed."),
     ] = None,
-    share_port: Annotated[bool, typer.Option("--share-port", help="Listen with other catalogs of this store.")] = False,
+    share_port: Annotated[
+        bool, typer.Option("--share-port", help="Share the port with other servers of this store.")
+    ] = False,
     credentials: Annotated[
         str,
         typer.Option(

@@ -94,7 +94,7 @@ def publish(
 
 @app.command()
 def withdraw(context: typer.Context, name: Name) -> None:
-    """Take a question for approval back: the workspace can be published without one again."""
+    """Withdraw the request for approval: the workspace can be published without one again."""
     with _workspaces(context) as workspaces:
         workspaces.withdraw(name, os_user())
     result(options_of(context), {"workspace": name}, f"the question about workspace {name} is withdrawn")

@@ -163,7 +163,9 @@ SELECT r.member, r.topic, coalesce(max(r.until) > clock_timestamp(), false) AS a
 SELECT seen FROM txsaga.consumer_group WHERE name = :group;
 
 -- name: check_now
--- A transaction without a result yet is held by its owner's heartbeat, and so is an open one: those wait.
+-- A transaction without a result yet is held by its owner's heartbeat, and so is an open one: those wait. One that a
+-- client is asked about is being checked.
 UPDATE txsaga.doubt d SET check_at = clock_timestamp()
  WHERE txid = :txid AND parked IS NULL AND (checks > 0 OR remarks <> '[]')
+   AND NOT EXISTS (SELECT FROM txsaga.question q WHERE q.txid = d.txid)
    AND NOT EXISTS (SELECT FROM txsaga.tx t WHERE t.txid = d.txid AND t.state = 'active');

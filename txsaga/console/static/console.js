@@ -66,7 +66,10 @@ function localize(root) {
   }
   tick(root);
 }
-times?.addEventListener("change", () => { localStorage.setItem("txsaga-times", times.value); localize(document); });
+times?.addEventListener("change", () => {
+  localize(document);
+  try { localStorage.setItem("txsaga-times", times.value); } catch { /* it is not kept */ }
+});
 localize(document);
 setInterval(() => tick(document), 1000);
 
@@ -161,7 +164,9 @@ document.addEventListener("change", (event) => {
   if (!bulk) return;
   bulk.hidden = !selected().length;
   bulk.querySelector("b").textContent = selected().length;
-  const every = bulk.querySelector("input.match")?.checked;
+  const match = bulk.querySelector("input.match");
+  if (match && bulk.hidden) match.checked = false;
+  const every = match?.checked;
   for (const each of bulk.querySelectorAll("button")) {
     const fits = selected(each.dataset.act).length;
     each.hidden = !fits && !every;

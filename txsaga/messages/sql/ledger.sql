@@ -53,10 +53,11 @@ INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body
 VALUES (:txid, :pgroup, :qid, :part, :attempt, :chunk, :n, true, :body);
 
 -- name: add_last
--- The numbers of its chunks begin where those of a block never are.
+-- The numbers of its chunks begin where those of a block never are. A send that its client repeats has the same body.
 INSERT INTO txsaga.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
 SELECT :txid, :pgroup, :qid, :part, :attempt, coalesce(max(chunk), 1073741823) + 1, 1, true, :body FROM txsaga.half
- WHERE (txid, part, attempt, qid) = (:txid, :part, :attempt, :qid) AND chunk > 1073741823;
+ WHERE (txid, part, attempt) = (:txid, :part, :attempt) AND chunk > 1073741823
+HAVING bool_and(body <> :body) IS NOT FALSE;
 
 -- name: win
 INSERT INTO txsaga.part (txid, part, attempt) VALUES (:txid, :part, :attempt)
