@@ -46,7 +46,7 @@ from txsaga.resources.reservations_store import Reservations
 WRITES: dict[type, set[str]] = {
     HalfStore: {"write"},
     Ledger: {
-        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
+        *{"create", "take_over", "touch", "move", "add", "add_last", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume"},
     },
     BallotLedger: {"call", "cast"},
@@ -85,6 +85,7 @@ WRITES: dict[type, set[str]] = {
         "reject_transactions",
         "join_cluster",
         "alter_checks",
+        "alter_kind",
     },
     SqlEvidence: {"fence"},
 }
