@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
+from tests.scene.elsewhere import Elsewhere
 from tests.scene.members import Member, age, counted, remarks
 from tests.scene.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision, LocalState, Message
@@ -260,7 +261,7 @@ def test_of_a_transaction_that_was_tried_again_only_the_last_try_is_shown(any_sh
     seen: Seen = []
     producer = any_shop.producer(checker=seen.append)
     for body in (b"first try", b"second try"):
-        tx = producer.transaction(key="order-42").__enter__()
+        tx = Elsewhere(producer.transaction(key="order-42")).__enter__()
         tx.send(ORDERS, body)
         tx.join_life()
     tx.prepare()

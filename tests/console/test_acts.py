@@ -221,7 +221,7 @@ def test_an_act_on_a_filter_is_bounded_and_says_so(shop: Shop, enter: Enter, mon
         shop.mq_producer().prepare_now("orders", b"a")
     client = enter(Rank.OPERATOR)
     page = client.get("/acts/rollback", params={"match": ""}).text
-    assert (len(matched(page)), "More match: repeat it for those" in page) == (25, True)
+    assert (len(matched(page)), "More match; these are the newest" in page) == (25, True)
     told = client.post("/api/v1/acts/rollback", json={"ids": [*matched(page), "1"], "reason": "too many"})
     assert (told.status_code, len(shop.pending())) == (400, 26)
     client.post("/api/v1/acts/rollback", json={"ids": matched(page), "reason": "none was paid"})

@@ -177,8 +177,8 @@ def run(roles: list[Role], told: str, stopped: Stopped) -> None:
     from txsaga.core.role_loop import Loop
 
     loop = Loop(roles)
-    loop.start()
     logger.info("engine started: %s", told)
+    loop.start()
     try:
         stopped(None)
     finally:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from txsaga.core.clock import span_in_words
 from txsaga.core.stored_json import plain
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def shown(value: object) -> str:
         case datetime():
             return value.isoformat(sep=" ", timespec="seconds")
         case timedelta():
+            from txsaga.core.clock import span_in_words  # it takes long to load
+
             return span_in_words(value)
         case _:
             return printable(str(value))

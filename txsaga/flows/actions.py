@@ -127,8 +127,7 @@ class RegisteredFunctions:
 
     def name_of(self, function: Callable[..., object]) -> str:
         """Return the name under which a function is registered."""
-        name = self._names.get(function)
-        if name is None:
+        if (name := self._names.get(function)) is None:
             raise ConfigError(
                 f"other processes must find {getattr(function, '__qualname__', function)!r} if this one is "
                 "killed; register it with @txsaga.compensation('a-name') in a module that TXSAGA_SAGAS names"
