@@ -12,12 +12,15 @@ from sqlalchemy import make_url
 
 from tests.airflow_host.browser import Page, browser, keep, page_of
 from tests.airflow_host.hosts import HostedAirflow, hosted
+from tests.console.test_browser import SERIOUS, axe
+from txsaga import UNKNOWN
 from txsaga.airflow_host.home import LOGIN
 from txsaga.embedded.server import EmbeddedServer
 
 DAGS = Path(__file__).parents[2] / "dags"
 FLOW = "bank_transfer"
 BANKS = ("bank_current", "bank_mortgage", "bank_audit")
+__all__ = ["axe"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
@@ -113,6 +116,28 @@ def test_a_store_is_a_connection_with_a_form_of_its_own_that_can_be_tried(host: 
     page.get_by_role("row", name="orders_store").get_by_role("button", name="Test Connection").click()
     page.get_by_text("Test Connection Successful").wait_for()
     page.get_by_text("this is store").wait_for()
+
+
+def test_a_transaction_is_settled_on_its_page_which_everybody_can_use(
+    host: HostedAirflow, page: Page, axe: str
+) -> None:
+    wrong = list[str]()
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    with host.broker() as broker:
+        half = broker.producer("clerks", checker=lambda _: UNKNOWN).prepare_now("transfers", b"one", immunity=600)
+    page.goto(f"/txsaga/transactions/{half.txid}")
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_label("Reason").fill("nobody wants it")
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    page.get_by_role("heading", name=re.compile("Transaction .* rolled back")).wait_for()
+    for path in ("", f"transactions/{half.txid}", "groups", "audit"):
+        page.goto(f"/txsaga/{path}")
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run().then((found) => found.violations)")
+        assert [each["id"] for each in violations if each["impact"] in SERIOUS] == []
+    page.get_by_text("nobody wants it").first.wait_for()
+    assert wrong == []
 
 
 def test_the_console_opens_on_the_transaction_of_a_run(rolled_back: str, page: Page) -> None:
