@@ -11,7 +11,7 @@ from tests.chaos.airflow_bank import EVENTS, Bank, Victim, bank
 from tests.chaos.conftest import DONE
 from tests.chaos.tally import Kills
 
-SAMPLE = 2
+SAMPLE = 1
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.timeout(7200)]
 
