@@ -201,6 +201,18 @@ def test_psql_runs_the_page(broker: Broker, home_url: str) -> None:
     assert checked(broker, receipt) is Decision.COMMIT
 
 
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_hook_of_dbt_sends_with_its_model(broker: Broker, program: psycopg.Connection, end: str) -> None:
+    broker.create_topic("models", queues=1)
+    (hook,) = re.findall(r'post_hook="(.*?)"', PAGE.read_text("utf-8"))
+    program.autocommit = True  # dbt sends BEGIN and COMMIT itself
+    create = "CREATE TEMPORARY TABLE orders__dbt_tmp AS (SELECT 1 AS id)"
+    rename = "ALTER TABLE orders__dbt_tmp RENAME TO orders"
+    for statement in ("BEGIN", create, rename, hook.replace("txsaga.", ""), end):
+        program.execute(statement)
+    assert [each.text() for each in messages(broker, "models")] == ["orders are new"] * (end == "COMMIT")
+
+
 def java(program: Path) -> tuple[str, list[object]]:
     drivers = sorted(JARS.glob("postgresql-*.jar"))
     if not drivers or shutil.which("java") is None:
