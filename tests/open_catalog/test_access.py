@@ -286,6 +286,18 @@ def test_a_line_that_names_no_right_is_refused(tmp_path: Path) -> None:
         Clients.read(file)
 
 
+def test_places_may_be_spelled_as_hadoop_does(guarded: httpx.Client) -> None:
+    below, headers = guarded.headers["x-below"], {"authorization": "Bearer owner:o"}
+    assert below.startswith("file:///")
+    body = {"name": "new", "schema": SCHEMA, "location": f"file:{below.removeprefix('file://')}/new"}
+    assert guarded.post("/v1/namespaces/bank/tables", json=body, headers=headers).status_code == 200
+    for place in ("file:/elsewhere/other", f"{body['location']}/../../shop/a"):
+        answer = guarded.post(
+            "/v1/namespaces/bank/tables", json={**body, "name": "other", "location": place}, headers=headers
+        )
+        assert refused(answer) == (403, "ForbiddenException"), place
+
+
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -308,6 +320,13 @@ def test_text_that_can_not_be_stored_is_refused(rest: httpx.Client) -> None:
     said = '{"namespace": ["bank"], "properties": {"a": "\\ud800"}}'
     answer = rest.post("/v1/namespaces", content=said, headers={"content-type": "application/json"})
     assert refused(answer) == (400, "BadRequestException")
+
+
+def test_what_is_no_json_and_what_is_not_served_is_said_so(rest: httpx.Client) -> None:
+    answer = rest.post("/v1/namespaces", content="{", headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "the body can't be read as JSON")
+    assert refused(rest.get("/v1/nowhere")) == (404, "UnsupportedOperationException")
+    assert refused(rest.put("/v1/namespaces")) == (405, "UnsupportedOperationException")
 
 
 def test_the_audit_names_the_client_of_a_commit(guarded: httpx.Client, books: Books) -> None:

@@ -561,6 +561,26 @@ def test_a_property_that_is_no_number_breaks_no_table(rest: httpx.Client, books:
     assert books.ids() == [1]
 
 
+def test_a_table_that_has_not_changed_is_not_sent_again(rest: httpx.Client) -> None:
+    created(rest, "a")
+    path = "/v1/namespaces/bank/tables/a"
+    tag = rest.get(path).headers["etag"]
+    for said in (tag, f"W/{tag}", f'"other", W/{tag}', "*"):  # a proxy that compresses makes a tag weak
+        assert rest.get(path, headers={"if-none-match": said}).status_code == 304, said
+    assert rest.get(path, headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def test_a_table_of_many_snapshots_is_expired_at_once(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    old = books.table().metadata.current_snapshot_id
+    books.append(2)
+    gone = [{"action": "remove-snapshots", "snapshot-ids": [number]} for number in (old, *range(600))]
+    assert committed(rest, {**change("ledger"), "updates": gone}).status_code == 204
+    assert old not in [each.snapshot_id for each in books.table().snapshots()]
+    assert books.ids() == [1, 2]
+
+
 def test_a_number_that_json_does_not_have_is_refused(rest: httpx.Client) -> None:
     created(rest)
     schema = {"type": "struct", "fields": [{**SCHEMA["fields"][0], "initial-default": float("nan")}]}

@@ -697,11 +697,11 @@ def test_the_command_line_asks_for_an_approval(
     assert "is withdrawn" in run("workspace", "withdraw", "april", env=settings).out
     asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
     assert asked.code == 0, asked.err
-    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
+    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes --voter chief) --reason", asked.out)
     assert found is not None, asked.out
     assert "chief" in run("workspace", "list", env=settings).out
     assert "rows of bank.ledger: 1 added, 0 removed" in run("tx", "ballots", env=settings).out
-    voted = run(*shlex.split(found[1]), "--reason", "seen", "--voter", "chief", env=settings)
+    voted = run(*shlex.split(found[1]), "--reason", "seen", env=settings)
     assert "it is carried" in voted.out, voted.err
     assert run("workspace", "publish", "april", env=settings).code == 0
     assert books.ids() == [1, 2]

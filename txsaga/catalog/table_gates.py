@@ -14,7 +14,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from txsaga.catalog.refusals import CatalogRefusal, bad
-from txsaga.catalog.requests import Json, places_in
+from txsaga.catalog.requests import Json, place_of, places_in
 from txsaga.gate.expecting import SuiteGate, expect
 from txsaga.iceberg.appends import append_in
 from txsaga.lake import differences
@@ -106,8 +106,9 @@ class GatedChange(NamedTuple):
 
     def _require_own_files(self, added: Iterable[str]) -> None:
         """Refuse files of other tables: the refusal of a gate quotes what is in them."""
-        folders = tuple(f"{each.rstrip('/')}/" for each in places_in(self.after.properties, self.after.raw["location"]))
-        if foreign := [each for each in added if not each.startswith(folders) or "/.." in each]:
+        places = places_in(self.after.properties, self.after.raw["location"])
+        folders = tuple(f"{place_of(each).rstrip('/')}/" for each in places)
+        if foreign := [each for each in added if not place_of(each).startswith(folders) or "/.." in each]:
             raise CatalogRefusal(403, "ForbiddenException", f"{foreign[0]} is not in a folder of table {self.name}")
 
     def _is_on_main(self, seen: int | None) -> bool:
