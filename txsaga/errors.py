@@ -384,6 +384,10 @@ class PinRefused(ClusterError):
     """The node list of a message can't be followed, and nothing else is tried."""
 
 
+class ClientSilent(TxSagaError, retryable=True):
+    """No gateway has the client, or the client does not answer."""
+
+
 class UnknownSuite(TxSagaError):
     """There is no such suite of expectations."""
 

@@ -14,7 +14,7 @@ MARKS = {
     "lines of the catalog": 3_543,
     "lines of the iceberg": 1_884,
     "lines of the console": 3_495,
-    "lines of the gateway": 2_568,
+    "lines of the gateway": 2_850,
     "lines of the testing.catalog": 1_339,
     "import lines in percent": 8.1,
     "class names defined twice": 0,
