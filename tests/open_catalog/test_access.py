@@ -26,6 +26,7 @@ from txsaga.catalog.guess_limit import FROM_ADDRESS, TRIES
 from txsaga.catalog.routes import router
 from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
+from txsaga.gateway.access_keys import AccessKey
 
 pytestmark = pytest.mark.postgres
 CLIENTS = """# clients of the catalog
@@ -175,6 +176,22 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
     assert guarded.post(f"{bank}/tables", json=own, headers=owner).status_code == 200
     admin = {"authorization": "Bearer admin:a"}
     assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204
+
+
+def test_a_client_of_one_table_chooses_no_folder_of_another(serve: Serve) -> None:
+    """Nor one of a table that keeps its metadata elsewhere: the catalog's rows name nothing but that."""
+    rest = serve(Clients({"admin": AccessKey("a"), "single": AccessKey("s", {"create": ["bank.mine"]})}))
+    admin, single = ({"authorization": f"Bearer {each}"} for each in ("admin:a", "single:s"))
+    rest.post("/v1/namespaces", json={"namespace": ["bank"]}, headers=admin)
+    new, tables = {"name": "other", "schema": SCHEMA}, "/v1/namespaces/bank/tables"
+    root = rest.post(tables, json=new, headers=admin).json()["metadata"]["location"].rpartition("/")[0]
+    apart = {**new, "name": "apart", "properties": {"write.metadata.path": f"{root}/notes/apart"}}
+    place = rest.post(tables, json=apart, headers=admin).json()["metadata"]["location"]
+    for chosen, status in ((place, 403), (f"{place}/data", 403), (f"{root}/my", 403), (f"{root}/mine/data", 200)):
+        mine = {**new, "name": "mine", "properties": {"write.data.path": chosen}}
+        assert rest.post(tables, json=mine, headers=single).status_code == status, chosen
+    moved = {"updates": [{"action": "set-properties", "updates": {"write.data.path": f"{place}/data"}}]}
+    assert refused(rest.post(f"{tables}/mine", json=moved, headers=single)) == (403, "ForbiddenException")
 
 
 def test_each_client_has_its_own_keys(guarded: httpx.Client) -> None:

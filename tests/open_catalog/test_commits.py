@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -51,6 +52,23 @@ def test_several_tables_are_committed_together(rest: httpx.Client) -> None:
     created(rest, "a", "b", "c")
     assert committed(rest, *(change(name, n="1") for name in "abc")).status_code == 204
     assert [property_of(rest, name) for name in "abc"] == ["1", "1", "1"]
+
+
+def test_what_a_client_that_left_has_sent_joins_as_a_whole(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a", "b")
+    store, changes = books.broker.kernel.store, [change(name, n="1") for name in "ab"]
+    with books.producer.transaction() as tx:
+        token = tx.token()
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(f'SELECT FROM "{store.namespace}".tx WHERE txid = {tx.txid} FOR UPDATE')
+            with pytest.raises(httpx.ReadTimeout):
+                rest.post("/v1/transactions/commit", json={"table-changes": changes}, headers={TOKEN: token}, timeout=1)
+        deadline = time.monotonic() + 20
+        while property_of(rest, "a", token=token) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [property_of(rest, name, token=token) for name in "ab"] == ["1", "1"]
+        assert property_of(rest, "a") is None
+    assert [property_of(rest, name) for name in "ab"] == ["1", "1"]
 
 
 @pytest.mark.parametrize("at", range(3))

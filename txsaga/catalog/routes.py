@@ -78,10 +78,11 @@ def _require_places(catalog: OpenCatalog, client: Client, name: TableName, place
     if not places or not client.is_limited:
         return
     spelled = [place_of(each) for each in places]
-    client.require_own_files(catalog.tables.root(catalog.name, name.namespace), *spelled)
-    folders = (each for each in spelled if not each.endswith((".avro", ".json")))
-    if used := [each for each in folders if catalog.store.holds_others(each, name)]:
-        raise CatalogRefusal(403, "ForbiddenException", f"{used[0]} holds the files of another table or view")
+    client.require_own_files(root := catalog.tables.root(catalog.name, name.namespace), *spelled)
+    for each in (place for place in spelled if not place.endswith((".avro", ".json"))):
+        if not client.reaches("write", name, root, each) or catalog.store.holds_others(each, name):
+            line = f"{each} may hold files of another table or view; choose {root}/{name.table}"
+            raise CatalogRefusal(403, "ForbiddenException", line)
 
 
 def _require_places_of_namespace(client: Client, properties: Mapping[str, str]) -> None:

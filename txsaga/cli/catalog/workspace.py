@@ -46,7 +46,7 @@ def create(
 def list_all(context: typer.Context) -> None:
     """List the workspaces, what became of them, and the voters whose approval they wait for."""
     with _workspaces(context) as workspaces:
-        found = [(each, state, workspaces.asked(each.name)) for each, state in workspaces.all()]
+        found = workspaces.all()
     documents = [
         {
             "workspace": each.name,
