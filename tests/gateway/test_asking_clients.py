@@ -21,6 +21,7 @@ from tests.docs.snippets import blocks
 from tests.gateway.calling import RawClient, listening, message
 from tests.gateway.test_official import PROGRAMS, fetched
 from tests.gateway.test_transfer import PAGE
+from tests.scene.members import until
 from tests.scene.stored import Stored
 from tests.store.logins import logins
 from txsaga.broker import Broker
@@ -41,7 +42,7 @@ READER = {
 @pytest.fixture(autouse=True)
 def _looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txsaga.gateway.asking.LOOK", 0.05)
-    monkeypatch.setattr("txsaga.gateway.client_commands.FIND", 0.5)
+    monkeypatch.setattr("txsaga.gateway.client_commands.FIND", 2.0)
     monkeypatch.setattr("txsaga.gateway.arrivals.PAUSE", 0.05)  # a gateway stops sooner
 
 
@@ -127,8 +128,8 @@ def test_a_java_client_shows_its_threads_and_runs_its_listener_through_the_gatew
         with RawClient(other) as client, client.connected("news"):
             places = {body: stored_message(client, body.encode()) for body in ("good", "bad")}
             assert {*lines(process, 2)} == {"good\t1", "bad\t1"}
-            while not broker.kernel.store.overview.dead_letters().get("pushers"):
-                time.sleep(0.05)
+            until(lambda: broker.kernel.store.overview.dead_letters().get("pushers"))
+            until(lambda: not stored.rows("SELECT FROM claim WHERE grp = 'pushers'"))
             before = settled(stored)
             listing, showing, verifying = shown_on_the_page()
             listed = bare(*listing, "--json", TXSAGA_URL=home_url).documents
@@ -205,23 +206,25 @@ def test_a_client_of_two_gateways_is_asked_by_one(gateway: str, broker: Broker, 
             told = {here: one, there: two}
             assert {Code(each.get(timeout=20).status.code) for each in told.values()} == {Code.OK}
             with asked(lambda: commands.ask("tester@1", place)) as answer:
-                time.sleep(0.5)
-                ((client, heard),) = [(each, queue) for each, queue in told.items() if not queue.empty()]
-                nonce = next_command(heard).nonce
+                until(lambda: not (one.empty() and two.empty()))
+                client = next(each for each, heard in told.items() if not heard.empty())
+                nonce = next_command(told[client]).nonce
                 client.say(status=code("OK"), verify_message_result={"nonce": nonce})
                 assert answer.result(20) == "success"
-                assert heard.empty()
+            assert one.empty() and two.empty()
 
 
 def test_a_client_that_does_not_answer_is_said_to_be_silent(
     client: RawClient, commands: ClientCommands, monkeypatch: pytest.MonkeyPatch, stored: Stored
 ) -> None:
-    monkeypatch.setattr("txsaga.gateway.client_commands.PATIENCE", 0.7)
-    monkeypatch.setattr("txsaga.gateway.clients.PATIENCE", 0.7)
-    with client.connected("news") as told, asked(lambda: commands.ask("tester@1")) as answer:
-        nonce = next_command(told).nonce
-        with pytest.raises(ClientSilent, match="client 'tester@1' has not answered within 1 s"):
-            answer.result(20)
+    with client.connected("news") as told:
+        with monkeypatch.context() as short:
+            short.setattr("txsaga.gateway.client_commands.PATIENCE", 3.0)
+            short.setattr("txsaga.gateway.clients.PATIENCE", 0.5)
+            with asked(lambda: commands.ask("tester@1")) as answer:
+                nonce = next_command(told).nonce
+                with pytest.raises(ClientSilent, match="client 'tester@1' has not answered within 3 s"):
+                    answer.result(20)
         client.say(**stack(nonce, "late"))
         with asked(lambda: commands.ask("tester@1")) as again:
             client.say(**stack(next_command(told).nonce, "in time"))
@@ -239,7 +242,7 @@ def test_a_client_that_is_not_there_is_not_found(
     said = bare("client", "threads", "tester@1", TXSAGA_URL=home_url)
     assert (said.code, said.complaint) == (
         exits.UNAVAILABLE,
-        "txsaga: no gateway has a client 'tester@1'; see `txsaga client list`",
+        "txsaga: no gateway says that it has a client 'tester@1'; see `txsaga client list`",
     )
 
 

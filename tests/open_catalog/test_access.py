@@ -33,6 +33,7 @@ CLIENTS = """# clients of the catalog
 reader:r read=bank.*
 writer:w write=bank.*
 owner:o create=bank.*
+maker:m create=bank.*
 stranger:s create=shop.*
 admin:a
 """
@@ -308,6 +309,12 @@ def test_places_may_be_spelled_as_hadoop_does(guarded: httpx.Client) -> None:
     assert below.startswith("file:///")
     body = {"name": "new", "schema": SCHEMA, "location": f"file:{below.removeprefix('file://')}/new"}
     assert guarded.post("/v1/namespaces/bank/tables", json=body, headers=headers).status_code == 200
+    other = {"authorization": "Bearer maker:m"}
+    for place in (below, f"{below}/new", f"file:{below.removeprefix('file://')}/new"):  # of another's table
+        answer = guarded.post(
+            "/v1/namespaces/bank/tables", json={**body, "name": "b", "location": place}, headers=other
+        )
+        assert refused(answer) == (403, "ForbiddenException"), place
     for place in ("file:/elsewhere/other", f"{body['location']}/../../shop/a"):
         answer = guarded.post(
             "/v1/namespaces/bank/tables", json={**body, "name": "other", "location": place}, headers=headers

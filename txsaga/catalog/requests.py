@@ -4,12 +4,13 @@ What clients send. Schemas, partition specs and updates are kept as they are sen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from txsaga.lake.storage import local
 
 Json = dict[str, Any]
 MOST = 500
@@ -70,7 +71,8 @@ class NewTable(Request):
 
 def place_of(said: str) -> str:
     """Return a place in the spelling that is used here: Hadoop writes `file:/` for `file:///`."""
-    return re.sub("^file:/+", "file:///", said)
+    path = local(said)
+    return said if path is None else f"file://{path}"
 
 
 def places_in(properties: Mapping[str, str] | None, location: str | None = None) -> list[str]:

@@ -8,10 +8,10 @@ listener on a message for an operator gets no receipt handle: nothing is claimed
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from txsaga import errors
@@ -23,6 +23,8 @@ from txsaga.gateway.clients import ConnectedClient, ConnectedClients
 from txsaga.gateway.messages import pulled
 from txsaga.gateway.pulling import PullingCalls
 from txsaga.gateway.status import CallRefused, Code, of_error
+
+logger = logging.getLogger("txsaga")
 
 PLACE = re.compile(r"(.+)/(\d{1,9})@(\d{1,18})", re.ASCII)
 RESULTS = {Code.OK: "success", Code.FAILED_TO_CONSUME_MESSAGE: "failure"}
@@ -40,16 +42,22 @@ class OperatorCommands:
         async with asyncio.TaskGroup() as asking:
             while True:
                 await asyncio.sleep(LOOK)
-                with suppress(errors.TxSagaError):  # the store is away: the next look finds them
+                try:
                     for command in await asyncio.to_thread(self._commands.waiting) if self._clients else ():
                         asking.create_task(self._serve(command))
+                except Exception:  # the next look finds them
+                    logger.exception("commands of operators could not be looked for")
 
     async def _serve(self, command: Any) -> None:
-        here = [each for id, each in self._clients.latest.items() if command.client in (None, id)]
-        with suppress(errors.TxSagaError):  # the operator is gone, or the store is away
+        here = self._clients.latest(command.client)
+        try:
             taken = await asyncio.to_thread(self._commands.take, command.nonce, [*map(_about, here)])
             if taken and command.client is not None and (answer := await self._asked(here[0], command)):
                 await asyncio.to_thread(self._commands.answer, command.nonce, command.client, *answer)
+        except errors.TxSagaError:  # the operator is gone, or the store is away
+            return
+        except Exception:
+            logger.exception("a command of an operator could not be served")
 
     async def _asked(self, client: ConnectedClient, command: Any) -> tuple[bool, str] | None:
         """Return whether a client did what it was asked for, and what it says; None if it says nothing."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-from txsaga.errors import ClientSilent, ConfigError
+from txsaga.errors import ClientSilent, ConfigError, StoreError
 from txsaga.store import sql_files
 from txsaga.store.connection import NamespaceStore
 
@@ -40,7 +40,7 @@ class ClientCommands(NamespaceStore):
             while not (found := answers()) or found[0].done is None:
                 waited = time.monotonic() - begun
                 if not found and waited > FIND:
-                    raise ClientSilent(f"no gateway has a client {client!r}; see `txsaga client list`")
+                    raise ClientSilent(f"no gateway says that it has a client {client!r}; see `txsaga client list`")
                 if waited > PATIENCE:
                     why = "it does not know the command, works on it, or hangs"
                     raise ClientSilent(f"client {client!r} has not answered within {PATIENCE:.0f} s: {why}")
@@ -68,4 +68,5 @@ class ClientCommands(NamespaceStore):
         try:
             yield lambda: self._rows(SQL["answers"], nonce=nonce)
         finally:
-            self._changed(SQL["drop"], nonce=nonce)
+            with suppress(StoreError):  # who asks next removes it
+                self._changed(SQL["drop"], nonce=nonce)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -92,10 +92,10 @@ class ConnectedClients:
     def __contains__(self, id: str) -> bool:
         return id in self._streams
 
-    @property
-    def latest(self) -> Mapping[str, ConnectedClient]:
-        """The stream of each client on which it was heard last."""
-        return {each.caller.client: each for each in sorted(self._all(), key=lambda each: each.seen)}
+    def latest(self, id: str | None) -> Sequence[ConnectedClient]:
+        """Return a client if it is here, or all: of each the stream on which it was heard last."""
+        found = list(self._streams.values()) if id is None else [self._streams.get(id, [])]
+        return [max(streams, key=lambda each: each.seen) for streams in found if streams]
 
     def senders(self, topic: str) -> Iterator[ConnectedClient]:
         """Yield those that send half messages to a topic, another one first each time."""
@@ -206,6 +206,8 @@ class ConnectedClients:
 
     def _subscribing(self, settings: Any) -> None:
         given = settings.subscription
+        if len(given.subscriptions) > TOPICS:
+            raise CallRefused(Code.BAD_REQUEST, f"a client names at most {TOPICS} topics")
         known = self._kernel.store.groups.find(name_of(given.group, "group"))
         policy = Policy() if known is None else known.policy
         given.fifo, given.receive_batch_size, given.long_polling_timeout.seconds = policy.ordered, BATCH, LONG_POLL

@@ -105,9 +105,8 @@ SELECT EXISTS (SELECT FROM txsaga.moment
 
 -- name: holds_others
 -- Is a place in the folder of another table or view, or the other way round?
-SELECT EXISTS (SELECT FROM txsaga.iceberg_tables
-                WHERE (starts_with(metadata_location, :place)
-                       OR starts_with(:place, regexp_replace(metadata_location, '/metadata/[^/]*$', '/')))
+SELECT EXISTS (SELECT FROM txsaga.iceberg_tables, regexp_replace(metadata_location, '^(file:)?/+', 'file:///') AS at
+                WHERE (starts_with(at, :place) OR starts_with(:place, regexp_replace(at, '/metadata/[^/]*$', '/')))
                   AND (catalog_name, table_namespace, table_name) <> (:catalog, :namespace, :table));
 
 -- name: cuts_of
