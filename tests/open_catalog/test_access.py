@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.lake.books import LEDGER, Books
 from tests.open_catalog.asking import SCHEMA, VIEW, change, committed, created, loaded, refused
 from tests.open_catalog.conftest import Serve
+from tests.open_catalog.fuzzing import FUZZ, any_request, assert_answers
 from tests.open_catalog.metadata_samples import BY_DAY, BY_ID, ID, POINT, TS, field, point, schema_of, snapshot
 from tests.open_catalog.route_table import (
     BODIES,
@@ -26,7 +25,6 @@ from tests.open_catalog.route_table import (
     NEEDS,
     OPEN,
     PREFIXES,
-    Name,
     Served,
     ask,
     assert_served,
@@ -35,12 +33,11 @@ from tests.open_catalog.route_table import (
     rows_of,
     served,
 )
-from tests.open_catalog.test_any_table_metadata import JSON, spoilt
+from tests.open_catalog.test_any_table_metadata import spoilt
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
 from txsaga.catalog.app import create_app
 from txsaga.catalog.guess_limit import FROM_ADDRESS, TRIES
-from txsaga.catalog.routes import KEY, TOKEN
 from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
 
@@ -276,13 +273,6 @@ def test_a_line_that_names_no_right_is_refused(tmp_path: Path) -> None:
         Clients.read(file)
 
 
-TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
-LEVELS = TEXT | st.binary(min_size=1, max_size=4) | st.sampled_from(["bank", "a", *PREFIXES, "cut-", "..", "\x1f"])
-ASKED = st.dictionaries(
-    st.sampled_from(["warehouse", "parent", "pageToken", "pageSize", "snapshots", "purgeRequested"]), TEXT, max_size=2
-)
-HEADERS = st.dictionaries(st.sampled_from([TOKEN, KEY, "if-none-match"]), TEXT.map(quote), max_size=1)
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WITH_BODY = [each for each in ROUTES if each.name in BODIES]
 A = {"identifier": {"namespace": ["bank"], "name": "a"}}
 CHANGES: dict[str, Any] = {
@@ -322,30 +312,10 @@ GOOD = BODIES | {
 """Bodies with all that clients send: near to them is what a client with a defect sends."""
 
 
-def assert_answers(answer: httpx.Response) -> None:
-    """Check that a request is served or refused, and that a refusal has the form of the specification."""
-    assert answer.status_code < 500, answer.text
-    if answer.status_code >= 400 and answer.request.method != "HEAD":
-        error = answer.json()["error"]
-        assert isinstance(error, str) or error["code"] == answer.status_code  # OAuth2 has a form of its own
-        assert "Traceback" not in answer.text
-
-
 @FUZZ
-@given(st.sampled_from(ROUTES), LEVELS, LEVELS, LEVELS, ASKED, HEADERS, st.none() | JSON)
-def test_no_path_or_body_breaks_the_server(
-    rest: httpx.Client,
-    route: Served,
-    prefix: Name,
-    namespace: Name,
-    table: Name,
-    asked: dict[str, str],
-    headers: dict[str, str],
-    body: Any,
-) -> None:
-    path, content = route.about(namespace, table, prefix), json.dumps(body)
-    headers["content-type"] = "application/json"
-    assert_answers(rest.request(route.method, path, params=asked, headers=headers, content=content))
+@given(any_request(ROUTES))
+def test_no_path_or_body_breaks_the_server(rest: httpx.Client, asked: dict[str, Any]) -> None:
+    assert_answers(rest.request(**asked))
 
 
 def test_what_near_bodies_are_near_to_is_accepted(everywhere: httpx.Client) -> None:
