@@ -10,7 +10,7 @@ from txsaga.catalog.routes import KEY, TOKEN
 
 SCHEMA: dict[str, Any] = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 
-VIEW = {
+VIEW: dict[str, Any] = {
     "name": "seen",
     "schema": {"type": "struct", "fields": [], "schema-id": 0},
     "view-version": {

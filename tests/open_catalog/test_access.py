@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.rest import RestCatalog
 
 from tests.lake.books import LEDGER, Books
 from tests.open_catalog.asking import SCHEMA, VIEW, change, committed, created, loaded, refused
 from tests.open_catalog.conftest import Serve
+from tests.open_catalog.fuzzing import FUZZ, any_request, assert_answers
+from tests.open_catalog.metadata_samples import BY_DAY, BY_ID, ID, POINT, TS, field, point, schema_of, snapshot
+from tests.open_catalog.route_table import (
+    BODIES,
+    FOLDER,
+    NEEDS,
+    OPEN,
+    PREFIXES,
+    Served,
+    ask,
+    assert_served,
+    keep_moments,
+    prepare,
+    rows_of,
+    served,
+)
+from tests.open_catalog.test_any_table_metadata import spoilt
 from txsaga.catalog import access
 from txsaga.catalog.access import Clients
+from txsaga.catalog.app import create_app
 from txsaga.catalog.guess_limit import FROM_ADDRESS, TRIES
-from txsaga.catalog.routes import router
 from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
 from txsaga.gateway.access_keys import AccessKey
@@ -37,54 +51,14 @@ maker:m create=bank.*
 stranger:s create=shop.*
 admin:a
 """
-NEEDS = {
-    "list_namespaces": "",
-    "create_namespace": "create",
-    "load_namespace": "read",
-    "has_namespace": "read",
-    "drop_namespace": "create",
-    "change_properties": "create",
-    "list_tables": "read",
-    "create_table": "create",
-    "register_table": "create",
-    "load_table": "read",
-    "has_table": "read",
-    "commit_table": "write",
-    "drop_table": "create",
-    "credentials": "read",
-    "report_metrics": "read",
-    "rename_table": "create",
-    "commit_tables": "write",
-    "list_views": "read",
-    "create_view": "create",
-    "register_view": "create",
-    "load_view": "read",
-    "has_view": "read",
-    "commit_view": "write",
-    "drop_view": "create",
-    "rename_view": "create",
+MAY = {
+    "": ("reader", "writer", "owner", "admin", "stranger"),
+    "read": ("reader", "writer", "owner", "admin"),
+    "write": ("writer", "owner", "admin"),
+    "create": ("owner", "admin"),
 }
-"""The right that each route needs on bank.a."""
-ROUTES = [each for each in router.routes if isinstance(each, APIRoute)]
-BODIES: dict[str, Any] = {
-    "create_namespace": {"namespace": ["bank", "new"], "properties": {}},
-    "change_properties": {"removals": [], "updates": {"a": "b"}},
-    "create_table": {"name": "new", "schema": SCHEMA},
-    "register_table": {"name": "new", "metadata-location": "BELOW/nowhere"},
-    "register_view": {"name": "new", "metadata-location": "BELOW/nowhere"},
-    "commit_table": {"requirements": [], "updates": []},
-    "commit_view": {"requirements": [], "updates": []},
-    "report_metrics": {"report-type": "scan-report"},
-    "create_view": VIEW,
-    "commit_tables": {"table-changes": [change("a", n="1")]},
-    **{
-        f"rename_{kind}": {
-            "source": {"namespace": ["bank"], "name": "a"},
-            "destination": {"namespace": ["bank"], "name": "b"},
-        }
-        for kind in ("table", "view")
-    },
-}
+"""The clients that have each right on bank.a."""
+ROUTES = served(create_app(lambda: pytest.fail("nothing is asked"), Clients()), *PREFIXES)
 
 
 @pytest.fixture
@@ -104,29 +78,42 @@ def guarded(serve: Serve, clients: Clients) -> Iterator[httpx.Client]:
     yield rest
 
 
-def ask(rest: httpx.Client, route: APIRoute, token: str | None) -> httpx.Response:
-    """Send a request to a route, about bank.a."""
-    path = route.path.format(namespace="bank", table="a")
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    (method,) = route.methods
-    body = json.dumps(BODIES.get(route.name)).replace("BELOW", rest.headers["x-below"])
-    return rest.request(method, f"/v1{path}", content=body, headers={**headers, "content-type": "application/json"})
+@pytest.fixture
+def everywhere(guarded: httpx.Client, books: Books) -> httpx.Client:
+    """Give a catalog with a view, and a table that is in a cut and in a workspace as well."""
+    guarded.headers["authorization"] = "Bearer admin:a"
+    guarded.delete("/v1/namespaces/bank/tables/a")
+    books.create("bank.a")
+    keep_moments(books)
+    prepare(guarded, "admin:a")
+    del guarded.headers["authorization"]
+    return guarded
 
 
-def test_the_table_of_rights_has_every_route() -> None:
-    assert sorted(NEEDS) == sorted(route.name for route in ROUTES)
+def test_the_table_of_rights_has_every_route_and_no_other() -> None:
+    assert {route.name for route in ROUTES} == NEEDS.keys() | OPEN
+    beside = {"config", *OPEN}
+    for prefix in (None, *PREFIXES):
+        assert {each.name for each in ROUTES if each.prefix == prefix} - beside == NEEDS.keys() - beside
 
 
-def test_no_route_serves_a_client_without_the_right(guarded: httpx.Client, clients: Clients) -> None:
-    may = {"": ("reader", "writer", "owner", "stranger"), "read": ("reader", "writer", "owner")}
-    may |= {"write": ("writer", "owner"), "create": ("owner",)}
-    for route in ROUTES:
-        for token in (None, "nonsense", f"{route.name}:wrong", "a.b", clients.token("owner", "o")[:-1] + "!"):
-            assert ask(guarded, route, token).status_code == 401, route.name
-        for name in ("reader", "writer", "stranger", "owner"):
-            answer = ask(guarded, route, f"{name}:{name[0]}")
-            assert (answer.status_code != 403) is (name in may[NEEDS[route.name]]), (route.name, name, answer.text)
-            assert answer.status_code < 500, (route.name, answer.text)
+def test_no_route_serves_a_client_without_the_right(everywhere: httpx.Client, clients: Clients, books: Books) -> None:
+    tokens = {name: clients.token(name, name[0]) for name in MAY[""]}
+    before = rows_of(books)
+    for number, route in enumerate(ROUTES):
+        for wrong in (None, "nonsense", f"nobody-{number}:wrong", "a.b", tokens["owner"][:-1] + "!"):
+            answer = ask(everywhere, route, wrong)
+            assert answer.status_code == 400 if route.name in OPEN else answer.status_code in (401, 429), route
+            assert "access_token" not in answer.text
+        for name, token in tokens.items():
+            if route.name in NEEDS and name not in MAY[NEEDS[route.name]]:
+                assert_served(ask(everywhere, route, token), route, may=False)
+    assert rows_of(books) == before
+    for route in sorted(ROUTES, key=lambda each: each.prefix is None):  # the others drop the table
+        for name in MAY[NEEDS[route.name]] if route.name in NEEDS else ():
+            if route.prefix is None:
+                prepare(everywhere, tokens["admin"])
+            assert_served(ask(everywhere, route, tokens[name]), route, may=True)
 
 
 def test_a_list_shows_what_may_be_read(guarded: httpx.Client) -> None:
@@ -322,22 +309,74 @@ def test_places_may_be_spelled_as_hadoop_does(guarded: httpx.Client) -> None:
         assert refused(answer) == (403, "ForbiddenException"), place
 
 
-TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda some: st.lists(some) | st.dictionaries(st.text(), some),
-)
+WITH_BODY = [each for each in ROUTES if each.name in BODIES]
+A = {"identifier": {"namespace": ["bank"], "name": "a"}}
+CHANGES: dict[str, Any] = {
+    "requirements": [{"type": "assert-ref-snapshot-id", "ref": "nowhere", "snapshot-id": None}],
+    "updates": [
+        {"action": "add-schema", "schema": schema_of(field(1, "id"), field(2, "day", "date"), field(9, "more"))},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"fields": [{"source-id": 9, "name": "by_more", "transform": "bucket[4]"}]}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": BY_ID},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-properties", "updates": {"owner": "me"}},
+        {"action": "remove-properties", "removals": ["owner"]},
+    ],
+}
+SNAPSHOT = snapshot(2**40, **{"parent-snapshot-id": None, "manifest-list": f"{FOLDER}/nowhere.avro"})
+GOOD = BODIES | {
+    "create_table": {
+        **{"name": "new", "schema": schema_of(ID, TS, POINT), "partition-spec": BY_DAY, "write-order": BY_ID},
+        **{"stage-create": False, "properties": {"owner": "me"}},
+    },
+    "commit_table": {**A, **CHANGES},
+    "commit_tables": {
+        "table-changes": [
+            {**A, "updates": [{"action": "add-snapshot", "snapshot": SNAPSHOT}, point("audit", 2**40, "tag")]}
+        ]
+    },
+    "commit_view": {
+        "requirements": [],
+        "updates": [
+            {"action": "add-view-version", "view-version": {**VIEW["view-version"], "schema-id": 0}},
+            {"action": "set-current-view-version", "view-version-id": -1},
+            {"action": "set-properties", "updates": {"owner": "me"}},
+        ],
+    },
+}
+"""Bodies with all that clients send: near to them is what a client with a defect sends."""
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(ROUTES), TEXT, TEXT, JSON)
-def test_no_path_or_body_breaks_the_server(
-    rest: httpx.Client, route: APIRoute, namespace: str, table: str, body: Any
+@FUZZ
+@given(any_request(ROUTES))
+def test_no_path_or_body_breaks_the_server(rest: httpx.Client, asked: dict[str, Any]) -> None:
+    assert_answers(rest.request(**asked))
+
+
+def test_what_near_bodies_are_near_to_is_accepted(everywhere: httpx.Client) -> None:
+    for route in (each for each in WITH_BODY if each.prefix is None and GOOD[each.name] != BODIES[each.name]):
+        answer = ask(everywhere, route, "admin:a", GOOD)
+        assert answer.is_success, (route, answer.text)
+
+
+@FUZZ
+@given(st.sampled_from(WITH_BODY), st.data())
+def test_no_body_near_to_a_good_one_breaks_the_server(
+    everywhere: httpx.Client, route: Served, data: st.DataObject
 ) -> None:
-    (method,) = route.methods
-    quoted = {"namespace": quote(namespace, safe=""), "table": quote(table, safe="")}
-    answer = rest.request(method, f"/v1{route.path.format(**quoted)}", json=body)
-    assert answer.status_code < 500, answer.text
+    prepare(everywhere, "admin:a")
+    assert_answers(ask(everywhere, route, "admin:a", {route.name: data.draw(spoilt(GOOD[route.name]))}))
+
+
+@pytest.mark.parametrize("prefix", [None, *PREFIXES])
+@pytest.mark.parametrize("body", [{"updates": [{"action": []}]}, {"requirements": [{"type": {}}], "updates": []}])
+def test_a_kind_that_is_no_text_is_refused(
+    everywhere: httpx.Client, prefix: str | None, body: dict[str, object]
+) -> None:
+    (route,) = [each for each in ROUTES if (each.name, each.prefix) == ("commit_table", prefix)]
+    answer = ask(everywhere, route, "admin:a", {route.name: body})
+    assert answer.status_code in ((400,) if prefix is None else (400, 406)), answer.text
 
 
 def test_text_that_can_not_be_stored_is_refused(rest: httpx.Client) -> None:

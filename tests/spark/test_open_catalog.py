@@ -181,3 +181,29 @@ def test_spark_reads_a_cut_and_writes_to_a_workspace(runtime: SparkSession, book
     with pytest.raises(Exception, match="cut-monday can't be changed"):
         runtime.sql(f"DELETE FROM {cut}.{LEDGER}")
     assert [(each.added, each.removed, each.moved) for each in workspaces.diff("april")] == [(1, 1, True)]
+
+
+def test_one_session_reads_and_writes_a_table_by_jdbc_and_by_rest_in_turn(
+    runtime: SparkSession, books: Books, open_rest: Open
+) -> None:
+    session = runtime.newSession()  # by JDBC the catalog has our name, which another session may have opened
+    for key, value in books.lake.spark_settings().items():
+        if key.startswith("spark.sql.catalog."):
+            session.conf.set(key, value)
+    jdbc, rest = books.lake.catalog.name, open_rest(session)
+    session.sql(f"CREATE NAMESPACE {jdbc}.shop")
+    for catalog, statement, rows in (
+        (rest, "CREATE TABLE {} (id BIGINT, note STRING) USING iceberg", []),
+        (jdbc, "INSERT INTO {} VALUES (1, 'jdbc'), (2, 'jdbc')", [(1, "jdbc"), (2, "jdbc")]),
+        (rest, "INSERT INTO {} VALUES (3, 'rest')", [(1, "jdbc"), (2, "jdbc"), (3, "rest")]),
+        (jdbc, "UPDATE {} SET note = 'both' WHERE id = 3", [(1, "jdbc"), (2, "jdbc"), (3, "both")]),
+        (rest, "DELETE FROM {} WHERE id = 1", [(2, "jdbc"), (3, "both")]),
+        (rest, "ALTER TABLE {} ADD COLUMN place STRING", [(2, "jdbc", None), (3, "both", None)]),
+        (jdbc, "UPDATE {} SET place = 'here' WHERE id = 2", [(2, "jdbc", "here"), (3, "both", None)]),
+    ):
+        session.sql(statement.format(f"{catalog}.shop.sale"))
+        seen = [session.sql(f"SELECT * FROM {each}.shop.sale ORDER BY id").collect() for each in (jdbc, rest)]
+        assert seen == [rows, rows], statement
+    assert books.ids("shop.sale") == [2, 3]
+    session.sql(f"DROP TABLE {jdbc}.shop.sale")
+    assert session.sql(f"SHOW TABLES IN {rest}.shop").count() == 0

@@ -10,7 +10,8 @@ c.relnamespace = '{s}'::regnamespace AND NOT c.relispartition AND c.relname NOT 
 
 DESCRIPTIONS = {
     "relation": """
-        SELECT c.relname, c.relkind, c.relpersistence, c.reloptions, pg_get_partkeydef(c.oid)
+        SELECT c.relname, c.relkind, c.relpersistence, c.reloptions, pg_get_partkeydef(c.oid),
+               CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) END
           FROM pg_class c WHERE {tables} AND c.relkind IN ('r', 'p', 'S', 'v')""",
     "column": """
         SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,

@@ -44,6 +44,7 @@ DROP INDEX tx_run;
 DROP INDEX op_rolled_back;
 DROP INDEX effect_table;
 ALTER TABLE consumer_group DROP COLUMN paused;
+DROP VIEW cut_table, cut_queue;
 DROP TABLE moment;
 DROP TABLE client_answer;
 DROP TABLE client_command;

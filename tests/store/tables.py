@@ -636,3 +636,14 @@ table_intent = Table(
     Column("txid", BigInteger, nullable=False, index=True),
     PrimaryKeyConstraint("catalog", "namespace", "name", "part"),
 )
+
+VIEWS = {
+    "cut_table": """
+        SELECT m.name AS cut, t.key AS name, (t.value ->> 'snapshot')::int8 AS snapshot, m.at, m.expires
+          FROM moment m, jsonb_each(m.tables) t WHERE m.kind = 'cut'""",
+    "cut_queue": """
+        SELECT m.name AS cut, h.key AS topic, (q.ordinality - 1)::int4 AS queue, q.value::int8 AS head, m.at, m.expires
+          FROM moment m, jsonb_each(m.heads) h, jsonb_array_elements_text(h.value) WITH ORDINALITY q
+         WHERE m.kind = 'cut'""",
+}
+"""What programs may read in place of tables whose form can change."""

@@ -24,6 +24,7 @@ from tests.store.opened_as import (  # noqa: F401  # fixtures
     read,
     run_roles,
 )
+from tests.store.tables import VIEWS
 from txsaga.broker import Broker
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.checkers import Question
@@ -199,6 +200,12 @@ class TestConsumer:
         moment = wall_clock() - timedelta(hours=1)
         with closing(consumer.stream("readers", ["news"], start=moment)) as stream:
             assert len(list(stream.messages(wait=0))) == 3
+
+    def test_reads_the_views_of_cuts(self, consumer: Broker) -> None:
+        store = consumer.kernel.store
+        with store.engine.connect() as connection:
+            for view in VIEWS:
+                assert connection.exec_driver_sql(f'SELECT * FROM "{store.namespace}".{view}').all() == []
 
     def test_works_messages_off_puts_them_back_and_buries_them(self, operator: Broker, consumer: Broker) -> None:
         operator.create_group("workers", max_attempts=1)

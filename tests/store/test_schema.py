@@ -55,6 +55,9 @@ def created(engine: Engine) -> Iterator[str]:
     with engine.execution_options(schema_translate_map={None: namespace}).begin() as connection:
         connection.execute(text(f'CREATE SCHEMA "{namespace}"'))
         tables.metadata.create_all(connection)
+        connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
+        for name, query in tables.VIEWS.items():
+            connection.execute(text(f"CREATE VIEW {name} WITH (security_invoker) AS {query}"))
     yield namespace
     with engine.begin() as connection:
         connection.execute(text(f'DROP SCHEMA "{namespace}" CASCADE'))

@@ -119,10 +119,7 @@ class Change(Request):
     def _in_small_letters(cls, said: list[Json]) -> list[Json]:
         """Spell kinds as the specification does: they may be written in any letters."""
         kinds = {"type", "action"}
-        return [
-            {key: value.lower() if key in kinds and isinstance(value, str) else value for key, value in each.items()}
-            for each in said
-        ]
+        return [{key: str(value).lower() if key in kinds else value for key, value in each.items()} for each in said]
 
     @property
     def places(self) -> list[str]:

@@ -1,9 +1,9 @@
 """
 The table of rights: which privileges each right needs on each object of a namespace.
 
-It names every table for every right, even if the right needs nothing there, so that a new table can't be forgotten; a
-test checks that. Policies hide rows that a right must not reach in a table that it may use (see the migrations), and
-functions do what neither can express.
+It names every table and view for every right, even if the right needs nothing there: a test checks that none is
+forgotten. Policies hide rows that a right must not reach in a table that it may use (see the migrations), and functions
+do what neither can express.
 
 A grant on `may` is the mark of a right. Without it no policy admits a role, even with other grants made by hand.
 The mark is REFERENCES, which has no effect of its own: a role that may read everything does not get every right by it.
@@ -95,6 +95,8 @@ TABLES = {
     "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", READ, CHANGE, "SELECT, INSERT, UPDATE"),
     "iceberg_namespace_properties": Needs(CHANGE, READ, CHANGE, "SELECT, INSERT"),
     "moment": Needs(CHANGE, READ, CHANGE, READ),
+    "cut_table": Needs(READ, READ, READ, READ),
+    "cut_queue": Needs(READ, READ, READ, READ),
     "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", READ, READ),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
     "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),
