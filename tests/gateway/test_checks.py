@@ -56,7 +56,8 @@ def half(client: RawClient, body: bytes = b"hello") -> Any:
 
 def asked(told: queue.SimpleQueue[Any], seconds: float = 20) -> Any:
     while True:
-        command = told.get(timeout=seconds)
+        if (command := told.get(timeout=seconds)) is None:
+            raise EOFError("the stream is over")
         if command.HasField("recover_orphaned_transaction_command"):
             return command.recover_orphaned_transaction_command
 
