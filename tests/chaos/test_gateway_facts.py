@@ -206,7 +206,7 @@ def test_a_check_is_killed(
                 return
             with answering(broker):
                 ended(client, asked(told).transaction_id, "SOURCE_SERVER_CHECK")
-                gateway.ended(5)  # the answer is recorded after it
+                gateway.ended(3)  # the answer is recorded after it
 
     found = points_of(world, run)
     assert {"Deciding:1", "Decided:1", "Answering:1", "Answered:1"} <= set(found)

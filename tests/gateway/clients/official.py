@@ -22,9 +22,12 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+SAYING = threading.Lock()
+
 
 def say(*words: object) -> None:
-    print(*words, sep="\t", flush=True)
+    with SAYING:
+        print(*words, sep="\t", flush=True)
 
 
 def made(topic: str, body: str, **given: Any) -> Any:
