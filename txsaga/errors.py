@@ -40,6 +40,13 @@ class ConfigError(TxSagaError):
     """A setting or an argument is missing, malformed or contradictory."""
 
 
+class KeyInUse(ConfigError):
+    """Flows, sagas and other transactions of a group can't have the same key."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"key {key!r} belongs to {what}; flows, sagas and transactions of a group need different keys")
+
+
 class CheckerMissing(ConfigError):
     """Work that leaves no evidence needs a checker that can say later what became of it."""
 
@@ -382,6 +389,10 @@ class BadDestination(ClusterError):
 
 class PinRefused(ClusterError):
     """The node list of a message can't be followed, and nothing else is tried."""
+
+
+class ClientSilent(TxSagaError, retryable=True):
+    """No gateway has the client, or the client does not answer."""
 
 
 class UnknownSuite(TxSagaError):

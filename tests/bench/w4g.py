@@ -61,7 +61,7 @@ def _measured(subject: Subject, rounds: int) -> Row:
 
     def one_pass() -> float:
         begun = time.perf_counter()
-        _by_hand([str(local(each)) for each in subject.files])
+        _by_hand([str(local(each.file_path)) for each in subject.files])
         return time.perf_counter() - begun
 
     process.warm()

@@ -37,7 +37,7 @@ class Reader:
 
     def judge(self, subject: Subject) -> Sequence[CastVote]:
         """Read the rows."""
-        found = [id for file in subject.files for id in ids_in(file)]
+        found = [id for file in subject.files for id in ids_in(file.file_path)]
         yes = len(found) == subject.count and REFUSED not in found
         return [CastVote(voter="reader", yes=yes, evidence={"ids": found} if yes else {"why": f"there is {found}"})]
 

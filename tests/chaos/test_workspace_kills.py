@@ -143,7 +143,7 @@ def test_what_was_not_approved_is_not_published_and_the_next_command_works_whoev
 def require_approval(broker: Broker, world: World, before: list[int]) -> None:
     """Ask again if need be, and approve it; before that, nothing is published if anything was asked."""
     workspaces, name = Workspaces(broker), wanted(world)
-    (state,) = [state for moment, state in workspaces.all() if moment.name == name]
+    (state,) = [state for moment, state, _ in workspaces.all() if moment.name == name]
     if state is not WorkspaceState.OPEN:
         with pytest.raises(ConfigError, match=r"not approved|about to ask|asks whether"):
             workspaces.publish(name, "anna")

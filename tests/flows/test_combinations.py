@@ -172,7 +172,7 @@ def test_the_key_of_a_flow_is_its_own(
 ) -> None:
     agency.broker.register("b", agency.engines["bank"])
     flow = producer.begin_flow("bank", key=KEY)
-    with pytest.raises(ConfigError, match=f"belongs to flow {flow.txid}; flows .* need different keys"):
+    with pytest.raises(ConfigError, match=f"belongs to flow {flow.txid}; flows, .* need different keys"):
         opens(agency, producer).__enter__()
     flow.end()
     with pytest.raises(TxSagaError, match="committed"):

@@ -59,6 +59,7 @@ class RawClient:
 
     def __init__(self, address: str, id: str = "tester@1", headers: Mapping[str, str] | None = None) -> None:
         self._channel = grpc.insecure_channel(address)
+        self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()  # on the stream that was opened last
         self._metadata = [("x-mq-client-id", id), *(headers or {}).items()] if id else [*(headers or {}).items()]
 
     def __enter__(self) -> Self:
@@ -113,10 +114,14 @@ class RawClient:
         """Receive, and return the messages."""
         return [part.message for part in self.receive(group, topic, **given) if part.HasField("message")]
 
+    def say(self, **command: Any) -> None:
+        """Say something on the stream."""
+        self._said.put(wire.new("TelemetryCommand", **command))
+
     @contextmanager
     def connected(self, *topics: str, **settings: Any) -> Iterator[queue.SimpleQueue[Any]]:
         """Open the stream of a client that sends to topics; yield what it is told: settings first, at its end None."""
-        said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        said = self._said = queue.SimpleQueue()
         told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         given = settings or {"client_type": PRODUCER, "publishing": {"topics": [{"name": each} for each in topics]}}
         said.put(wire.new("TelemetryCommand", settings=given))

@@ -60,6 +60,10 @@ def node(_home: Path) -> list[object]:
     return ["node", PROGRAMS / "official.cjs"]
 
 
+def rust(_home: Path) -> list[object]:
+    return [fetched("official-rust", "cargo", "Cargo 1.88")]
+
+
 SHOWN = [
     pytest.mark.req("RMQ-46", "RMQ-48", "RMQ-59", "RMQ-65"),
     pytest.mark.conf("INT-05", "CLI-01", "PRX-22", "RC-P1"),
@@ -77,6 +81,23 @@ def address(broker: Broker, home_url: str) -> Iterator[str]:
             yield address
 
 
+Said = Mapping[str, list[list[str]]]
+"""What a client says, by the first word of the line."""
+
+
+def said_by(program: Callable[[Path], list[object]], address: str, folder: Path) -> Said:
+    """Run a client to its end."""
+    command = [*program(folder), address, *KEYS, "secret"]
+    env = {**os.environ, "HOME": str(folder), "NODE_PATH": str(FETCHED / "node/node_modules")}  # logs go home
+    ran = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=150)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+    said: dict[str, list[list[str]]] = defaultdict(list)
+    for line in ran.stdout.splitlines():
+        what, *words = line.split("\t")
+        said[what].append(words)
+    return said
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("program", [pytest.param(python, marks=SHOWN), java, go, node])
 def test_a_client_sends_ends_checks_and_receives(
@@ -87,16 +108,9 @@ def test_a_client_sends_ends_checks_and_receives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("txsaga.gateway.checks.PATIENCE", 1.0)  # a client that does not know may say nothing
-    command = [*program(tmp_path), address, *KEYS, "secret"]
-    env = {**os.environ, "HOME": str(tmp_path), "NODE_PATH": str(FETCHED / "node/node_modules")}  # logs go home
     broker.create_group("pushers", max_attempts=2, first_retry=SOON)
     with answering(broker, replace(NOW, interval=SOON)):
-        ran = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=150)
-    said: dict[str, list[list[str]]] = defaultdict(list)
-    for line in ran.stdout.splitlines():
-        what, *words = line.split("\t")
-        said[what].append(words)
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+        said = said_by(program, address, tmp_path)
     assert [len(said[what]) for what in ("sent", "recalled", "refused", "half")] == [4, 1, 1, 4]
     assert "not match" in said["refused"][0][0]
     assert_received(said)
@@ -105,7 +119,7 @@ def test_a_client_sends_ends_checks_and_receives(
     assert_done_with(broker)
 
 
-def assert_received(said: Mapping[str, list[list[str]]]) -> None:
+def assert_received(said: Said) -> None:
     """Compare what the simple consumer got with what was sent: the changed message twice, the delayed one in time."""
     received = {(body, int(attempt)): (id, color, int(at)) for body, id, color, attempt, at in said["received"]}
     once = ("ordered", "delayed", "committed", "left, committed")
@@ -130,3 +144,17 @@ def assert_done_with(broker: Broker) -> None:
     assert {(each.lag, each.held, each.retrying) for each in readings} == {(0, 0, 0)}
     with broker.stream("auditors", ["later"]) as later:
         assert [each.body for each in later.messages(wait=0)] == [b"delayed"]
+
+
+@pytest.mark.timeout(180)
+def test_the_client_for_rust_sends_ends_checks_and_receives(broker: Broker, address: str, tmp_path: Path) -> None:
+    """It has no recall, no push consumer and no change of the invisible duration."""
+    with answering(broker, replace(NOW, interval=SOON)):
+        said = said_by(rust, address, tmp_path)
+    assert [len(said[what]) for what in ("sent", "refused", "half", "received")] == [3, 1, 4, 5]
+    assert "CONFLICT_WITH_TYPE" in said["refused"][0][0]
+    received = {body: (id, color) for body, id, color in said["received"]}
+    assert received.keys() == {"normal", "ordered", "delayed", "committed", "left, committed"}
+    assert {color for _, color in received.values()} == {"blue"}
+    assert {id for id, _ in received.values()} <= {id for (id,) in [*said["sent"], *said["half"]]}
+    assert {"left, committed", "left, rolled back"} == {body for (body,) in said["checked"]}

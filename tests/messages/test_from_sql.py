@@ -16,6 +16,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url
 
 import txsaga
 from tests.contracts.samples import drain
+from tests.gateway.test_official import fetched
 from tests.services.absent import ci_or_skip
 from tests.store.logins import logins
 from txsaga.broker import Broker
@@ -30,7 +31,8 @@ from txsaga.store.right import Right
 from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
-PAY = Path(__file__).parent / "programs" / "Pay.java"
+PROGRAMS = Path(__file__).parent / "programs"
+MODULES = Path(__file__).parents[1] / "gateway" / "clients"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "send-from-sql.md"
 JARS = Path(__file__).parents[2] / ".jars"
 
@@ -188,7 +190,8 @@ def test_psql_runs_the_page(broker: Broker, home_url: str) -> None:
         ci_or_skip("psql", "install the package postgresql-client")
     receipt, token = prepared(broker)
     shown = {info: body for info, body in re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)}
-    assert shown["java"] == PAY.read_text("utf-8")
+    assert shown["java"] == (PROGRAMS / "Pay.java").read_text("utf-8")
+    assert shown["go"] == (PROGRAMS / "pay.go").read_text("utf-8")
     script = "".join(re.findall(r"^```sql\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S))
     command = ["psql", "-v", "ON_ERROR_STOP=1", "-v", f"transaction={token}", plain(home_url)]
     here = script.replace("txsaga.", f'"{broker.kernel.store.namespace}".')
@@ -198,21 +201,50 @@ def test_psql_runs_the_page(broker: Broker, home_url: str) -> None:
     assert checked(broker, receipt) is Decision.COMMIT
 
 
-@pytest.mark.timeout(120)
-def test_java_sends(broker: Broker, home: Engine, home_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_hook_of_dbt_sends_with_its_model(broker: Broker, program: psycopg.Connection, end: str) -> None:
+    broker.create_topic("models", queues=1)
+    (hook,) = re.findall(r'post_hook="(.*?)"', PAGE.read_text("utf-8"))
+    program.autocommit = True  # dbt sends BEGIN and COMMIT itself
+    create = "CREATE TEMPORARY TABLE orders__dbt_tmp AS (SELECT 1 AS id)"
+    rename = "ALTER TABLE orders__dbt_tmp RENAME TO orders"
+    for statement in ("BEGIN", create, rename, hook.replace("txsaga.", ""), end):
+        program.execute(statement)
+    assert [each.text() for each in messages(broker, "models")] == ["orders are new"] * (end == "COMMIT")
+
+
+def java(program: Path) -> tuple[str, list[object]]:
     drivers = sorted(JARS.glob("postgresql-*.jar"))
     if not drivers or shutil.which("java") is None:
         ci_or_skip("the PostgreSQL driver of Java", "install a JDK, and run make jars")
-    url = parse_url(home_url)[0]
-    namespace = broker.kernel.store.namespace
-    program = tmp_path / PAY.name
-    program.write_text(PAY.read_text("utf-8").replace("txsaga.", f'\\"{namespace}\\".'), "utf-8")
-    address = f"jdbc:postgresql://{url.host}:{url.port}/{url.database}?user={url.username}&password={url.password}"
+    return "jdbc:postgresql", ["java", "-XX:TieredStopAtLevel=1", "-cp", drivers[-1], program]
+
+
+def go(program: Path) -> tuple[str, list[object]]:
+    fetched("transfer-go", "go", "Go")  # with the driver of PostgreSQL
+    subprocess.run(["go", "build", "-C", MODULES, "-o", program.with_suffix(""), program], timeout=60, check=True)
+    return "postgresql", [program.with_suffix("")]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("name", "command"), [("Pay.java", java), ("pay.go", go)])
+def test_a_program_sends(
+    broker: Broker,
+    home: Engine,
+    home_url: str,
+    name: str,
+    command: Callable[[Path], tuple[str, list[object]]],
+    tmp_path: Path,
+) -> None:
+    url, shown = parse_url(home_url)[0], (PROGRAMS / name).read_text("utf-8")
+    (tmp_path / name).write_text(shown.replace("txsaga.", f'\\"{broker.kernel.store.namespace}\\".'), "utf-8")
+    kind, words = command(tmp_path / name)
+    login = f"user={url.username}&password={url.password}"
+    said = [str(each) for each in [*words, f"{kind}://{url.host}:{url.port}/{url.database}?{login}"]]
     with home.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE payment (id int PRIMARY KEY)")
     for expected in (True, False):  # the second one meets the row of the first one, and rolls back
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", str(drivers[-1]), str(program), address]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(said, capture_output=True, text=True, timeout=60, check=False)
         assert (ran.returncode == 0) is expected, ran.stderr
     assert [(each.text(), each.key) for each in messages(broker)] == [('{"payment": 7}', "7")]
 

@@ -26,6 +26,7 @@ from txsaga.catalog.guess_limit import FROM_ADDRESS, TRIES
 from txsaga.catalog.routes import router
 from txsaga.console.queries import ConsoleQueries
 from txsaga.errors import ConfigError
+from txsaga.gateway.access_keys import AccessKey
 
 pytestmark = pytest.mark.postgres
 CLIENTS = """# clients of the catalog
@@ -177,6 +178,22 @@ def test_a_client_of_one_namespace_reaches_no_files_of_others(guarded: httpx.Cli
     assert guarded.delete(f"{table}?purgeRequested=true", headers=admin).status_code == 204
 
 
+def test_a_client_of_one_table_chooses_no_folder_of_another(serve: Serve) -> None:
+    """Nor one of a table that keeps its metadata elsewhere: the catalog's rows name nothing but that."""
+    rest = serve(Clients({"admin": AccessKey("a"), "single": AccessKey("s", {"create": ["bank.mine"]})}))
+    admin, single = ({"authorization": f"Bearer {each}"} for each in ("admin:a", "single:s"))
+    rest.post("/v1/namespaces", json={"namespace": ["bank"]}, headers=admin)
+    new, tables = {"name": "other", "schema": SCHEMA}, "/v1/namespaces/bank/tables"
+    root = rest.post(tables, json=new, headers=admin).json()["metadata"]["location"].rpartition("/")[0]
+    apart = {**new, "name": "apart", "properties": {"write.metadata.path": f"{root}/notes/apart"}}
+    place = rest.post(tables, json=apart, headers=admin).json()["metadata"]["location"]
+    for chosen, status in ((place, 403), (f"{place}/data", 403), (f"{root}/my", 403), (f"{root}/mine/data", 200)):
+        mine = {**new, "name": "mine", "properties": {"write.data.path": chosen}}
+        assert rest.post(tables, json=mine, headers=single).status_code == status, chosen
+    moved = {"updates": [{"action": "set-properties", "updates": {"write.data.path": f"{place}/data"}}]}
+    assert refused(rest.post(f"{tables}/mine", json=moved, headers=single)) == (403, "ForbiddenException")
+
+
 def test_each_client_has_its_own_keys(guarded: httpx.Client) -> None:
     for client in ("admin:a", "owner:o"):
         guarded.headers["authorization"] = f"Bearer {client}"
@@ -286,6 +303,18 @@ def test_a_line_that_names_no_right_is_refused(tmp_path: Path) -> None:
         Clients.read(file)
 
 
+def test_places_may_be_spelled_as_hadoop_does(guarded: httpx.Client) -> None:
+    below, headers = guarded.headers["x-below"], {"authorization": "Bearer owner:o"}
+    assert below.startswith("file:///")
+    body = {"name": "new", "schema": SCHEMA, "location": f"file:{below.removeprefix('file://')}/new"}
+    assert guarded.post("/v1/namespaces/bank/tables", json=body, headers=headers).status_code == 200
+    for place in ("file:/elsewhere/other", f"{body['location']}/../../shop/a"):
+        answer = guarded.post(
+            "/v1/namespaces/bank/tables", json={**body, "name": "other", "location": place}, headers=headers
+        )
+        assert refused(answer) == (403, "ForbiddenException"), place
+
+
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -308,6 +337,13 @@ def test_text_that_can_not_be_stored_is_refused(rest: httpx.Client) -> None:
     said = '{"namespace": ["bank"], "properties": {"a": "\\ud800"}}'
     answer = rest.post("/v1/namespaces", content=said, headers={"content-type": "application/json"})
     assert refused(answer) == (400, "BadRequestException")
+
+
+def test_what_is_no_json_and_what_is_not_served_is_said_so(rest: httpx.Client) -> None:
+    answer = rest.post("/v1/namespaces", content="{", headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "the body can't be read as JSON")
+    assert refused(rest.get("/v1/nowhere")) == (404, "UnsupportedOperationException")
+    assert refused(rest.put("/v1/namespaces")) == (405, "UnsupportedOperationException")
 
 
 def test_the_audit_names_the_client_of_a_commit(guarded: httpx.Client, books: Books) -> None:

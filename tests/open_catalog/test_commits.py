@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -51,6 +52,23 @@ def test_several_tables_are_committed_together(rest: httpx.Client) -> None:
     created(rest, "a", "b", "c")
     assert committed(rest, *(change(name, n="1") for name in "abc")).status_code == 204
     assert [property_of(rest, name) for name in "abc"] == ["1", "1", "1"]
+
+
+def test_what_a_client_that_left_has_sent_joins_as_a_whole(rest: httpx.Client, books: Books) -> None:
+    created(rest, "a", "b")
+    store, changes = books.broker.kernel.store, [change(name, n="1") for name in "ab"]
+    with books.producer.transaction() as tx:
+        token = tx.token()
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(f'SELECT FROM "{store.namespace}".tx WHERE txid = {tx.txid} FOR UPDATE')
+            with pytest.raises(httpx.ReadTimeout):
+                rest.post("/v1/transactions/commit", json={"table-changes": changes}, headers={TOKEN: token}, timeout=1)
+        deadline = time.monotonic() + 20
+        while property_of(rest, "a", token=token) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [property_of(rest, name, token=token) for name in "ab"] == ["1", "1"]
+        assert property_of(rest, "a") is None
+    assert [property_of(rest, name) for name in "ab"] == ["1", "1"]
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -559,6 +577,26 @@ def test_a_property_that_is_no_number_breaks_no_table(rest: httpx.Client, books:
     committed(rest, asked)
     books.append(1)
     assert books.ids() == [1]
+
+
+def test_a_table_that_has_not_changed_is_not_sent_again(rest: httpx.Client) -> None:
+    created(rest, "a")
+    path = "/v1/namespaces/bank/tables/a"
+    tag = rest.get(path).headers["etag"]
+    for said in (tag, f"W/{tag}", f'"other", W/{tag}', "*"):  # a proxy that compresses makes a tag weak
+        assert rest.get(path, headers={"if-none-match": said}).status_code == 304, said
+    assert rest.get(path, headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def test_a_table_of_many_snapshots_is_expired_at_once(rest: httpx.Client, books: Books) -> None:
+    books.create(LEDGER)
+    books.append(1)
+    old = books.table().metadata.current_snapshot_id
+    books.append(2)
+    gone = [{"action": "remove-snapshots", "snapshot-ids": [number]} for number in (old, *range(600))]
+    assert committed(rest, {**change("ledger"), "updates": gone}).status_code == 204
+    assert old not in [each.snapshot_id for each in books.table().snapshots()]
+    assert books.ids() == [1, 2]
 
 
 def test_a_number_that_json_does_not_have_is_refused(rest: httpx.Client) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -23,6 +25,7 @@ from tests.lake.books import LEDGER, POSTING, Books
 from tests.open_catalog.asking import SCHEMA, created, refused
 from tests.open_catalog.go_client import run_go
 from tests.open_catalog.guarded_store import KEYS, GuardedStore
+from tests.open_catalog.java_program import java
 from tests.services.objects import object_store
 from txsaga.catalog import credentials
 from txsaga.catalog.access import Client, Clients
@@ -163,6 +166,19 @@ def test_the_go_client_needs_no_keys(vends: Vends, books: Books, objects: Guarde
     address = str(vends(objects.role)("admin", "namespaces")["rest"].base_url)
     assert run_go(address, "owner:o")["main"] == "2"
     assert books.ids("bank.sale") == [1, 4, 7]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_javas_iceberg_needs_no_keys(vends: Vends, books: Books, objects: GuardedStore) -> None:
+    address = str(vends(objects.role)("admin", "namespaces")["rest"].base_url).rstrip("/")
+    with books.producer.transaction() as tx:
+        tx.table("bank.sale").create({"id": "long"}).append(pa.table({"id": [1]}))
+    command = java("AppendAndRead", address, "owner:o", "2", s3=True)
+    env = {"PATH": os.environ["PATH"], "AWS_EC2_METADATA_DISABLED": "true"}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert sorted(ran.stdout.split()) == ["1", "2"], ran.stderr[-2000:]
+    assert books.ids("bank.sale") == [1, 2]
 
 
 def test_duckdb_needs_no_keys(vends: Vends, books: Books, objects: GuardedStore, duckdb: Any) -> None:

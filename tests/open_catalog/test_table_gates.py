@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError
@@ -279,27 +281,35 @@ def test_columns_that_files_have_and_the_table_has_no_more_are_not_judged(rest: 
         opened(rest).delete("id = 2")
 
 
-@pytest.mark.parametrize("old", ["note", "remark"])
-def test_more_than_fits_is_judged_by_its_files_if_their_columns_are_those_of_the_table(
-    rest: httpx.Client, ledger: Books, monkeypatch: pytest.MonkeyPatch, old: str
-) -> None:
-    added = arrow(opened(rest), 2)
-    if old == "note":
-        with opened(rest).transaction() as tx:
-            tx.remove_properties(GATE)
-        with opened(rest).update_schema() as update:
-            update.delete_column("note")
+def test_columns_are_found_by_their_ids(rest: httpx.Client, books: Books, suite: Save) -> None:
+    names = ["order-id", "1st", "a b"]
+    unique = [{**IDS, "kwargs": {"column": each}} for each in names]
+    home = RestCatalog("home", uri=str(rest.base_url))
+    home.create_namespace("bank")
+    schema, gate = pa.schema([(each, pa.int64()) for each in names]), {GATE: suite("orders", *unique)}
+    table = home.create_table("bank.orders", schema, properties=gate)
+    table.append(pa.table({key: [1, 2] for key in names}))
+    (file,) = table.inspect.files().column("file_path").to_pylist()
+    assert pq.read_schema(file.removeprefix("file://")).names == ["order_x2Did", "_1st", "a_x20b"]
+    for name in names:
+        with pytest.raises(BadRequestError, match=rf"unique of {name}: 2 of 2 rows, like 7, 7; see"):
+            table.append(pa.table({key: [7, 7] if key == name else [4, 5] for key in names}))
+
+
+def test_rows_of_old_files_have_the_columns_of_now(rest: httpx.Client, ledger: Books, suite: Save) -> None:
+    with opened(rest).transaction() as tx:
+        tx.remove_properties(GATE)
     with opened(rest).update_schema() as update:
-        update.add_column(old, StringType())
-    opened(rest).append(added if old == "note" else added.append_column(old, pa.array([""], pa.string())))
+        update.rename_column("id", "number").rename_column("amount", "id").add_column("late", StringType())
+    schema = opened(rest).schema().as_arrow()
+    opened(rest).append(pa.Table.from_pylist([{"number": 1, "id": Decimal(5), "late": "x"}], schema))
+    late, amount = ({**NOTES, "kwargs": {"column": each}} for each in ("late", "id"))
+    suite("ledger", {**IDS, "kwargs": {"column": "number"}}, late, amount)
     assert committed(rest, change("ledger", **{GATE: "ledger"})).status_code == 204
-    monkeypatch.setattr("txsaga.lake.lake.MOST", 1)
-    if old == "note":
-        with pytest.raises(BadRequestError, match=r"renamed columns in more than 1 bytes"):
-            opened(rest).delete("id = 2")
-    else:
-        opened(rest).delete("id = 2")
-    assert ledger.ids() == ([1, 2] if old == "note" else [1])
+    with pytest.raises(BadRequestError) as refusal, opened(rest).update_schema() as update:
+        update.add_column("more", StringType())
+    for line in ("unique of number: 2 of 2 rows, like 1, 1", "null of late: 1 of 2 rows", "null of id: 1 of 2 rows"):
+        assert line in str(refusal.value)
 
 
 @pytest.mark.parametrize("place", ["nowhere", "file:///etc/hostname"])

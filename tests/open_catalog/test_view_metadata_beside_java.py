@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.open_catalog.java_program import java as program
 from tests.open_catalog.test_view_metadata import (
     ALLOWED,
     UUID,
@@ -27,13 +25,10 @@ from tests.open_catalog.test_view_metadata import (
     version,
     view,
 )
-from tests.services.absent import ci_or_skip
 from txsaga.iceberg.refusals import BadUpdate
 from txsaga.iceberg.view_metadata import updated
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-PROGRAM = Path(__file__).parent / "programs" / "UpdateView.java"
-JARS = Path(__file__).parents[2] / ".jars"
 NOW = 10**12
 """Later than any version here, earlier than Java's clock."""
 
@@ -43,13 +38,8 @@ Java = Callable[[Json, Sequence[Json]], str]
 @pytest.fixture(scope="module")
 def java() -> Iterator[Java]:
     """Give what Iceberg's Java library answers."""
-    iceberg, spark = sorted(JARS.glob("iceberg-spark-runtime-*.jar")), importlib.util.find_spec("pyspark")
-    if not iceberg or shutil.which("java") is None or spark is None or spark.origin is None:
-        ci_or_skip("Iceberg's Java library", "install a JDK and txsaga[spark], and run make jars")
-    classes = f"{iceberg[-1]}:{Path(spark.origin).parent}/jars/*"
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", classes, str(PROGRAM)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        program("UpdateView"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as ran:
         assert ran.stdin
         assert ran.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,12 @@ def hurried(workspaces: Workspaces, method: str, *said: Any) -> Any:
         return str(error)
 
 
+def question(workspaces: Workspaces) -> tuple[int, Sequence[str]] | None:
+    """Return the question that is open about the only workspace."""
+    ((_, _, found),) = workspaces.all()
+    return found
+
+
 FASTER = "workspace 'april' was changed by somebody else meanwhile; `txsaga workspace list` shows what became of it"
 
 
@@ -130,7 +136,7 @@ def test_a_workspace_that_two_publish_or_undo_at_once_is_published_and_undone_on
         found = [*pool.map(lambda each: hurried(each, method, "anna"), two)]
     assert all(not isinstance(each, str) or each == FASTER or "workspace 'april' is" in each for each in found), found
     assert any(not isinstance(each, str) for each in found), found
-    ((moment, state),) = workspaces.all()
+    ((moment, state, _),) = workspaces.all()
     assert (books.ids(), state) == (([1, 2], "published") if method == "publish" else ([1], "undone"))
     assert [*(moment.published or ())] == [LEDGER]
 
@@ -152,14 +158,31 @@ def test_a_workspace_is_published_and_undone_though_its_process_was_killed_befor
     workspaces.create("april", ["bank.*"], "anna")
     append(within(rest, "april"), LEDGER, 2)
     interrupted(monkeypatch, Moments, "mark", lambda: workspaces.publish("april", "anna"))
-    assert [state for _, state in workspaces.all()] == ["published"]
+    assert [state for _, state, _ in workspaces.all()] == ["published"]
     with monkeypatch.context() as patched:
         patched.setattr(Workspaces, "_latest", lambda *said: None)  # as if its transaction were forgotten
-        assert [state for _, state in workspaces.all()] == ["published"]
+        assert [state for _, state, _ in workspaces.all()] == ["published"]
     interrupted(monkeypatch, Moments, "mark", lambda: workspaces.undo("april", "anna"))
     assert books.ids() == [1]
-    assert [state for _, state in workspaces.all()] == ["undone"]
+    assert [state for _, state, _ in workspaces.all()] == ["undone"]
     assert workspaces.drop("april", "anna") == 2
+
+
+def test_workspaces_are_listed_while_one_is_published(
+    rest: httpx.Client, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspaces.create("april", ["bank.*"], "anna")
+    append(within(rest, "april"), LEDGER, 2)
+    interrupted(monkeypatch, Transaction, "_leave", lambda: workspaces.publish("april", "anna"))
+    store = books.broker.kernel.store
+    with store.engine.begin() as connection, ThreadPoolExecutor(1) as pool:
+        held = connection.exec_driver_sql(f"SELECT FROM \"{store.namespace}\".tx WHERE key LIKE 'publish%%' FOR UPDATE")
+        assert held.rowcount == 1
+        try:
+            ((_, state, _),) = pool.submit(workspaces.all).result(timeout=20)
+        finally:
+            connection.rollback()
+    assert state == "open"
 
 
 def test_what_was_built_on_since_is_not_undone(rest: httpx.Client, books: Books, workspaces: Workspaces) -> None:
@@ -351,13 +374,13 @@ class TestApproval:
         (poll,) = books.broker.ballots(asked)
         told = "rows of bank.ledger: 1 added, 0 removed"
         assert [(cast.voter, cast.yes, cast.evidence["reason"]) for cast in poll.casts] == [("anna", True, told)]
-        assert workspaces.asked("april") == (asked, ("chief",))
+        assert question(workspaces) == (asked, ("chief",))
         with pytest.raises(ConfigError, match=f"transaction {asked} asks"):
             workspaces.publish("april", "anna")
         vote(books, asked, yes=True)
         assert books.ids() == [1]
         assert [each.added for each in workspaces.publish("april", "anna")] == [1, 0]
-        assert books.ids() == [1, 2] and workspaces.asked("april") is None
+        assert books.ids() == [1, 2] and question(workspaces) is None
         assert [str(each) for each in workspaces.undo("april", "anna")] == [LEDGER]
         assert books.ids() == [1]
 
@@ -391,7 +414,7 @@ class TestApproval:
         for _ in range(2):
             with pytest.raises(ConfigError, match=f"not approved in transaction {asked}: chief voted against it; ask"):
                 workspaces.publish("april", "anna")
-        assert books.ids() == [1] and workspaces.asked("april") is None
+        assert books.ids() == [1] and question(workspaces) is None
         with pytest.raises(ConfigError, match="workspace 'april' is not published: it is not approved"):
             workspaces.undo("april", "anna")
         append(within(rest, "april"), LEDGER, 3)
@@ -436,7 +459,7 @@ class TestApproval:
         vote(books, asked, yes=True)
         with pytest.raises(TableMoved, match=r"table bank\.ledger has changed meanwhile"):
             workspaces.publish("april", "anna")
-        assert books.ids() == [1, 9] and workspaces.asked("april") is None
+        assert books.ids() == [1, 9] and question(workspaces) is None
         with pytest.raises(TableMoved, match=r"bank\.ledger changed since workspace 'april' was begun"):
             workspaces.ask("april", ["chief"], "anna")
 
@@ -488,7 +511,7 @@ class TestApproval:
         workspaces.create("april", ["bank.*"], "anna")
         with pytest.raises(ConfigError, match="somebody else has to approve"):
             workspaces.ask("april", ["anna"], "anna@home")
-        assert workspaces.asked("april") is None
+        assert question(workspaces) is None
 
 
 def ended(books: Books, txid: int) -> TxState:
@@ -514,7 +537,7 @@ class TestAsking:
     ) -> None:
         with pytest.raises(ConfigError):
             workspaces.ask("april", voters, "anna")
-        assert [state for _, state in workspaces.all()] == ["open"]
+        assert [state for _, state, _ in workspaces.all()] == ["open"]
         workspaces.publish("april", "anna")
         assert books.ids() == [1, 2]
 
@@ -549,8 +572,8 @@ class TestAsking:
         self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.asked_until(monkeypatch, workspaces, Flow, "vote")
-        ((moment, _),) = workspaces.all()
-        assert moment.asked is not None and workspaces.asked("april") == (moment.asked, ("anna", "chief"))
+        ((moment, _, _),) = workspaces.all()
+        assert moment.asked is not None and question(workspaces) == (moment.asked, ("anna", "chief"))
         vote(books, moment.asked, yes=True)
         with pytest.raises(ConfigError, match=f"transaction {moment.asked} asks whether"):
             workspaces.publish("april", "anna")
@@ -567,13 +590,23 @@ class TestAsking:
         workspaces.publish("april", "anna")
         assert books.ids() == [1, 2]
 
+    def test_whoever_asks_between_the_checks_of_a_publication_and_its_key_is_faster(
+        self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other, end = Workspaces(books.broker), workspaces._end
+        monkeypatch.setattr(workspaces, "_end", lambda *said: (end(*said), other.ask("april", ["chief"], "ben")))
+        with pytest.raises(ConfigError, match=re.escape(FASTER)):
+            workspaces.publish("april", "anna")
+        ((moment, state, found),) = other.all()
+        assert (state, found, books.ids()) == ("waits for approval", (moment.asked, ("chief",)), [1])
+
     def test_of_two_who_ask_at_once_one_asks(self, books: Books, workspaces: Workspaces) -> None:
         for _ in range(3):
             two = [Workspaces(books.broker), Workspaces(books.broker)]
             with ThreadPoolExecutor(2) as pool:
                 found = [*pool.map(lambda each: hurried(each, "ask", ["chief"], "anna"), two)]
             (asked,) = [each for each in found if not isinstance(each, str)]
-            waits = workspaces.asked("april")
+            waits = question(workspaces)
             assert waits == (asked[0], ("chief",))
             vote(books, asked[0], yes=False)
 
@@ -587,7 +620,7 @@ class TestAsking:
         with pytest.raises(ConfigError, match=f"{FASTER}|there is no workspace"):
             workspaces.publish("april", "anna")
         assert books.ids() == ([1, 2] if method == "publish" else [1])
-        assert [str(state) for _, state in other.all()] == {
+        assert [str(state) for _, state, _ in other.all()] == {
             "ask": ["waits for approval"],
             "drop": [],
             "publish": ["published"],
@@ -596,7 +629,7 @@ class TestAsking:
     def test_a_question_that_is_recorded_while_its_flow_is_ended_keeps_all_from_being_published(
         self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ((moment, _),) = workspaces.all()
+        ((moment, _, _),) = workspaces.all()
         asked = moment._replace(asked=1)
         monkeypatch.setattr(workspaces, "_end", lambda *said: workspaces._moments.mark(moment, asked))
         with pytest.raises(ConfigError, match=re.escape(FASTER)):
@@ -611,7 +644,7 @@ class TestAsking:
         monkeypatch.setattr(workspaces, "_unmoved", meeting(workspaces, lambda: hurried(other, method, "ben")))
         with pytest.raises(ConfigError, match=f"{FASTER}|there is no workspace"):
             workspaces.ask("april", ["chief"], "anna")
-        assert [str(state) for _, state in other.all()] == ([] if method == "drop" else ["published"])
+        assert [str(state) for _, state, _ in other.all()] == ([] if method == "drop" else ["published"])
 
     def test_a_question_about_a_workspace_that_is_gone_is_not_left_behind(
         self, books: Books, workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
@@ -676,7 +709,7 @@ class TestGates:
         ):
             with pytest.raises(NotCarried, match="ledger: expect_column_values_to_be_unique of id: 2 of 2 rows"):
                 publish()
-            assert workspaces.asked("april") is None
+            assert question(workspaces) is None
         assert (books.ids(), books.ids(POSTING)) == ([1], [1])
         within(rest, "april").load_table(LEDGER).overwrite(rows(4).cast(books.table().schema().as_arrow()))
         txid, _ = workspaces.ask("april", ["chief"], "anna@home")
@@ -697,11 +730,11 @@ def test_the_command_line_asks_for_an_approval(
     assert "is withdrawn" in run("workspace", "withdraw", "april", env=settings).out
     asked = run("workspace", "publish", "april", "--approval", "chief", env=settings)
     assert asked.code == 0, asked.err
-    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes) --reason WHY", asked.out)
+    found = re.search(r"it waits for chief: txsaga (tx vote \d+ 'publish april' yes --voter chief) --reason", asked.out)
     assert found is not None, asked.out
     assert "chief" in run("workspace", "list", env=settings).out
     assert "rows of bank.ledger: 1 added, 0 removed" in run("tx", "ballots", env=settings).out
-    voted = run(*shlex.split(found[1]), "--reason", "seen", "--voter", "chief", env=settings)
+    voted = run(*shlex.split(found[1]), "--reason", "seen", env=settings)
     assert "it is carried" in voted.out, voted.err
     assert run("workspace", "publish", "april", env=settings).code == 0
     assert books.ids() == [1, 2]

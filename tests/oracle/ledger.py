@@ -49,7 +49,7 @@ class MemoryLedger(MemoryTables, Ledger):
         self.flows = MemoryFlowLedger(home, kept, self.touch)
         self._decided_before = home.kept.ops  # the block's own decision closes nothing to the block itself
 
-    def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
+    def latest(self, group: int, key: str, *, before: int | None = None, lock: bool = True) -> TxRecord | None:
         """Return the newest life of a key, or the newest before an epoch."""
         lives = [
             opened.life for opened in self._kept.lives.values() if (opened.life.group, opened.life.key) == (group, key)

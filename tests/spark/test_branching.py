@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
@@ -181,6 +182,24 @@ def test_a_gate_sees_what_would_be_published(runtime: "SparkSession", books: Boo
         with tx.table(LEDGER).branch(runtime, gate=seldom) as ledger:
             ledger.sql("UPDATE {table} SET id = 60 WHERE id = 2")
     assert books.ids() == [2, 3, 4, 40]
+
+
+@pytest.mark.parametrize("engine", ["pandas", "spark"])
+def test_a_gate_finds_columns_that_have_other_names_in_files(
+    runtime: "SparkSession", books: Books, catalog: str, engine: str
+) -> None:
+    with books.producer.transaction() as tx:
+        tx.table(LEDGER).create({"1st": "long", "day": "date", "order-id": "long"}, partitions=["day"])
+    with books.table().update_schema() as update:
+        update.rename_column("1st", "first")
+    unique = expect([{"type": "expect_column_values_to_be_unique", "kwargs": {"column": "order-id"}}], engine=engine)
+    with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime, gate=unique) as ledger:
+        ledger.sql("INSERT INTO {table} VALUES (1, date'2025-03-03', 1), (1, date'2025-03-04', 2)")
+    (file, *_) = books.table().inspect.files().column("file_path").to_pylist()
+    assert pq.read_schema(file.removeprefix("file://")).names[-1] == "order_x2Did"
+    with pytest.raises(NotCarried, match="of order-id: 2 of 2 rows, like 3, 3"), books.producer.transaction() as tx:
+        with tx.table(LEDGER).branch(runtime, gate=unique) as ledger:
+            ledger.sql("INSERT INTO {table} VALUES (2, date'2025-03-03', 3), (3, date'2025-03-04', 3)")
 
 
 def test_a_gate_sees_no_row_that_is_deleted_beside_its_file(

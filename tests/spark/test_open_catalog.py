@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from tests.lake.books import LEDGER, POSTING, Books
 from tests.open_catalog import conftest
 from tests.open_catalog.guide import shown
 from tests.services.databases import fresh_name
+from txsaga.catalog.access import Clients
 from txsaga.catalog.cuts import KeptCuts
 from txsaga.catalog.workspaces import Workspaces
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 HEADER = "header.X-Txsaga-Transaction"
 Open = Callable[..., str]
-books, catalog_server = conftest.books, conftest.catalog_server
+books, catalog_server, serve = conftest.books, conftest.catalog_server, conftest.serve
 """On one store, under the default name of the catalog."""
 FAR_FUTURE = "TIMESTAMP '2099-01-01 00:00:00'"
 MERGE = """
@@ -98,6 +100,22 @@ def test_spark_changes_columns_branches_and_views(runtime: SparkSession, books: 
     runtime.sql(f"CREATE VIEW {catalog}.bank.large AS SELECT id FROM {table} WHERE id > 1")
     assert ids(runtime, f"{catalog}.bank.large") == [2, 3]
     runtime.sql(f"DROP VIEW {catalog}.bank.large")
+
+
+def test_spark_with_rights_in_one_namespace_writes_and_expires(
+    runtime: SparkSession, serve: conftest.Serve, tmp_path: Path, open_rest: Open
+) -> None:
+    (tmp_path / "clients").write_text("loader:l create=sales.*\n")
+    server = str(serve(Clients.read(tmp_path / "clients")).base_url)
+    catalog = open_rest(uri=server, credential="loader:l", **{"oauth2-server-uri": f"{server}/v1/oauth/tokens"})
+    runtime.sql(f"CREATE NAMESPACE {catalog}.sales")
+    runtime.sql(f"CREATE TABLE {catalog}.sales.orders (id int) USING iceberg")
+    for number in range(3):
+        runtime.sql(f"INSERT INTO {catalog}.sales.orders VALUES ({number})")
+    runtime.sql(
+        f"CALL {catalog}.system.expire_snapshots(table => 'sales.orders', older_than => {FAR_FUTURE}, retain_last => 1)"
+    )
+    assert ids(runtime, f"{catalog}.sales.orders") == [0, 1, 2]
 
 
 def test_sessions_write_to_one_table_at_once(runtime: SparkSession, books: Books, open_rest: Open) -> None:

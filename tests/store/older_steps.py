@@ -45,6 +45,8 @@ DROP INDEX op_rolled_back;
 DROP INDEX effect_table;
 ALTER TABLE consumer_group DROP COLUMN paused;
 DROP TABLE moment;
+DROP TABLE client_answer;
+DROP TABLE client_command;
 UPDATE alembic_version SET version_num = '0018';
 """
 

@@ -400,6 +400,26 @@ moment = Table(
     PrimaryKeyConstraint("kind", "name"),
 )
 
+client_command = Table(
+    "client_command",
+    metadata,
+    Column("nonce", String, primary_key=True),
+    Column("client", String),  # if NULL, every gateway says which clients it has
+    Column("message", String),  # for its listener; if NULL, it is asked for its threads
+    Column("asked", Moment, nullable=False, server_default=NOW),
+)
+
+client_answer = Table(
+    "client_answer",
+    metadata,
+    Column("nonce", String, ForeignKey("client_command.nonce", ondelete="CASCADE"), nullable=False),
+    Column("client", String, nullable=False),
+    Column("about", JSONB, nullable=False),
+    Column("done", Boolean),  # NULL until it answers, false if it was refused
+    Column("said", String),
+    PrimaryKeyConstraint("nonce", "client"),
+)
+
 doubt = Table(
     "doubt",
     metadata,

@@ -84,10 +84,9 @@ class Client(NamedTuple):
                 )
 
     def reaches(self, right: str, name: TableName, root: str, place: str) -> bool:
-        """Return whether a place of a table's files may be opened to it.
+        """Return whether a place of a table's files may be opened to it, or chosen by it.
 
-        Another client may have chosen the place. With rights on single tables, only the folder that the server chose
-        is known to hold no other table.
+        With rights on single tables, only the folder that the server chooses is known to hold no other table.
         """
         if self.may(right, "*"):
             return True

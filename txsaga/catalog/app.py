@@ -135,6 +135,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             first = error.errors()[0]
+            if first["type"] == "json_invalid":
+                return _answer(bad("the body can't be read as JSON"))
             return _answer(bad(f"{'.'.join(str(each) for each in first['loc'][1:]) or 'body'}: {first['msg']}"))
     found = refusal(error)
     if found.status == 500:
@@ -144,7 +146,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_served(request: Request, error: Exception) -> Response:
     status, line = getattr(error, "status_code", 500), getattr(error, "detail", error)
-    return _answer(CatalogRefusal(status, "BadRequestException", f"{request.method} {request.url.path}: {line}"))
+    kind = "BadRequestException" if status == 400 else "UnsupportedOperationException"
+    return _answer(CatalogRefusal(status, kind, f"{request.method} {request.url.path}: {line}"))
 
 
 def _answer(refused: CatalogRefusal) -> Response:

@@ -4,7 +4,9 @@ What clients send. Schemas, partition specs and updates are kept as they are sen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -66,6 +68,11 @@ class NewTable(Request):
     properties: dict[str, str] | None = None
 
 
+def place_of(said: str) -> str:
+    """Return a place in the spelling that is used here: Hadoop writes `file:/` for `file:///`."""
+    return re.sub("^file:/+", "file:///", said)
+
+
 def places_in(properties: Mapping[str, str] | None, location: str | None = None) -> list[str]:
     """Return the places of files that properties of a table or view name, with its location."""
     named = [location, *((properties or {}).get(key) for key in PLACES)]
@@ -94,6 +101,17 @@ class Change(Request):
     requirements: Annotated[list[Json], Field(max_length=MOST)] = []
     updates: Annotated[list[Json], Field(max_length=MOST)] = []
 
+    @field_validator("updates", mode="before")
+    @classmethod
+    def _removed_at_once(cls, said: Any) -> Any:
+        """Join removals of snapshots that follow each other: Java's client sends one for each."""
+        joined: list[Any] = []
+        for removes, run in groupby(said if isinstance(said, list) else (), _removes_snapshots):
+            found = [*run]
+            ids = (number for each in found for number in each["snapshot-ids"]) if removes else ()
+            joined += [{**found[0], "snapshot-ids": [*ids]}] if removes else found
+        return joined if isinstance(said, list) else said
+
     @field_validator("requirements", "updates")
     @classmethod
     def _in_small_letters(cls, said: list[Json]) -> list[Json]:
@@ -112,6 +130,11 @@ class Change(Request):
             for said in (each, *(value for value in each.values() if isinstance(value, dict))):
                 found += [place for key in (*PLACES, "manifest-list") if isinstance(place := said.get(key), str)]
         return found
+
+
+def _removes_snapshots(update: Any) -> bool:
+    said = update if isinstance(update, dict) else {}
+    return f"{said.get('action')}".lower() == "remove-snapshots" and isinstance(said.get("snapshot-ids"), list)
 
 
 class ChangedTables(Request):

@@ -35,6 +35,7 @@ from txsaga.catalog.requests import (
     PropertyChanges,
     Registration,
     Renaming,
+    place_of,
     places_in,
 )
 from txsaga.catalog.table_gates import sets_gate
@@ -76,10 +77,12 @@ PageSize = Annotated[int | None, Query(alias="pageSize", ge=1)]
 def _require_places(catalog: OpenCatalog, client: Client, name: TableName, places: Sequence[str]) -> None:
     if not places or not client.is_limited:
         return
-    client.require_own_files(catalog.tables.root(catalog.name, name.namespace), *places)
-    folders = (each for each in places if not each.endswith((".avro", ".json")))
-    if used := [each for each in folders if catalog.store.holds_others(each, name)]:
-        raise CatalogRefusal(403, "ForbiddenException", f"{used[0]} holds the files of another table or view")
+    spelled = [place_of(each) for each in places]
+    client.require_own_files(root := catalog.tables.root(catalog.name, name.namespace), *spelled)
+    for each in (place for place in spelled if not place.endswith((".avro", ".json"))):
+        if not client.reaches("write", name, root, each) or catalog.store.holds_others(each, name):
+            line = f"{each} may hold files of another table or view; choose {root}/{name.table}"
+            raise CatalogRefusal(403, "ForbiddenException", line)
 
 
 def _require_places_of_namespace(client: Client, properties: Mapping[str, str]) -> None:
@@ -510,6 +513,6 @@ def _loaded(
     if vended is not None and vended["config"]:
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
     tag = f'"{hashlib.sha256(file.location.encode() + text).hexdigest()[:32]}"'
-    if known is not None and tag in [each.strip() for each in known.split(",")]:
+    if {tag, "*"} & {each.strip().removeprefix("W/") for each in (known or "").split(",")}:
         return Response(status_code=304, headers={"etag": tag})
     return Response(body, media_type="application/json", headers={"etag": tag})

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from txsaga.catalog.refusals import CatalogRefusal, bad
-from txsaga.catalog.requests import Json, places_in
+from txsaga.catalog.requests import Json, place_of, places_in
 from txsaga.gate.expecting import SuiteGate, expect
 from txsaga.iceberg.appends import append_in
 from txsaga.lake import differences
@@ -98,7 +98,7 @@ class GatedChange(NamedTuple):
             found = differences.between(lake.storage, known, self.sent[new[0]])
             if self._is_on_main(seen) and only_appends(self.after, new, found):
                 count = sum(each.record_count for each in found.added.values())
-                return lake.of_files(self.name, self.after, found.added, count) if found.added else None
+                return lake.of_files(self.name, self.after, found.added.values(), count) if found.added else None
         if own:
             whole = differences.between(lake.storage, None, self.after.current)
             self._require_own_files([*whole.added, *whole.deletes])
@@ -106,8 +106,9 @@ class GatedChange(NamedTuple):
 
     def _require_own_files(self, added: Iterable[str]) -> None:
         """Refuse files of other tables: the refusal of a gate quotes what is in them."""
-        folders = tuple(f"{each.rstrip('/')}/" for each in places_in(self.after.properties, self.after.raw["location"]))
-        if foreign := [each for each in added if not each.startswith(folders) or "/.." in each]:
+        places = places_in(self.after.properties, self.after.raw["location"])
+        folders = tuple(f"{place_of(each).rstrip('/')}/" for each in places)
+        if foreign := [each for each in added if not place_of(each).startswith(folders) or "/.." in each]:
             raise CatalogRefusal(403, "ForbiddenException", f"{foreign[0]} is not in a folder of table {self.name}")
 
     def _is_on_main(self, seen: int | None) -> bool:
@@ -141,11 +142,7 @@ def gated(name: TableName, before: Json, after: Json, updates: Sequence[Json]) -
         return
     if old.properties.get(GATE) != new.properties[GATE]:
         gate.warm()
-    if (old.current, _columns(old)) != (new.current, _columns(new)):
+    key = "current-schema-id"
+    if (old.current, before.get(key)) != (new.current, after.get(key)):
         sent: list[Json] = [each["snapshot"] for each in updates if each.get("action") == "add-snapshot"]
         yield GatedChange(name, gate, old, new, {each["snapshot-id"]: each for each in sent})
-
-
-def _columns(metadata: Metadata) -> object:
-    """Return the schema in which the rows of a table are read."""
-    return metadata.raw.get("current-schema-id")

@@ -28,7 +28,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.failure import on_failure
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
-from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, Superseded, TableMoved
+from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, KeyInUse, Superseded, TableMoved
 from txsaga.flows.ballot import Polled, Result
 from txsaga.flows.flow import Flow
 from txsaga.flows.requests import Entered
@@ -95,9 +95,9 @@ class Workspaces:
             self._moments.change([change_of(table, each, _to(moment.ref, then[table])) for table, each in now], who)
         return sorted(moment.tables)
 
-    def all(self) -> Sequence[tuple[KeptMoment, WorkspaceState]]:
-        """Return the workspaces, and what became of each."""
-        return [(each, self._state(each)) for each in map(self._settled, self._moments.all())]
+    def all(self) -> Sequence[tuple[KeptMoment, WorkspaceState, tuple[int, Sequence[str]] | None]]:
+        """Return each workspace, its state, and the transaction that asks about it, with whose yes is missing."""
+        return [(each, *self._state(each)) for each in map(self._settled, self._moments.all())]
 
     def diff(self, name: str) -> Sequence[WorkspaceTable]:
         """Return what was changed in a workspace, by table."""
@@ -168,19 +168,11 @@ class Workspaces:
         self._end(self._begun(asked), who)
         self._moments.mark(asked, before)
 
-    def asked(self, name: str) -> tuple[int, Sequence[str]] | None:
-        """Return the transaction that asks whether a workspace is published, and whose yes is missing."""
-        moment = self._found(name)
-        if moment.asked is None or self._state(moment) is not WorkspaceState.WAITING:
-            return None
-        _, poll = self._question(moment)
-        return moment.asked, () if poll is None else poll.missing
-
     def withdraw(self, name: str, who: str) -> None:
         """Take a question back: the workspace can be published without an approval again."""
         moment = self._found(name)
         if moment.asked is None:
-            raise ConfigError(f"no question is open about workspace {name!r}: it is {self._state(moment)}")
+            raise ConfigError(f"no question is open about workspace {name!r}: it is {self._state(moment)[0]}")
         with self._alone(moment):
             self._end(self._begun(moment), who)
         if not self._moments.mark(moment, moment._replace(asked=None)):
@@ -189,7 +181,7 @@ class Workspaces:
     def undo(self, name: str, who: str) -> Sequence[TableName]:
         """Point the tables of a published workspace back at what they were, unless they changed since."""
         moment = self._found(name)
-        if (state := self._state(moment)) is not WorkspaceState.PUBLISHED:
+        if (state := self._state(moment)[0]) is not WorkspaceState.PUBLISHED:
             raise ConfigError(f"workspace {name!r} is not published: it is {state}")
         undone, now, heads = list[TableWrite](), self._moments.now(moment), moment.published or {}
         for table, head in ((each, heads[str(each)]) for each in moment.tables if str(each) in heads):
@@ -213,7 +205,7 @@ class Workspaces:
 
     def _latest(self, moment: KeptMoment, what: str) -> TxRecord | None:
         with self._broker.kernel.store.ledgers.open() as ledger:
-            return ledger.latest(self._producer.group.id, _key(moment, what))
+            return ledger.latest(self._producer.group.id, _key(moment, what), lock=False)
 
     def _end(self, life: TxRecord | None, who: str) -> None:
         """Roll back what asks about a workspace, or began to publish it; its process was perhaps killed."""
@@ -229,7 +221,7 @@ class Workspaces:
         """Say so if somebody else was faster, or took the work over."""
         try:
             yield
-        except (DecidedOtherwise, Superseded):
+        except (DecidedOtherwise, KeyInUse, Superseded):
             raise self._moments.overtaken(moment) from None
 
     def _begun(self, moment: KeptMoment) -> TxRecord | None:
@@ -254,14 +246,14 @@ class Workspaces:
                 return settled
         return moment
 
-    def _state(self, moment: KeptMoment) -> WorkspaceState:
-        if moment.state is not None:
-            return WorkspaceState(moment.state)
-        if moment.asked is None:
-            return WorkspaceState.OPEN
+    def _state(self, moment: KeptMoment) -> tuple[WorkspaceState, tuple[int, Sequence[str]] | None]:
+        """Return what became of a workspace, and the question that is open about it."""
+        if moment.state is not None or moment.asked is None:
+            return WorkspaceState(moment.state or WorkspaceState.OPEN), None
         flow, poll = self._question(moment)
-        refused = flow is None or (poll is not None and poll.result is Result.REFUSED)
-        return WorkspaceState.NOT_APPROVED if refused else WorkspaceState.WAITING
+        if flow is None or (poll is not None and poll.result is Result.REFUSED):
+            return WorkspaceState.NOT_APPROVED, None
+        return WorkspaceState.WAITING, (moment.asked, () if poll is None else poll.missing)
 
     def _question(self, moment: KeptMoment) -> tuple[Entered | None, Polled | None]:
         """Return the flow that asks about a workspace, unless it was rolled back, and its ballot once it is open."""
@@ -272,12 +264,12 @@ class Workspaces:
         return (None if flow is None or flow.life.state is TxState.ROLLED_BACK else flow), poll
 
     def _require(self, moment: KeptMoment, *states: WorkspaceState) -> None:
-        if self._state(moment) not in states:
+        if self._state(moment)[0] not in states:
             raise self._refused(moment)
 
     def _refused(self, moment: KeptMoment) -> ConfigError:
         """Say why a workspace can't be published, and what can be done."""
-        name, txid, state = moment.name, moment.asked, self._state(moment)
+        name, txid, state = moment.name, moment.asked, self._state(moment)[0]
         if txid is None:
             return ConfigError(f"workspace {name!r} is {state}; drop it, and create a new one")
         withdraw = f"take the question back: `txsaga workspace withdraw {name}`"

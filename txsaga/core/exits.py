@@ -28,6 +28,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.TxSagaError: MISTAKE,
     errors.TransactionError: CONFLICT,
     errors.HostFailed: UNAVAILABLE,
+    errors.ClientSilent: UNAVAILABLE,
     errors.TableTaken: CONFLICT,
     errors.WarehouseAway: UNAVAILABLE,
     errors.UnknownTransaction: NOT_FOUND,

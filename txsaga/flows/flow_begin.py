@@ -170,10 +170,7 @@ def require_joined(life: TxRecord) -> None:
 
 def _joined(life: TxRecord, key: str) -> None:
     if life.lease is None:
-        raise errors.ConfigError(
-            f"key {key!r} belongs to transaction {life.txid}, which is not a flow; flows and other transactions of a "
-            "group need different keys"
-        )
+        raise errors.KeyInUse(key, f"transaction {life.txid}, which is not a flow")
     if life.state is TxState.COMMITTED:
         raise errors.AlreadyCommitted(life.txid, key)
     if life.state is TxState.ROLLED_BACK:

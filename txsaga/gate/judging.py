@@ -16,7 +16,6 @@ from typing import Any
 
 import great_expectations as gx
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from great_expectations.expectations.registry import get_expectation_impl
 
@@ -38,27 +37,23 @@ def frame(question: Mapping[str, Any]) -> Iterator[Read]:
     """Open the rows of a question."""
     engine = question["engine"]
     if engine == "spark" or (engine == "auto" and (question["count"] or 0) > MOST):
-        from txsaga.spark import session
-
-        reader = session(app="txsaga gate").read.option("recursiveFileLookup", "true")
-        persisted = reader.parquet(*question["files"]).persist()
+        persisted = _by_spark(question).persist()
         try:
             yield Read(frame=persisted, engine="spark", count=persisted.count)
         finally:
             persisted.unpersist()
         return
-    table = _table(question["files"], question["access"], _columns(question))
+    table = _table(question)
     rows = table.num_rows
-    pandas = table.to_pandas(split_blocks=True, self_destruct=True)
-    yield Read(frame=pandas, engine="pandas", count=lambda: rows)
+    yield Read(frame=table.to_pandas(split_blocks=True, self_destruct=True), engine="pandas", count=lambda: rows)
 
 
-def _columns(question: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns to read: at least one, since without columns no rows are read; None means all."""
-    expectations: Sequence[Mapping[str, Any]] = question["expectations"]
-    if needs_all_columns(expectations):
-        return None
-    return list(dict.fromkeys(column for each in expectations for column in columns_of(each))) or None
+def _columns(question: Mapping[str, Any]) -> list[str]:
+    """Return the columns to read: at least one, since without columns no rows are read."""
+    known: list[str] = question["columns"]
+    if needs_all_columns(question["expectations"]):
+        return known
+    return [*dict.fromkeys(column for each in question["expectations"] for column in columns_of(each))] or known[:1]
 
 
 def columns_of(expectation: Mapping[str, Any]) -> Iterator[str]:
@@ -80,24 +75,41 @@ def needs_all_columns(expectations: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _table(files: Sequence[str], access: Mapping[str, str], columns: list[str] | None) -> pa.Table:
-    paths = [_local(each) for each in files]
-    if all(path is not None for path in paths):
-        found: pa.Table = ds.dataset([str(path) for path in paths], format="parquet").to_table(columns=columns)
-        return found
+def _table(question: Mapping[str, Any]) -> pa.Table:
+    """Read rows of a file, or the files of a table as Iceberg does: its columns by their ids."""
+    if "table" not in question:
+        return pq.read_table(question["rows"], columns=_columns(question))
+    from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io import load_file_io
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.manifest import DataFile, FileFormat
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadataUtil
+    from pyiceberg.typedef import Record
 
-    tables = []
-    for location in files:
-        with load_file_io(dict(access), location).new_input(location).open() as stream:
-            tables.append(pq.read_table(stream, columns=columns))
-    return pa.concat_tables(tables)
+    table, files = TableMetadataUtil.parse_obj(question["table"]), list[DataFile]()
+    for path, kind, (spec, values) in question["files"]:
+        files.append(DataFile.from_args(file_path=path, file_format=FileFormat(kind), partition=Record(*values)))
+        files[-1].spec_id = spec
+    io, schema = load_file_io(question["access"], table.location), table.schema().select(*_columns(question))
+    return ArrowScan(table, io, schema, AlwaysTrue()).to_table([FileScanTask(each) for each in files])
 
 
-def _local(location: str) -> str | None:
-    if location.startswith("file:"):
-        return "/" + location.removeprefix("file:").lstrip("/")
-    return None if "://" in location else location
+def _by_spark(question: Mapping[str, Any]) -> Any:
+    """Read like `_table`, by Spark."""
+    from txsaga.spark import session
+
+    spark = session(app="txsaga gate")
+    if "table" not in question:
+        return spark.read.parquet(question["rows"])
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    from txsaga.spark.tables import BY_ID, with_ids
+
+    spark.conf.set(BY_ID, "true")
+    schema = TableMetadataUtil.parse_obj(question["table"]).schema().select(*_columns(question))
+    reader = spark.read.schema(with_ids(question["about"], schema)).option("recursiveFileLookup", "true")
+    return reader.parquet(*[path for path, *_ in question["files"]])
 
 
 BOOLEAN, DETAILS = "BOOLEAN_ONLY", "SUMMARY"

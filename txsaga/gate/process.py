@@ -32,14 +32,18 @@ KINDS = "give an Arrow table, a pandas or Spark DataFrame, mappings, or messages
 
 def written(subject: Subject, folder: Path) -> dict[str, object]:
     """Return where the rows are stored, after writing them to a file if they are only in memory."""
-    if subject.rows is None:
-        return {"files": list(subject.files), "columns": list(subject.columns)}
+    if subject.table is not None:
+        from txsaga.lake.differences import part_of
+
+        listed = [(file.file_path, file.file_format.value, part_of(file)) for file in subject.files]
+        columns = subject.table.schema().column_names
+        return {"files": listed, "table": subject.table.model_dump(mode="json"), "columns": columns}
     table = as_arrow(subject.rows, subject.about)
     import pyarrow.parquet as pq
 
     path = folder / "rows.parquet"
     pq.write_table(table, path)
-    return {"files": [str(path)], "columns": table.column_names}
+    return {"rows": str(path), "columns": table.column_names}
 
 
 def as_arrow(rows: Any, about: str) -> Any:

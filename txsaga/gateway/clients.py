@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from txsaga.core.message import MAX_BODY
 from txsaga.core.topic import TopicType
 from txsaga.gateway import wire
 from txsaga.gateway.access import Caller
+from txsaga.gateway.client_commands import PATIENCE
 from txsaga.gateway.messages import name_of
 from txsaga.gateway.status import CallRefused, Code, of_error, status
 
@@ -43,11 +44,30 @@ class ConnectedClient:
         self.topics: frozenset[str] = frozenset()  # that it sends half messages to
         self.outbox: asyncio.Queue[Any] = asyncio.Queue(maxsize=UNREAD)
         self.seen = time.monotonic()
+        self.settings: Any = wire.new("Settings")  # as it has told them, once they are accepted
+        self._asked: dict[str, asyncio.Future[Any]] = {}  # by the nonce of the command
 
     def tell(self, command: Any) -> None:
         """Send it a command, unless it does not read."""
         with suppress(asyncio.QueueFull):
             self.outbox.put_nowait(command)
+
+    async def ask(self, nonce: str, command: Any) -> Any:
+        """Send it a command, and return the command that answers it; `TimeoutError` if none does."""
+        answer = self._asked[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            self.tell(command)
+            async with asyncio.timeout(PATIENCE):
+                return await answer
+        finally:
+            del self._asked[nonce]
+
+    def answered(self, command: Any) -> None:
+        """Pass on a command of the client that answers one of ours; any other is none of our business."""
+        said = getattr(command, command.WhichOneof("command") or "status")
+        waiting = self._asked.get(getattr(said, "nonce", ""))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(command)
 
     def close(self) -> None:
         """End its stream."""
@@ -66,8 +86,16 @@ class ConnectedClients:
         self._serving = asyncio.Lock()
         self._turn = 0
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def __contains__(self, id: str) -> bool:
         return id in self._streams
+
+    @property
+    def latest(self) -> Mapping[str, ConnectedClient]:
+        """The stream of each client on which it was heard last."""
+        return {each.caller.client: each for each in sorted(self._all(), key=lambda each: each.seen)}
 
     def senders(self, topic: str) -> Iterator[ConnectedClient]:
         """Yield those that send half messages to a topic, another one first each time."""
@@ -139,6 +167,8 @@ class ConnectedClients:
             async for command in commands:
                 if command.HasField("settings"):
                     await client.outbox.put(await self._settle(command.settings, client))
+                else:
+                    client.answered(command)
         finally:
             client.close()
 
@@ -151,7 +181,7 @@ class ConnectedClients:
                 await asyncio.to_thread(self._subscribing, settings)
         except Exception as refused:  # noqa: BLE001  # a client gets a status, whatever is wrong
             return wire.new("TelemetryCommand", status=of_error(refused))
-        settings.metric.on = False
+        settings.metric.on, client.settings = False, settings
         return wire.new("TelemetryCommand", status=status(Code.OK), settings=settings)
 
     async def _publishing(self, settings: Any, client: ConnectedClient) -> None:

@@ -56,6 +56,15 @@ class PullingCalls:
             yield wire.new("PullMessageResponse", message=pulled(each))
         yield wire.new("PullMessageResponse", next_offset=end)
 
+    async def message(self, topic: str, queue: int, offset: int) -> Delivered:
+        """Return one committed message."""
+        known, qid = await self._queue(wire.new("MessageQueue", topic={"name": topic}, id=queue))
+        reading = Fetching(self._kernel, {qid: (known, queue)})
+        found, _, _ = await asyncio.to_thread(self._read, reading, qid, offset, 1, None)
+        if not found:
+            raise CallRefused(Code.MESSAGE_NOT_FOUND, f"queue {queue} of topic {topic!r} ends before offset {offset}")
+        return found[0]
+
     async def query_offset(self, request: Any) -> Any:
         """Return the first offset of a queue, the one after its last message, or that of a point in time."""
         _, qid = await self._queue(request.message_queue)

@@ -22,6 +22,7 @@ from txsaga.gateway import wire
 from txsaga.gateway.access import Caller, Signatures
 from txsaga.gateway.access_keys import AccessKey
 from txsaga.gateway.arrivals import Arrivals
+from txsaga.gateway.asking import OperatorCommands
 from txsaga.gateway.checks import ClientChecks
 from txsaga.gateway.consumers import ConsumerPool
 from txsaga.gateway.pulling import PullingCalls
@@ -54,6 +55,7 @@ class GatewayServer:
         self._receiving = ReceivingCalls(broker, self._consumers, self._renewals)
         sending, routes = SendingCalls(broker, self._checks), RouteCalls(broker.kernel)
         pulling = PullingCalls(broker.kernel, self._arrivals)
+        self._commands = OperatorCommands(broker.kernel, self._checks.clients, pulling)
         self._calls: dict[str, Call] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -89,7 +91,8 @@ class GatewayServer:
         except RuntimeError:
             raise errors.ConfigError(f"the gateway can't listen on {address}; is it in use?") from None
         await self._server.start()
-        self._tasks = [asyncio.create_task(each) for each in (self._renewals.run(), self._tidy())]
+        running = (self._renewals.run(), self._commands.run(), self._tidy())
+        self._tasks = [asyncio.create_task(each) for each in running]
         return int(port)
 
     async def stop(self) -> None:

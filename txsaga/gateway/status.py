@@ -49,6 +49,7 @@ class Code(IntEnum):
     INTERNAL_SERVER_ERROR = 50_001
     HA_NOT_AVAILABLE = 50_002
     NOT_IMPLEMENTED = 50_100
+    FAILED_TO_CONSUME_MESSAGE = 60_000
 
 
 class CallRefused(Exception):

@@ -45,6 +45,12 @@ def number(enum: str, name: str) -> int:
     return int(_POOL.FindEnumTypeByName(f"{PACKAGE}.{enum}").values_by_name[name].number)
 
 
+def name(enum: str, number: int) -> str:
+    """Return the name of a value of an enumeration, or its number if it is not known here."""
+    known = _POOL.FindEnumTypeByName(f"{PACKAGE}.{enum}").values_by_number
+    return str(known[number].name) if number in known else str(number)
+
+
 def span(duration: Any) -> timedelta:
     """Read a duration; one that is too long for us is our longest."""
     try:

@@ -16,6 +16,9 @@ from txsaga.errors import ConfigError, NotCarried
 from txsaga.flows.ballot import Ballot, CastVote, Polled, Result
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table.metadata import TableMetadata
+
     from txsaga.messages.ledger_store import Ledger
 
 
@@ -27,10 +30,10 @@ class Subject:
     """The name of the rows: a table, a topic or any other."""
     rows: object = None
     """An Arrow table or mappings; None if the rows are in files."""
-    files: tuple[str, ...] = ()
-    """The locations of Parquet files."""
-    columns: tuple[str, ...] = ()
-    """The columns of the files."""
+    files: tuple[DataFile, ...] = ()
+    """The files of a table."""
+    table: TableMetadata | None = None
+    """The table of the files: its columns are found by their ids, whatever a writer named them."""
     access: Mapping[str, str] = field(default_factory=dict)
     """The storage properties for reading the files."""
     count: int | None = None
@@ -48,13 +51,11 @@ def together(about: str, subjects: Sequence[Subject]) -> Subject:
                 "each its own gate: branch(spark, gate=…), append(…, gate=…)"
             )
         return replace(subjects[0], about=about)
-    counts = [each.count or 0 for each in subjects]
-    return Subject(
+    return replace(
+        subjects[0] if subjects else Subject(about=about),
         about=about,
         files=tuple(file for each in subjects for file in each.files),
-        columns=subjects[0].columns if subjects else (),
-        access=subjects[0].access if subjects else {},
-        count=sum(counts),
+        count=sum(each.count or 0 for each in subjects),
         published=next((each.published for each in subjects if each.published is not None), None),
     )
 

@@ -186,34 +186,34 @@ class Lake:
         return self.of_files(write.name, metadata, staged, write.rows, published)
 
     def of_files(
-        self, name: TableName, metadata: Metadata, located: Iterable[str], count: int, published: int | None = None
+        self, name: TableName, metadata: Metadata, found: Iterable[DataFile], count: int, published: int | None = None
     ) -> Subject:
         """Return the rows of some files of a table for a gate."""
         return Subject(
             about=str(name),
-            files=tuple(located),
-            columns=tuple(metadata.parsed.schema().column_names),
+            files=tuple(found),
+            table=metadata.parsed,
             access=self.storage.properties,
             count=count,
             published=published,
         )
 
-    def _staged(self, metadata: Metadata, write: TableWrite) -> Iterable[str]:
-        """Return the locations of the rows that a write adds; for a branch they may be in no manifest of ours."""
-        if write.branch is None or write.manifest is not None:
-            return manifests.files_of(self.storage, write.manifest)
-        return differences.between(self.storage, *ends(metadata, write)).added
+    def _staged(self, metadata: Metadata, write: TableWrite) -> Iterable[DataFile]:
+        """Return the files that a write adds; for a branch they may be in no manifest of ours."""
+        if write.manifest is None:
+            return differences.between(self.storage, *ends(metadata, write)).added.values() if write.branch else ()
+        manifest = manifests.read(write.manifest)
+        return [each.data_file for each in manifest.fetch_manifest_entry(self.storage.io(manifest.manifest_path))]
 
     def whole(
         self, name: TableName, metadata: Metadata, head: Mapping[str, Any] | None, published: int | None = None
     ) -> Subject:
-        """Return all rows of a table in one of its snapshots for a gate; files of one schema need not be read here."""
-        found, schemas = differences.between(self.storage, None, head), metadata.raw.get("schemas") or ()
-        added, same = found.added.values(), [each["schema-id"] for each in schemas] in ([], [0])  # no other was removed
-        size = sum(each.file_size_in_bytes for each in added)
-        if head is None or (not found.deletes and (same or (size > MOST and metadata.keeps_names))):
-            return self.of_files(name, metadata, found.added, sum(each.record_count for each in added), published)
-        require_readable(name, found.deletes.values(), size)
+        """Return all rows of a table in one of its snapshots for a gate; files without deletes are not read here."""
+        found = differences.between(self.storage, None, head)
+        added = found.added.values()
+        if head is None or not found.deletes:
+            return self.of_files(name, metadata, added, sum(each.record_count for each in added), published)
+        require_readable(name, found.deletes.values(), sum(each.file_size_in_bytes for each in added))
         raw = {**metadata.raw, "current-snapshot-id": head["snapshot-id"], "refs": {}}  # with the columns of now
         io = self.storage.io(raw["location"])
         rows = DataScan(table_metadata=TableMetadataUtil.parse_obj(raw), io=io).to_arrow()
@@ -279,7 +279,7 @@ def require_readable(name: TableName, deletes: Iterable[DataFile], size: int) ->
     """Refuse what can't be read with its delete files: equality deletes, and more data than fits."""
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"{name} keeps its deletes by values, or has deletes or renamed columns in more than {MOST:,} bytes, and "
+            f"{name} keeps its deletes by values, or has deletes in more than {MOST:,} bytes, and "
             "gates can't read them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'="
             "'copy-on-write', …), or rewrite it, or hand the gate rows: tx.check(…)"
         )

@@ -177,14 +177,6 @@ def read(record: Mapping[str, Any]) -> ManifestFile:
     )
 
 
-def files_of(storage: Storage, record: Mapping[str, Any] | None) -> list[str]:
-    """Return the locations of the data files in a recorded manifest."""
-    if record is None:
-        return []
-    io = storage.io(record["manifest_path"])
-    return [each.data_file.file_path for each in read(record).fetch_manifest_entry(io)]
-
-
 def _counts(manifest: ManifestFile, which: str) -> bool:
     count = getattr(manifest, f"{which}_files_count")
     return count is None or count > 0

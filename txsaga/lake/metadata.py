@@ -87,14 +87,6 @@ class Metadata:
             yield number
             number = parents.pop(number)  # each once, even in a circle
 
-    @property
-    def keeps_names(self) -> bool:
-        """Whether its columns have had one name each, as far as its schemas are known: old files have the same ones."""
-        schemas = self.raw.get("schemas") or ()
-        pairs = {(each["id"], each["name"]) for schema in schemas for each in schema["fields"]}
-        are_all = [each["schema-id"] for each in schemas] == [*range(len(schemas))]
-        return are_all and len(pairs) == len({id for id, _ in pairs}) == len({name for _, name in pairs})
-
     def folder(self, kind: str) -> str:
         """Return the folder of the table's data, or of its metadata."""
         said = self.properties.get(f"write.{kind}.path")

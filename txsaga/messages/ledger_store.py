@@ -65,9 +65,9 @@ class Ledger(TableLedger, BranchLedger, BallotLedger):
         super().__init__(connection, schema)
         self._token, self._unlist = token.format(s="{s}", group="tx.pgroup", txid="tx.txid"), unlist
 
-    def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
-        """Return the newest record of a key, or the newest before an epoch, locked until the block ends."""
-        return self._read("latest", group=group, key=key, before=before)
+    def latest(self, group: int, key: str, *, before: int | None = None, lock: bool = True) -> TxRecord | None:
+        """Return the newest record of a key, or the newest before an epoch; by default locked until the block ends."""
+        return self._read("latest" if lock else "newest", group=group, key=key, before=before)
 
     def sees(self, group: int | None = None) -> bool:
         """Return whether this login sees a group's transactions, or all; if not, one it does not find may exist."""

@@ -75,15 +75,9 @@ class TxRecords:
                 return ledger.create(group.id, key, 1, run)
             match life.state:
                 case TxState.ACTIVE if life.lease is not None:
-                    raise errors.ConfigError(
-                        f"key {key!r} belongs to flow {life.txid}; "
-                        "flows and other transactions of a group need different keys"
-                    )
+                    raise errors.KeyInUse(key, f"flow {life.txid}")
                 case TxState.ACTIVE if not undoes and ledger.has_open_saga(life.txid):
-                    raise errors.ConfigError(
-                        f"key {key!r} belongs to saga {life.txid}, whose steps may have to be undone; give the "
-                        "transaction a different key"
-                    )
+                    raise errors.KeyInUse(key, f"saga {life.txid}, whose steps may have to be undone")
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
                 case TxState.COMMITTED:

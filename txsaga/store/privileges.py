@@ -31,10 +31,12 @@ class Needs(NamedTuple):
 
 # Not token_inner, token_outer and token_key: the keys of tokens are the owner's.
 STORE = "SELECT (single, uuid, incarnation, births, system_identifier, timeline, place, rejecting, cluster)"
+TOPIC = "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)"
 WITHOUT_BODY = "SELECT (txid, born, batch, pgroup, qid, part, attempt, chunk, n, evidence, immunity, keyed)"
 NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
-MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
+MOVE_TX = "SELECT, UPDATE (owner, state, evidence, touched, coordinator)"
+NEW_TX = f"{MOVE_TX}, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease)"
 NOTE = "INSERT (txid, what, who, why)"
 TOLD = "INSERT (txid, at, what, who, why)"
 NEW_STEP = (
@@ -43,6 +45,7 @@ NEW_STEP = (
 )
 ATTEMPT = "INSERT (described_on, lane, unit, branch, mark), UPDATE (kind, input, compensation, mark, journal)"
 SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
+SETTLE = "SELECT, INSERT, UPDATE (state, arguments), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 NEW_GROUP = "SELECT, INSERT (name, transactional, role)"
 READ = "SELECT"
@@ -52,18 +55,14 @@ CLAIMED = (
     "SELECT, INSERT (grp, qid, base, size, open, attempts, until, receipt, member, key, history), "
     "UPDATE (open, attempts, until, receipt, member, txid, retry, history), DELETE"
 )
+CLIENT_ANSWER = "SELECT (nonce, client), INSERT (nonce, client, about), UPDATE (done, said)"
 POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires, paused"
 
 TABLES = {
     "alembic_version": Needs(READ, READ, READ, READ),
     SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
     "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting, cluster)", STORE),
-    "topic": Needs(
-        READ,
-        READ,
-        "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
-        READ,
-    ),
+    "topic": Needs(READ, READ, TOPIC, READ),
     "queue": Needs(READ, READ, "SELECT, INSERT (topic, idx), UPDATE (tail)", READ),
     "weight": Needs(operator=READ, engine="SELECT, INSERT"),
     "producer_group": Needs(NEW_GROUP, READ, "SELECT, UPDATE (transactional, checks)", READ),
@@ -72,12 +71,7 @@ TABLES = {
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
     "log": Needs("", READ, READ, READ),
     "tick": Needs("", "", READ, READ),
-    "tx": Needs(
-        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
-        "",
-        f"SELECT, {MOVE_TX}",
-        f"SELECT, {MOVE_TX}",
-    ),
+    "tx": Needs(NEW_TX, "", MOVE_TX, MOVE_TX),
     "branch": Needs(
         "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why, decision)",
         "",
@@ -95,12 +89,7 @@ TABLES = {
         f"SELECT, {NEW_STEP}, UPDATE (late)",
     ),
     "saga": Needs(SAGA, "", "SELECT, UPDATE (until, stalled, why)", SAGA),
-    "reservation": Needs(
-        "SELECT, INSERT, UPDATE (state, tried, arguments), DELETE",
-        "",
-        "SELECT, INSERT, UPDATE (state, arguments), DELETE",
-        "SELECT, INSERT, UPDATE (state, arguments), DELETE",
-    ),
+    "reservation": Needs("SELECT, INSERT, UPDATE (state, tried, arguments), DELETE", "", SETTLE, SETTLE),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", READ, "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", READ, CHANGE, "SELECT, INSERT, UPDATE"),
@@ -120,6 +109,8 @@ TABLES = {
     "lease": Needs(CHANGE, CHANGE, "SELECT, DELETE", CHANGE),
     "doubt": Needs(READ, "", CHANGE, CHANGE),
     "question": Needs(READ, "", READ, CHANGE),
+    "client_command": Needs(READ, READ, "SELECT, INSERT (nonce, client, message), DELETE"),
+    "client_answer": Needs(CLIENT_ANSWER, CLIENT_ANSWER, READ),
     "tally": Needs("", "", READ, "SELECT, INSERT, UPDATE (n)"),
     "scheduled": Needs(READ, "", READ, "SELECT, DELETE"),
     "checkpoint": Needs("", "", READ, "SELECT, INSERT, UPDATE"),

@@ -46,7 +46,7 @@ def create(
 def list_all(context: typer.Context) -> None:
     """List the workspaces, what became of them, and the voters whose approval they wait for."""
     with _workspaces(context) as workspaces:
-        found = [(each, state, workspaces.asked(each.name)) for each, state in workspaces.all()]
+        found = workspaces.all()
     documents = [
         {
             "workspace": each.name,
@@ -88,7 +88,8 @@ def publish(
         txid, tables = workspaces.ask(name, approval, os_user())
     if not options.json:
         _show(context, tables)
-    text = f"it waits for {', '.join(approval)}: txsaga tx vote {txid} 'publish {name}' yes --reason WHY"
+    vote = f"txsaga tx vote {txid} 'publish {name}' yes --voter {approval[0]} --reason WHY"
+    text = f"it waits for {', '.join(approval)}: {vote}"
     result(options, {"transaction": txid, "ballot": f"publish {name}", "waits_for": approval}, text)
 
 
@@ -105,7 +106,7 @@ def undo(context: typer.Context, name: Name) -> None:
     """Point the tables of a published workspace back at what they were, unless one was changed since."""
     with _workspaces(context) as workspaces:
         found = [str(each) for each in workspaces.undo(name, os_user())]
-    result(options_of(context), {"workspace": name, "undone": found}, f"undone: {', '.join(found)}")
+    result(options_of(context), {"workspace": name, "undone": found}, f"undone: {', '.join(found) or 'nothing'}")
 
 
 @app.command()

@@ -4,9 +4,12 @@ txid, pgroup, {token} AS token, key, epoch, owner, state, evidence, run, coordin
 -- name: record
 SELECT {statement columns} FROM txsaga.tx;
 
--- name: latest
+-- name: newest
 {statement record} WHERE pgroup = :group AND key = :key AND (CAST(:before AS int) IS NULL OR epoch < :before)
- ORDER BY epoch DESC LIMIT 1 FOR UPDATE OF tx;
+ ORDER BY epoch DESC LIMIT 1;
+
+-- name: latest
+{statement newest} FOR UPDATE OF tx;
 
 -- name: lock
 {statement record} WHERE txid = :txid FOR UPDATE OF tx;

@@ -1,0 +1,1 @@
+"""Commands of the gateway, and for those who are connected to it."""
