@@ -120,7 +120,7 @@ class RawClient:
 
     @contextmanager
     def connected(self, *topics: str, **settings: Any) -> Iterator[queue.SimpleQueue[Any]]:
-        """Open the stream of a client that sends to topics; yield what it is told, the settings first."""
+        """Open the stream of a client that sends to topics; yield what it is told: settings first, at its end None."""
         said = self._said = queue.SimpleQueue()
         told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         given = settings or {"client_type": PRODUCER, "publishing": {"topics": [{"name": each} for each in topics]}}
@@ -136,7 +136,8 @@ class RawClient:
                 for command in stream:
                     told.put(command)
             except grpc.RpcError:
-                pass  # the test is over
+                pass  # the test is over, or the gateway was killed
+            told.put(None)
 
         reading = threading.Thread(target=read)
         reading.start()

@@ -29,10 +29,10 @@ NOW = CheckProfile(interval=timedelta(seconds=30), min_age=timedelta(0))
 
 
 @contextmanager
-def answering(broker: Broker) -> Iterator[None]:
+def answering(broker: Broker, profile: CheckProfile = NOW) -> Iterator[None]:
     """Run check-back, and its questions to this process, until the block ends."""
     over = threading.Event()
-    roles: list[Role] = [Heartbeat(broker.kernel), CheckBack(broker.kernel, NOW), AnswerRole(broker.kernel, 4)]
+    roles: list[Role] = [Heartbeat(broker.kernel), CheckBack(broker.kernel, profile), AnswerRole(broker.kernel, 4)]
 
     def run() -> None:
         while not over.wait(0.05):
@@ -56,7 +56,8 @@ def half(client: RawClient, body: bytes = b"hello") -> Any:
 
 def asked(told: queue.SimpleQueue[Any], seconds: float = 20) -> Any:
     while True:
-        command = told.get(timeout=seconds)
+        if (command := told.get(timeout=seconds)) is None:
+            raise EOFError("the stream is over")
         if command.HasField("recover_orphaned_transaction_command"):
             return command.recover_orphaned_transaction_command
 

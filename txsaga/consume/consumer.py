@@ -111,7 +111,7 @@ def _hashed(key: str | None) -> int | None:
 
 IDLE = 0.5
 """Seconds between two polls when no tick announces news."""
-LOST = "its member was lost, or its transaction rolled back, at each delivery"
+UNACKNOWLEDGED = "it was not acknowledged at any of its deliveries"
 POLICY = 5.0
 """Seconds until a changed policy is followed, and the group is marked as seen again."""
 
@@ -234,7 +234,7 @@ class Consumer:
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
             for message in wanted:
-                bury(self._kernel, policy, claim.only(message.offset), message, LOST, uncounted=1)
+                bury(self._kernel, policy, claim.only(message.offset), message, UNACKNOWLEDGED, uncounted=1)
             return []
         return [Delivery(self._settlement, claim, message) for message in wanted]
 

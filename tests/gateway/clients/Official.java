@@ -5,6 +5,8 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
@@ -24,6 +26,7 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 public class Official {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
+    static final Set<String> ASKED = ConcurrentHashMap.newKeySet();
     static ClientConfiguration configuration;
 
     static synchronized void say(String what, String text) {
@@ -42,11 +45,13 @@ public class Official {
 
     static void send() throws Exception {
         Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics("news", "lines", "later").build();
+        long due = System.currentTimeMillis() + 2000;
+        say("due", String.valueOf(due));
         say("sent", producer.send(made("news", "normal").build()).getMessageId().toString());
+        say("sent", producer.send(made("news", "failing").setTag("green").build()).getMessageId().toString());
         say("sent", producer.send(made("lines", "ordered").setMessageGroup("g").build()).getMessageId().toString());
-        long soon = System.currentTimeMillis() + 2000;
-        say("sent", producer.send(made("later", "delayed").setDeliveryTimestamp(soon).build()).getMessageId().toString());
-        SendReceipt recalled = producer.send(made("later", "recalled").setDeliveryTimestamp(soon + 60000).build());
+        say("sent", producer.send(made("later", "delayed").setDeliveryTimestamp(due).build()).getMessageId().toString());
+        SendReceipt recalled = producer.send(made("later", "recalled").setDeliveryTimestamp(due).build());
         say("recalled", producer.recallMessage("later", recalled.getRecallHandle()).toString());
         try {
             producer.send(made("orders", "no transaction").build());
@@ -56,12 +61,18 @@ public class Official {
         producer.close();
     }
 
+    static TransactionResolution check(MessageView message) {
+        String text = body(message);
+        say("checked", text);
+        if (text.equals("left, rolled back")) {
+            return TransactionResolution.ROLLBACK;
+        }
+        return ASKED.add(text) ? TransactionResolution.UNKNOWN : TransactionResolution.COMMIT;
+    }
+
     static Producer transact() throws Exception {
         Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics("orders")
-            .setTransactionChecker(message -> {
-                say("checked", body(message));
-                return body(message).equals("left, committed") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
-            }).build();
+            .setTransactionChecker(Official::check).build();
         for (String each : List.of("committed", "rolled back", "left, committed", "left, rolled back")) {
             Transaction transaction = producer.beginTransaction();
             say("half", producer.send(made("orders", each).build(), transaction).getMessageId().toString());
@@ -77,15 +88,19 @@ public class Official {
     static void receive(int expected) throws Exception {
         SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup("readers")
             .setAwaitDuration(Duration.ofSeconds(3)).setSubscriptionExpressions(java.util.Map.of(
-                "news", FilterExpression.SUB_ALL, "lines", FilterExpression.SUB_ALL, "later", FilterExpression.SUB_ALL,
+                "news", new FilterExpression("red"), "lines", FilterExpression.SUB_ALL, "later", FilterExpression.SUB_ALL,
                 "orders", new FilterExpression("color = 'blue'", FilterExpressionType.SQL92))).build();
         int found = 0;
         long end = System.currentTimeMillis() + 60000;
         while (found < expected && System.currentTimeMillis() < end) {
             for (MessageView each : consumer.receive(16, Duration.ofSeconds(15))) {
-                say("received", body(each) + "\t" + each.getMessageId() + "\t" + each.getProperties().get("color"));
-                consumer.changeInvisibleDuration(each, Duration.ofSeconds(20));
-                consumer.ack(each);
+                say("received", body(each) + "\t" + each.getMessageId() + "\t" + each.getProperties().get("color")
+                    + "\t" + each.getDeliveryAttempt() + "\t" + System.currentTimeMillis());
+                boolean again = body(each).equals("normal") && each.getDeliveryAttempt() == 1;
+                consumer.changeInvisibleDuration(each, Duration.ofSeconds(again ? 1 : 20));
+                if (!again) {
+                    consumer.ack(each);
+                }
                 found++;
             }
         }
@@ -93,7 +108,7 @@ public class Official {
     }
 
     static void push() throws Exception {
-        CountDownLatch done = new CountDownLatch(1);
+        CountDownLatch done = new CountDownLatch(2);
         PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup("pushers")
             .setSubscriptionExpressions(Collections.singletonMap("news", FilterExpression.SUB_ALL)).setMessageListener(message -> {
                 say("pushed", body(message) + "\t" + message.getDeliveryAttempt());
@@ -101,7 +116,7 @@ public class Official {
                     return ConsumeResult.FAILURE;
                 }
                 done.countDown();
-                return ConsumeResult.SUCCESS;
+                return body(message).equals("failing") ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
             }).build();
         done.await(40, TimeUnit.SECONDS);
         Thread.sleep(500);  // it acknowledges; to close it would wait for the end of a long poll
@@ -112,7 +127,7 @@ public class Official {
             .setCredentialProvider(new StaticSessionCredentialsProvider(words[1], words[2])).build();
         send();
         Producer producer = transact();
-        receive(5);
+        receive(6);
         push();
         producer.close();
         System.exit(0);

@@ -21,14 +21,17 @@ function made(topic, text, given = {}) {
 async function send() {
   const producer = new Producer({ ...configuration, topics: ['news'] });
   await producer.startup();
+  const due = Date.now() + 2000;
+  say('due', due);
   for (const sent of [
     made('news', 'normal'),
+    made('news', 'failing', { tag: 'green' }),
     made('lines', 'ordered', { messageGroup: 'g' }),
-    made('later', 'delayed', { delay: 2000 }),
+    made('later', 'delayed', { deliveryTimestamp: new Date(due) }),
   ]) {
     say('sent', (await producer.send(sent)).messageId);
   }
-  const recalled = await producer.send(made('later', 'recalled', { delay: 60000 }));
+  const recalled = await producer.send(made('later', 'recalled', { deliveryTimestamp: new Date(due) }));
   say('recalled', (await producer.recallMessage('later', recalled.recallHandle)).messageId);
   try {
     await producer.send(made('orders', 'no transaction'));
@@ -38,11 +41,17 @@ async function send() {
   await producer.shutdown();
 }
 
+const asked = new Set();
 const checker = {
   async check(message) {
     const text = message.body.toString();
     say('checked', text);
-    return text === 'left, committed' ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
+    if (text === 'left, rolled back') {
+      return TransactionResolution.ROLLBACK;
+    }
+    const again = asked.has(text);
+    asked.add(text);
+    return again ? TransactionResolution.COMMIT : TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED;
   },
 };
 
@@ -66,15 +75,20 @@ async function receive(expected) {
   const subscriptions = new Map([['orders', blue]]);
   const consumer = new SimpleConsumer({ ...configuration, consumerGroup: 'readers', subscriptions, awaitDuration: 1000 });
   await consumer.startup();
-  for (const topic of ['news', 'lines', 'later']) {
+  await consumer.subscribe('news', new FilterExpression('red', FilterType.TAG));
+  for (const topic of ['lines', 'later']) {
     await consumer.subscribe(topic, FilterExpression.SUB_ALL);
   }
   const end = Date.now() + 60000;
   while (expected > 0 && Date.now() < end) {
     for (const message of await consumer.receive(16, 15000)) {
-      say('received', message.body.toString(), message.messageId, message.properties.get('color'));
-      await consumer.changeInvisibleDuration(message, 20000);
-      await consumer.ack(message);
+      const text = message.body.toString();
+      say('received', text, message.messageId, message.properties.get('color'), message.deliveryAttempt, Date.now());
+      const again = text === 'normal' && message.deliveryAttempt === 1;
+      await consumer.changeInvisibleDuration(message, again ? 1000 : 20000);
+      if (!again) {
+        await consumer.ack(message);
+      }
       expected--;
     }
   }
@@ -83,6 +97,7 @@ async function receive(expected) {
 
 async function push() {
   let finish;
+  let left = 2;
   const done = new Promise(resolve => { finish = resolve; });
   const messageListener = {
     async consume(message) {
@@ -90,8 +105,11 @@ async function push() {
       if (message.deliveryAttempt === 1) {
         return ConsumeResult.FAILURE;
       }
-      finish();
-      return ConsumeResult.SUCCESS;
+      left--;
+      if (left === 0) {
+        finish();
+      }
+      return message.body.toString() === 'failing' ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
     },
   };
   const subscriptions = new Map([['news', '*']]);
@@ -104,7 +122,7 @@ async function push() {
 async function main() {
   await send();
   const producer = await transact();
-  await receive(5);
+  await receive(6);
   await push();
   await producer.shutdown();
 }

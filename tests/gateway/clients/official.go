@@ -48,14 +48,19 @@ func send() {
 	producer, err := rocketmq.NewProducer(configuration(""), rocketmq.WithTopics("news", "lines", "later"))
 	must.Succeed(err)
 	must.Succeed(producer.Start())
+	due := time.Now().Add(2 * time.Second)
+	say("due", fmt.Sprint(due.UnixMilli()))
 	say("sent", sent(producer, made("news", "normal")).MessageID)
+	failing := made("news", "failing")
+	failing.SetTag("green")
+	say("sent", sent(producer, failing).MessageID)
 	ordered := made("lines", "ordered")
 	ordered.SetMessageGroup("g")
 	say("sent", sent(producer, ordered).MessageID)
 	delayed, recalled := made("later", "delayed"), made("later", "recalled")
-	delayed.SetDelayTimestamp(time.Now().Add(2 * time.Second))
+	delayed.SetDelayTimestamp(due)
 	say("sent", sent(producer, delayed).MessageID)
-	recalled.SetDelayTimestamp(time.Now().Add(time.Minute))
+	recalled.SetDelayTimestamp(due)
 	id, err := producer.Recall(context.Background(), "later", sent(producer, recalled).RecallHandle)
 	must.Succeed(err)
 	say("recalled", id)
@@ -65,13 +70,18 @@ func send() {
 	must.Succeed(producer.GracefulStop())
 }
 
+var asked sync.Map
+
 func check(message *rocketmq.MessageView) rocketmq.TransactionResolution {
 	body := string(message.GetBody())
 	say("checked", body)
-	if body == "left, committed" {
+	if body == "left, rolled back" {
+		return rocketmq.ROLLBACK
+	}
+	if _, again := asked.LoadOrStore(body, true); again {
 		return rocketmq.COMMIT
 	}
-	return rocketmq.ROLLBACK
+	return rocketmq.UNKNOWN
 }
 
 func transact() rocketmq.Producer {
@@ -98,7 +108,7 @@ func receive(expected int) {
 	blue := rocketmq.NewFilterExpressionWithType("color = 'blue'", rocketmq.SQL92)
 	consumer, err := rocketmq.NewSimpleConsumer(configuration("readers"), rocketmq.WithSimpleAwaitDuration(time.Second),
 		rocketmq.WithSimpleSubscriptionExpressions(map[string]*rocketmq.FilterExpression{
-			"news": rocketmq.SUB_ALL, "lines": rocketmq.SUB_ALL, "later": rocketmq.SUB_ALL, "orders": blue}))
+			"news": rocketmq.NewFilterExpression("red"), "lines": rocketmq.SUB_ALL, "later": rocketmq.SUB_ALL, "orders": blue}))
 	must.Succeed(err)
 	must.Succeed(consumer.Start())
 	for end := time.Now().Add(time.Minute); expected > 0 && time.Now().Before(end); {
@@ -107,9 +117,14 @@ func receive(expected int) {
 			log.Print(err) // nothing has arrived
 		}
 		for _, each := range messages {
-			say("received", string(each.GetBody()), each.GetMessageId(), each.GetProperties()["color"])
-			must.Succeed(consumer.ChangeInvisibleDuration(each, 20*time.Second))
-			must.Succeed(consumer.Ack(context.Background(), each))
+			say("received", string(each.GetBody()), each.GetMessageId(), each.GetProperties()["color"],
+				fmt.Sprint(each.GetDeliveryAttempt()), fmt.Sprint(time.Now().UnixMilli()))
+			if string(each.GetBody()) == "normal" && each.GetDeliveryAttempt() == 1 {
+				must.Succeed(consumer.ChangeInvisibleDuration(each, time.Second))
+			} else {
+				must.Succeed(consumer.ChangeInvisibleDuration(each, 20*time.Second))
+				must.Succeed(consumer.Ack(context.Background(), each))
+			}
 			expected--
 		}
 	}
@@ -124,15 +139,20 @@ func push() {
 			return rocketmq.FAILURE
 		}
 		done <- true
+		if string(message.GetBody()) == "failing" {
+			return rocketmq.FAILURE
+		}
 		return rocketmq.SUCCESS
 	}}
 	consumer, err := rocketmq.NewPushConsumer(configuration("pushers"), rocketmq.WithPushMessageListener(listener),
 		rocketmq.WithPushSubscriptionExpressions(map[string]*rocketmq.FilterExpression{"news": rocketmq.SUB_ALL}))
 	must.Succeed(err)
 	must.Succeed(consumer.Start())
-	select {
-	case <-done:
-	case <-time.After(40 * time.Second):
+	for range 2 {
+		select {
+		case <-done:
+		case <-time.After(40 * time.Second):
+		}
 	}
 	time.Sleep(500 * time.Millisecond) // it acknowledges; to stop it would wait for the end of a long poll
 }
@@ -141,7 +161,7 @@ func main() {
 	rocketmq.EnableSsl = false
 	send()
 	producer := transact()
-	receive(5)
+	receive(6)
 	push()
 	must.Succeed(producer.GracefulStop())
 }

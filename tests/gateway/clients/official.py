@@ -22,9 +22,12 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+SAYING = threading.Lock()
+
 
 def say(*words: object) -> None:
-    print(*words, sep="\t", flush=True)
+    with SAYING:
+        print(*words, sep="\t", flush=True)
 
 
 def made(topic: str, body: str, **given: Any) -> Any:
@@ -37,38 +40,50 @@ def made(topic: str, body: str, **given: Any) -> Any:
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]  # it has no types
-    """Commits what was left by name."""
+    """Commits what was left by name, once it is asked again."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
 
     def check(self, message: Any) -> Any:
         text = message.body.decode()
         say("checked", text)
-        return TransactionResolution.COMMIT if text == "left, committed" else TransactionResolution.ROLLBACK
+        if text == "left, rolled back":
+            return TransactionResolution.ROLLBACK
+        if text in self.asked:
+            return TransactionResolution.COMMIT
+        self.asked.add(text)
+        return TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Fails at the first delivery of a message."""
+    """Fails at the first delivery of a message, and always for one."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
+        self.done = threading.Semaphore(0)
 
     def consume(self, message: Any) -> Any:
-        say("pushed", message.body.decode(), message.delivery_attempt)
+        text = message.body.decode()
+        say("pushed", text, message.delivery_attempt)
         if message.delivery_attempt == 1:
             return ConsumeResult.FAILURE
-        self.done.set()
-        return ConsumeResult.SUCCESS
+        self.done.release()
+        return ConsumeResult.FAILURE if text == "failing" else ConsumeResult.SUCCESS
 
 
 def send(configuration: Any) -> None:
     producer = Producer(configuration, ("news", "lines", "later"))
     producer.startup()
+    due = int(time.time()) + 3
+    say("due", due * 1000)
     for sent in (
         made("news", "normal"),
+        made("news", "failing", tag="green"),
         made("lines", "ordered", message_group="g"),
-        made("later", "delayed", delivery_timestamp=int(time.time()) + 2),
+        made("later", "delayed", delivery_timestamp=due),
     ):
         say("sent", producer.send(sent).message_id)
-    recalled = producer.send(made("later", "recalled", delivery_timestamp=int(time.time()) + 60))
+    recalled = producer.send(made("later", "recalled", delivery_timestamp=due))
     say("recalled", producer.recall_message("later", recalled.recall_handle))
     try:
         producer.send(made("orders", "no transaction"))
@@ -91,16 +106,20 @@ def transact(configuration: Any) -> Any:
 
 
 def receive(configuration: Any, expected: int) -> None:
-    topics = {each: FilterExpression() for each in ("news", "lines", "later")}
+    topics = {each: FilterExpression() for each in ("lines", "later")}
+    topics["news"] = FilterExpression("red")
     topics["orders"] = FilterExpression("color = 'blue'", FilterType.SQL)
     consumer = SimpleConsumer(configuration, "readers", topics, 1)
     consumer.startup()
     found, end = 0, time.monotonic() + 60
     while found < expected and time.monotonic() < end:
         for message in consumer.receive(16, 15) or []:
-            say("received", message.body.decode(), message.message_id, message.properties["color"])
-            consumer.change_invisible_duration(message, 20)
-            consumer.ack(message)
+            text, now = message.body.decode(), int(time.time() * 1000)
+            say("received", text, message.message_id, message.properties["color"], message.delivery_attempt, now)
+            again = text == "normal" and message.delivery_attempt == 1
+            consumer.change_invisible_duration(message, 1 if again else 20)
+            if not again:
+                consumer.ack(message)
             found += 1
     consumer.shutdown()
 
@@ -109,7 +128,8 @@ def push(configuration: Any) -> None:
     listener = Listener()
     consumer = PushConsumer(configuration, "pushers", listener, {"news": FilterExpression()})
     consumer.startup()
-    listener.done.wait(40)
+    for _ in range(2):
+        listener.done.acquire(timeout=40)
     time.sleep(0.5)
     consumer.shutdown()
 
@@ -118,6 +138,6 @@ if __name__ == "__main__":
     configuration = ClientConfiguration(sys.argv[1], Credentials(*sys.argv[2:4]))
     send(configuration)
     producer = transact(configuration)
-    receive(configuration, 5)
+    receive(configuration, 6)
     push(configuration)
     producer.shutdown()
