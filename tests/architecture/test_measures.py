@@ -11,10 +11,10 @@ from tests.architecture.measures import Module, circle, measured, modules, repea
 MARKS = {
     "files": 301,
     "lines": 52_650,
-    "lines of the catalog": 3_543,
+    "lines of the catalog": 3_530,
     "lines of the iceberg": 1_884,
     "lines of the console": 3_495,
-    "lines of the gateway": 2_850,
+    "lines of the gateway": 2_861,
     "lines of the testing.catalog": 1_339,
     "import lines in percent": 8.1,
     "class names defined twice": 0,

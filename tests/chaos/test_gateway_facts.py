@@ -58,7 +58,7 @@ OF_A_GATEWAY = [*OF_A_SEND, "Answering:1", "Answered:1"]
 TURNS = ("Ticking", "Ticked", "Leading", "Led", "Collecting", "Collected", "Sweeping", "Swept", "Asking", "Asked")
 OF_AN_ENGINE = [f"{fact}:1" for fact in (*TURNS, "Yielding", "Yielded")]
 SOON = CheckProfile(interval=timedelta(seconds=0.5), min_age=timedelta(0), max_checks=1_000)
-warm.set_forkserver_preload(["tests.chaos.test_gateway_facts", "txsaga.gateway.server", "txsaga.cli.gateway"])
+warm.set_forkserver_preload(["tests.chaos.test_gateway_facts", "txsaga.gateway.server", "txsaga.cli.gateway.serve"])
 
 
 class Gateway:
@@ -209,8 +209,8 @@ def test_a_check_is_killed(
                 gateway.ended(3)  # the answer is recorded after it
 
     found = points_of(world, run)
-    assert {"Deciding:1", "Decided:1", "Answering:1", "Answered:1"} <= set(found)
-    points = found if pytestconfig.getoption("full_matrix") else random.Random(seed).sample(found, 2)
+    assert {"Deciding:1", "Decided:1"} <= set(found)
+    points = found if pytestconfig.getoption("full_matrix") else random.Random(seed).sample(found, 1)
     missed: list[str] = []
     for point in points:
         if not is_killed(Gateway(world, killed_at(point)), partial(run, id=point)):
@@ -304,7 +304,7 @@ def transfer_and_leave(world: World, gateway: Gateway, env: Mapping[str, str]) -
             return engine.kills
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", OF_AN_ENGINE)
 def test_an_engine_is_killed(world: World, broker: Broker, standing: Gateway, point: str) -> None:
     assert transfer_and_leave(world, standing, killed_at(point))
@@ -334,7 +334,7 @@ def begin_again(world: World, store: EmbeddedServer) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", [*OF_A_GATEWAY, *OF_AN_ENGINE])
 def test_a_store_is_killed(world: World, broker: Broker, doomed: EmbeddedServer, point: str) -> None:
     killing = {"TXSAGA_OBSERVERS": "tests.chaos.catalog_town:kill_store", "TXSAGA_HOME": str(doomed.home), KILL: point}

@@ -15,8 +15,8 @@ from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.slow]
 
-FEW, MANY = 34, 840
-"""Days of six programs each: 204, or 5,040."""
+FEW, MANY = 20, 840
+"""Days of six programs each: 120, or 5,040."""
 SEED = int(os.environ.get("TXSAGA_PROGRAM_SEED") or 37)
 SHRINKS = os.environ.get("TXSAGA_PROGRAM_SHRINKS") != "0"
 """Whether a failure is made small; that takes minutes."""
