@@ -222,11 +222,11 @@ def java(program: Path) -> tuple[str, list[object]]:
 
 def go(program: Path) -> tuple[str, list[object]]:
     fetched("transfer-go", "go", "Go")  # with the driver of PostgreSQL
-    subprocess.run(["go", "build", "-C", MODULES, "-o", program.with_suffix(""), program], timeout=60, check=True)
+    subprocess.run(["go", "build", "-C", MODULES, "-o", program.with_suffix(""), program], timeout=150, check=True)
     return "postgresql", [program.with_suffix("")]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)  # Go may have to compile the driver of PostgreSQL first
 @pytest.mark.parametrize(("name", "command"), [("Pay.java", java), ("pay.go", go)])
 def test_a_program_sends(
     broker: Broker,

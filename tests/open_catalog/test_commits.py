@@ -62,7 +62,7 @@ def test_what_a_client_that_left_has_sent_joins_as_a_whole(rest: httpx.Client, b
         with store.engine.begin() as connection:
             connection.exec_driver_sql(f'SELECT FROM "{store.namespace}".tx WHERE txid = {tx.txid} FOR UPDATE')
             with pytest.raises(httpx.ReadTimeout):
-                rest.post("/v1/transactions/commit", json={"table-changes": changes}, headers={TOKEN: token}, timeout=1)
+                rest.post("/v1/transactions/commit", json={"table-changes": changes}, headers={TOKEN: token}, timeout=3)
         deadline = time.monotonic() + 20
         while property_of(rest, "a", token=token) is None and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import select
 import traceback
 from pathlib import Path
@@ -42,7 +43,7 @@ class GateJudge(Thread):
 
         while True:
             folder = self.questions.get()
-            found = answer(json.loads((folder / "question.json").read_text("utf-8")))
+            found = answer(pickle.loads((folder / "question").read_bytes()))
             (folder / "answer.json").write_text(json.dumps(found, default=str), "utf-8")
             self.busy = False
             os.write(self._answers, b".")

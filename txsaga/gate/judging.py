@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from great_expectations.expectations.registry import get_expectation_impl
 
+from txsaga.errors import FormatRefused
+
 MOST = 20_000_000
 """The largest number of rows that is read into memory."""
 
@@ -75,41 +77,41 @@ def needs_all_columns(expectations: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _table(question: Mapping[str, Any]) -> pa.Table:
-    """Read rows of a file, or the files of a table as Iceberg does: its columns by their ids."""
+def _table(question: Mapping[str, Any], *files: Any) -> pa.Table:
+    """Read rows of a file, or of a table's files as Iceberg does: columns by their ids, or else by mapped names."""
     if "table" not in question:
         return pq.read_table(question["rows"], columns=_columns(question))
     from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io import load_file_io
     from pyiceberg.io.pyarrow import ArrowScan
-    from pyiceberg.manifest import DataFile, FileFormat
-    from pyiceberg.table import FileScanTask
-    from pyiceberg.table.metadata import TableMetadataUtil
-    from pyiceberg.typedef import Record
 
-    table, files = TableMetadataUtil.parse_obj(question["table"]), list[DataFile]()
-    for path, kind, (spec, values) in question["files"]:
-        files.append(DataFile.from_args(file_path=path, file_format=FileFormat(kind), partition=Record(*values)))
-        files[-1].spec_id = spec
-    io, schema = load_file_io(question["access"], table.location), table.schema().select(*_columns(question))
-    return ArrowScan(table, io, schema, AlwaysTrue()).to_table([FileScanTask(each) for each in files])
+    table, schema = question["table"], question["table"].schema().select(*_columns(question))
+    return ArrowScan(table, question["io"], schema, AlwaysTrue()).to_table(files or question["files"])
 
 
 def _by_spark(question: Mapping[str, Any]) -> Any:
-    """Read like `_table`, by Spark."""
+    """Read like `_table`, by Spark: copies of files without ids, and of all if it can't find each column by its id."""
     from txsaga.spark import session
-
-    spark = session(app="txsaga gate")
-    if "table" not in question:
-        return spark.read.parquet(question["rows"])
-    from pyiceberg.table.metadata import TableMetadataUtil
-
     from txsaga.spark.tables import BY_ID, with_ids
 
-    spark.conf.set(BY_ID, "true")
-    schema = TableMetadataUtil.parse_obj(question["table"]).schema().select(*_columns(question))
-    reader = spark.read.schema(with_ids(question["about"], schema)).option("recursiveFileLookup", "true")
-    return reader.parquet(*[path for path, *_ in question["files"]])
+    reader = session(app="txsaga gate", conf={BY_ID: "true"}).read.option("recursiveFileLookup", "true")
+    if "table" not in question:
+        return reader.parquet(question["rows"])
+    schema, mapped = question["table"].schema().select(*_columns(question)), question["table"].name_mapping()
+    try:
+        reader, copied = reader.schema(with_ids(question["about"], schema)), False
+    except FormatRefused:
+        copied = True
+    paths = [file.file.file_path for file in question["files"]]
+    for at, path in enumerate(paths):
+        if copied or (mapped and not _has_ids(question["io"].new_input(path))):
+            paths[at] = f"{question['folder']}/{at}.parquet"
+            pq.write_table(_table(question, question["files"][at]).cast(schema.as_arrow()), paths[at])
+    return reader.parquet(*paths)
+
+
+def _has_ids(file: Any) -> bool:
+    with file.open() as stream:
+        return any(b"PARQUET:field_id" in (each.metadata or {}) for each in pq.read_schema(stream))
 
 
 BOOLEAN, DETAILS = "BOOLEAN_ONLY", "SUMMARY"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import pickle
 import select
 import subprocess
 import sys
@@ -33,11 +34,11 @@ KINDS = "give an Arrow table, a pandas or Spark DataFrame, mappings, or messages
 def written(subject: Subject, folder: Path) -> dict[str, object]:
     """Return where the rows are stored, after writing them to a file if they are only in memory."""
     if subject.table is not None:
-        from txsaga.lake.differences import part_of
+        from pyiceberg.io import load_file_io
+        from pyiceberg.table import FileScanTask
 
-        listed = [(file.file_path, file.file_format.value, part_of(file)) for file in subject.files]
-        columns = subject.table.schema().column_names
-        return {"files": listed, "table": subject.table.model_dump(mode="json"), "columns": columns}
+        io, files = load_file_io(dict(subject.access), subject.table.location), [*map(FileScanTask, subject.files)]
+        return {"table": subject.table, "io": io, "files": files, "columns": subject.table.schema().column_names}
     table = as_arrow(subject.rows, subject.about)
     import pyarrow.parquet as pq
 
@@ -192,14 +193,14 @@ def ask(request: Mapping[str, Any], subject: Subject, limit: timedelta) -> dict[
     """Return a verdict; if there is none, it holds the reason as `error` and `why`."""
     with tempfile.TemporaryDirectory(prefix="txsaga-gate-") as name:
         folder = Path(name)
-        question = {**request, **written(subject, folder), "access": dict(subject.access), "count": subject.count}
-        (folder / "question.json").write_text(json.dumps(question, default=str), "utf-8")
+        told = {**request, "folder": name, "count": subject.count}
+        question = {**json.loads(json.dumps(told, default=str)), **written(subject, folder)}
+        (folder / "question").write_bytes(pickle.dumps(question))  # with types that JSON hasn't; the folder is private
         process = _idle.take()
         with on_failure(process.end):
             wrong = process.ask(folder, limit.total_seconds())
         if wrong is None:
             _idle.give_back(process)
-            answer: dict[str, Any] = json.loads((folder / "answer.json").read_text("utf-8"))
-            return answer
+            return dict(json.loads((folder / "answer.json").read_text("utf-8")))
         process.end()
         return {"error": wrong, "why": wrong, "rows": subject.count}

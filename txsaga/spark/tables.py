@@ -306,5 +306,5 @@ class Frames:
         schema = with_ids(name, table.schema())
         if not tasks:
             return self._spark.createDataFrame([], schema)
-        self._spark.conf.set(BY_ID, "true")  # renamed columns keep their ids; other files are unaffected
+        self._spark.conf.set(BY_ID, "true")  # renamed columns keep their ids; Spark refuses files without ids
         return self._spark.read.schema(schema).parquet(*[task.file.file_path for task in tasks])
