@@ -42,9 +42,8 @@ def written(subject: Subject, folder: Path) -> dict[str, object]:
     table = as_arrow(subject.rows, subject.about)
     import pyarrow.parquet as pq
 
-    path = folder / "rows.parquet"
-    pq.write_table(table, path)
-    return {"rows": str(path), "columns": table.column_names}
+    pq.write_table(table, f"{folder}/rows.parquet")
+    return {"rows": f"{folder}/rows.parquet", "columns": table.column_names}
 
 
 def as_arrow(rows: Any, about: str) -> Any:
@@ -123,8 +122,7 @@ class GateProcess:
                 return None
         except BrokenPipeError:
             pass
-        code = self._process.wait(60)
-        return f"the gate's process ended with {code}: {self._last_words()}"
+        return f"the gate's process ended with {self._process.wait(60)}: {self._last_words()}"
 
     def end(self) -> None:
         """Kill the process and close its streams."""
