@@ -122,7 +122,7 @@ def test_members_that_are_lost_at_each_delivery_use_the_attempts_up(moody_shop: 
     assert bodies(moody_shop) == []
     assert {letter.message.text(): letter.attempts for letter in letters(moody_shop)} == {"a": 3, "b": 3}
     assert {letter.history[-1]["attempts"] for letter in letters(moody_shop)} == {3}
-    assert "lost" in letters(moody_shop)[0].cause
+    assert "not acknowledged" in letters(moody_shop)[0].cause
 
 
 @pytest.mark.req("IBM-61", "IBM-62")
